@@ -1,0 +1,40 @@
+# Every target makes .venv and installs what it needs; nothing but Python, git and make is assumed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= auto
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test lint bench calibration clean
+.DEFAULT_GOAL := help
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hubbub needs Python 3.11 or newer; set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## half a million simulated clients, a real collector, a real decoder (about 2 minutes)
+	$(BIN)/hubbub-simulate demo --output out/demo
+
+test: $(READY)  ## all tests
+	$(BIN)/pytest -n $(WORKERS)
+
+lint: $(READY)  ## style (ruff) and types (mypy --strict)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## speed, as ratios to baselines timed in the same run
+	$(BIN)/python -m benchmarks
+
+calibration: $(READY)  ## the decoder's error rates over many simulated populations (some minutes)
+	$(BIN)/python -m calibration
+
+clean:  ## remove .venv and everything that was made
+	rm -rf $(VENV) out dist build .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

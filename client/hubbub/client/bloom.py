@@ -1,0 +1,75 @@
+"""The one hash that everyone shares: (value, cohort) -> positions in the Bloom filter.
+
+Client, decoder and every client in another language must agree on this to the bit, for ever;
+docs/protocol holds the test vectors. Only 32-bit arithmetic is used, so that languages without
+wide integers can follow.
+"""
+
+from __future__ import annotations
+
+import struct
+import unicodedata
+
+import mmh3
+
+from hubbub.client.errors import EncodingError
+from hubbub.client.params import RapporParams
+
+MAX_VALUE_BYTES = 65_536
+_MASK = 0xFFFFFFFF
+
+
+def canonical_bytes(value: str) -> bytes:
+    """Return the bytes that stand for a value: UTF-8 of its NFC normal form.
+
+    Raises
+    ------
+    EncodingError
+        If `value` isn't a string, holds a lone surrogate, or exceeds 64 KiB. The message never
+        quotes the value.
+    """
+    if not isinstance(value, str):
+        raise EncodingError(f"value of type {type(value).__name__}: must be a string")
+    try:
+        data = unicodedata.normalize("NFC", value).encode()
+    except UnicodeEncodeError:
+        raise EncodingError("value: must be Unicode text without lone surrogates") from None
+    if len(data) > MAX_VALUE_BYTES:
+        raise EncodingError(
+            f"value of {len(data)} bytes: must be at most {MAX_VALUE_BYTES} bytes of UTF-8"
+        )
+    return data
+
+
+def hash_words(value: str) -> tuple[int, int]:
+    """Return the first two little-endian 32-bit words of MurmurHash3_x86_128 with seed 0."""
+    first, second = struct.unpack_from("<II", mmh3.hash_bytes(canonical_bytes(value), 0, False))
+    return first, second
+
+
+def bit_positions(value: str, cohort: int, params: RapporParams) -> tuple[int, ...]:
+    """Return the h positions, not necessarily distinct, that a value sets in a cohort's filter."""
+    first, second = hash_words(value)
+    step = second | 1
+    start = cohort * params.h
+    return tuple(
+        _fmix32((first + index * step) & _MASK) % params.k
+        for index in range(start, start + params.h)
+    )
+
+
+def bloom_bits(value: str, cohort: int, params: RapporParams) -> int:
+    """Return the Bloom filter as an integer whose bit j is bit j of the filter."""
+    bits = 0
+    for position in bit_positions(value, cohort, params):
+        bits |= 1 << position
+    return bits
+
+
+def _fmix32(x: int) -> int:
+    """Apply MurmurHash3's 32-bit finalizer, which spreads each input bit over all output bits."""
+    x ^= x >> 16
+    x = (x * 0x85EBCA6B) & _MASK
+    x ^= x >> 13
+    x = (x * 0xC2B2AE35) & _MASK
+    return x ^ (x >> 16)

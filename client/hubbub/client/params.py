@@ -1,0 +1,142 @@
+"""The six numbers of RAPPOR and what they promise.
+
+A `RapporParams` turns (k, h, m, f, p, q) into the probabilities that a reported bit has, and those
+into the two epsilons. The epsilons are computed with exact fractions of the very doubles that the
+sampler compares against, and rounded up, so that the stated privacy is never better than the real.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal, localcontext
+from fractions import Fraction
+
+from hubbub.client.errors import ParameterError
+
+_DIGITS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class RapporParams:
+    """Parameters of the two randomized responses and of the Bloom filter.
+
+    Parameters
+    ----------
+    k : int
+        Bits of the Bloom filter: a multiple of 8 between 8 and 1024.
+    h : int
+        Hash functions, 1 to 8.
+    m : int
+        Cohorts, 1 to 1024.
+    f : float
+        Permanent noise, 0 <= f < 1: a bit becomes 1 with probability f/2, 0 with f/2, and stays
+        as it is otherwise. f = 0 leaves the permanent response out (one-time collection only).
+    p, q : float
+        Probability that a report's bit is 1 when the permanent bit is 0 (p) or 1 (q).
+
+    Raises
+    ------
+    ParameterError
+        If a value is out of range, if p = q (reports would carry no information), or if some
+        report would reveal a true bit for certain (epsilon_report infinite).
+
+    Notes
+    -----
+    Erlingsson, Pihur, Korolova: "RAPPOR", CCS 2014, sections 2 and 3.
+    """
+
+    k: int
+    h: int
+    m: int
+    f: float
+    p: float
+    q: float
+
+    def __post_init__(self) -> None:
+        _check_integer("k", self.k, 8, 1024)
+        if self.k % 8:
+            raise ParameterError(f"k = {self.k}: must be a multiple of 8 between 8 and 1024")
+        _check_integer("h", self.h, 1, 8)
+        _check_integer("m", self.m, 1, 1024)
+        for name in ("f", "p", "q"):
+            object.__setattr__(self, name, _probability(name, getattr(self, name)))
+        if self.f == 1:
+            raise ParameterError("f = 1.0: must be less than 1, or reports carry no information")
+        if self.p == self.q:
+            raise ParameterError(f"p = q = {self.p}: must differ, or reports carry no information")
+        if not (0 < self._exact_p_star < 1 and 0 < self._exact_q_star < 1):
+            raise ParameterError(
+                f"f = {self.f}, p = {self.p}, q = {self.q}: some reports would reveal a true bit "
+                "for certain; choose f > 0, or p and q strictly between 0 and 1"
+            )
+
+    @property
+    def flip(self) -> float:
+        """Probability f/2 that the permanent response turns a bit over."""
+        return self.f / 2
+
+    @property
+    def p_star(self) -> float:
+        """Probability that a report's bit is 1 although the true bit is 0 (p*)."""
+        return float(self._exact_p_star)
+
+    @property
+    def q_star(self) -> float:
+        """Probability that a report's bit is 1 when the true bit is 1 (q*)."""
+        return float(self._exact_q_star)
+
+    @property
+    def epsilon_permanent(self) -> float:
+        """Bound on what all reports ever made of one value reveal (theorem 1).
+
+        2h ln((1 - f/2) / (f/2)); infinite when f = 0.
+        """
+        flip = Fraction(self.flip)
+        return _log_bound(2 * self.h, (1 - flip) / flip) if flip else math.inf
+
+    @property
+    def epsilon_report(self) -> float:
+        """Bound on what a single report reveals (theorem 2).
+
+        h |ln(q*(1 - p*) / (p*(1 - q*)))|, always finite.
+        """
+        p_star, q_star = self._exact_p_star, self._exact_q_star
+        odds = q_star * (1 - p_star) / (p_star * (1 - q_star))
+        return _log_bound(self.h, max(odds, 1 / odds))
+
+    @property
+    def _exact_p_star(self) -> Fraction:
+        return self._reported(Fraction(self.flip))
+
+    @property
+    def _exact_q_star(self) -> Fraction:
+        return self._reported(1 - Fraction(self.flip))
+
+    def _reported(self, permanent: Fraction) -> Fraction:
+        """Chance of a reported 1 when the permanent bit is 1 with probability `permanent`."""
+        return permanent * Fraction(self.q) + (1 - permanent) * Fraction(self.p)
+
+
+def _check_integer(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        kind = "a multiple of 8" if name == "k" else "an integer"
+        raise ParameterError(f"{name} = {value!r}: must be {kind} between {low} and {high}")
+
+
+def _probability(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ParameterError(f"{name} = {value!r}: must be a number between 0 and 1")
+    return float(value)
+
+
+def _log_bound(factor: int, ratio: Fraction) -> float:
+    """Smallest double that is certainly not below factor * ln(ratio)."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        context.rounding = ROUND_CEILING
+        quotient = Decimal(ratio.numerator) / Decimal(ratio.denominator)
+        # ln rounds to nearest whatever the context says: one unit in the last place covers it.
+        bound = factor * quotient.ln().next_plus()
+    nearest = float(bound)
+    return nearest if Decimal(nearest) >= bound else math.nextafter(nearest, math.inf)

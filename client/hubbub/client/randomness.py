@@ -1,0 +1,115 @@
+"""Exact Bernoulli bit vectors from a stream of fair bytes.
+
+All k lanes are compared at once with their probabilities, one binary digit a round: lane j holds a
+uniform number U_j whose next digit is the stream's next bit for that lane, and the lane is decided
+as soon as that digit differs from the probability's. So P(lane j = 1) = P(U_j < P_j) exactly, for
+any double, and lanes share no coin: that independence is what privacy rests on, so never hand one
+stream bit to two lanes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+
+ByteStream = Callable[[int], bytes]
+"""Returns the next n bytes, each uniform and independent of all others."""
+
+os_stream: ByteStream = os.urandom
+"""The operating system's generator: no state in this process that a fork could copy."""
+
+
+class BernoulliSampler:
+    """Draw k independent bits, each with one of two probabilities.
+
+    Parameters
+    ----------
+    k : int
+        Lanes; a multiple of 8.
+    low, high : float
+        Probability of a 1 in the lanes that `draw`'s selector leaves out, and in those it names.
+    """
+
+    __slots__ = ("_certain", "_digits", "_full", "_lookahead", "_width")
+
+    def __init__(self, k: int, low: float, high: float) -> None:
+        self._width = k // 8
+        self._full = (1 << k) - 1
+        # One code a binary digit: 0 if neither probability has it, 1 high only, 2 low only, 3 both.
+        self._digits = _digit_codes(low, high)
+        self._certain = (low == 1) * 2 + (high == 1)
+        # About log2(k) rounds decide all lanes; a few more make a second read rare.
+        self._lookahead = min(len(self._digits), k.bit_length() + 4)
+
+    def draw(self, selector: int, stream: ByteStream) -> int:
+        """Return k bits as an integer: bit j has probability `high` if selector has it, else `low`.
+
+        Round r uses the stream's bytes [r*k/8, (r+1)*k/8), read as a little-endian integer, whatever
+        the sizes of the reads; a keyed stream therefore gives the same bits everywhere.
+        """
+        full, width = self._full, self._width
+        planes = (0, selector, full ^ selector, full)
+        below = planes[self._certain]
+        undecided = full ^ below
+        rounds, chunk, offset = self._lookahead, b"", 0
+        for code in self._digits:
+            if not undecided:
+                break
+            if offset == len(chunk):
+                chunk, offset = stream(rounds * width), 0
+                rounds = 1
+            coins = int.from_bytes(chunk[offset : offset + width], "little")
+            offset += width
+            plane = planes[code]
+            decided = undecided & (plane ^ coins)
+            below |= decided & plane
+            undecided ^= decided
+        return below  # a lane that matched every digit of P has U >= P
+
+
+class KeyedStream:
+    """The endless SHAKE-256 output of one message: the same bytes for the same message, for ever."""
+
+    __slots__ = ("_hash", "_offset")
+
+    def __init__(self, message: bytes) -> None:
+        self._hash = hashlib.shake_256(message)
+        self._offset = 0
+
+    def __call__(self, n: int) -> bytes:
+        """Return the next n bytes."""
+        start, self._offset = self._offset, self._offset + n
+        return self._hash.digest(self._offset)[start:]
+
+
+def keyed_message(*parts: bytes) -> bytes:
+    """Join parts so that no two lists of parts give the same message (each behind its length)."""
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
+def uniform_below(bound: int, stream: ByteStream) -> int:
+    """Return an exactly uniform integer in [0, bound), from little-endian 32-bit words.
+
+    Words at or above the largest multiple of `bound` are thrown away, so no remainder is favoured.
+    """
+    limit = 2**32 - 2**32 % bound
+    while True:
+        word = int.from_bytes(stream(4), "little")
+        if word < limit:
+            return word % bound
+
+
+def _digit_codes(low: float, high: float) -> bytes:
+    """Pair the binary digits of two probabilities in [0, 1), most significant first."""
+    low_digits, high_digits = _binary_digits(low), _binary_digits(high)
+    length = max(len(low_digits), len(high_digits))
+    pairs = zip(low_digits.ljust(length, "0"), high_digits.ljust(length, "0"), strict=True)
+    return bytes(2 * int(a) + int(b) for a, b in pairs)
+
+
+def _binary_digits(probability: float) -> str:
+    """Return all digits after the binary point; every double has finitely many."""
+    numerator, denominator = probability.as_integer_ratio()
+    places = denominator.bit_length() - 1
+    return f"{numerator:0{places}b}" if places and numerator else ""
