@@ -140,7 +140,7 @@ def _metric(application: str, name: str, table: object) -> Metric:
         if key not in table:
             raise MetricError(f"{where}.{key}: is missing")
     if table["type"] != "string":
-        raise MetricError(f"{where}.type = {table['type']!r}: must be \"string\"")
+        raise MetricError(f'{where}.type = {table["type"]!r}: must be "string"')
     try:
         params = RapporParams(**{key: table[key] for key in _PARAMETERS})
     except ParameterError as error:

@@ -45,8 +45,8 @@ class BernoulliSampler:
     def draw(self, selector: int, stream: ByteStream) -> int:
         """Return k bits as an integer: bit j has probability `high` if selector has it, else `low`.
 
-        Round r uses the stream's bytes [r*k/8, (r+1)*k/8), read as a little-endian integer, whatever
-        the sizes of the reads; a keyed stream therefore gives the same bits everywhere.
+        Round r uses the stream's bytes [r*k/8, (r+1)*k/8), read as a little-endian integer,
+        whatever the sizes of the reads; a keyed stream therefore gives the same bits everywhere.
         """
         full, width = self._full, self._width
         planes = (0, selector, full ^ selector, full)
@@ -69,7 +69,7 @@ class BernoulliSampler:
 
 
 class KeyedStream:
-    """The endless SHAKE-256 output of one message: the same bytes for the same message, for ever."""
+    """The endless SHAKE-256 output of one message: the same for the same message, for ever."""
 
     __slots__ = ("_hash", "_offset")
 

@@ -80,6 +80,18 @@ class Telemetry:
         raise: it disables the object, and `status().disabled` says why.
     """
 
+    _changed: threading.Condition
+    _waiting: deque[Report]
+    _dropped: Counter[str]
+    _recorded: int
+    _delivered: int
+    _in_flight: int
+    _oldest: float | None
+    _thread: threading.Thread | None
+    _hurry: bool
+    _closed: bool
+    _abandon: bool
+
     def __init__(
         self,
         metrics: Registry | str | Path,
@@ -119,7 +131,7 @@ class Telemetry:
             self._drop("bad value", str(error))
         except UnknownMetricError as error:
             self._drop("unknown metric", str(error))
-        except Exception as error:  # noqa: BLE001 (an app must never fail because of telemetry)
+        except Exception as error:  # an app must never fail because of telemetry
             self._drop("internal error", type(error).__name__)
 
     def flush(self, timeout: float = 10.0) -> bool:
@@ -250,11 +262,11 @@ class Telemetry:
         parent's reports stay the parent's, or they would be sent twice under two batch ids.
         """
         self._changed = threading.Condition()
-        self._waiting: deque[Report] = deque()
-        self._dropped: Counter[str] = Counter()
+        self._waiting = deque()
+        self._dropped = Counter()
         self._recorded = self._delivered = self._in_flight = 0
-        self._oldest: float | None = None
-        self._thread: threading.Thread | None = None
+        self._oldest = None
+        self._thread = None
         self._hurry = self._closed = self._abandon = False
 
 
@@ -275,7 +287,7 @@ def _close_all() -> None:
 
 def _restart_in_child() -> None:
     for instance in list(_instances):
-        instance._start_afresh()  # noqa: SLF001
+        instance._start_afresh()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,1 +1,1 @@
-""""""
+"""Whole populations with known truth."""

@@ -1,0 +1,15 @@
+"""Names for the array types that the decoder's functions take and give."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+ByteArray = npt.NDArray[np.uint8]
+WordArray = npt.NDArray[np.uint32]
+SparseMatrix = sparse.csr_array[np.float64, tuple[int, int]]
+PositionArray = npt.NDArray[np.int16]

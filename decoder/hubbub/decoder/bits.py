@@ -1,0 +1,72 @@
+"""Unbiased bit frequencies from noisy counts.
+
+Each reported bit is a coin with bias q* if the true bit is set and p* if not, so the observed rate
+is a straight line in the true rate; this module inverts that line and carries its noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.counts import CohortCounts
+from hubbub.decoder.errors import UndecodableError
+
+
+@dataclass(frozen=True, slots=True)
+class BitEstimates:
+    """Estimated share of clients whose true Bloom filter has each bit set.
+
+    Attributes
+    ----------
+    rate : float64 array, shape (m, k)
+        Unbiased; may fall outside [0, 1]. Zero in cohorts without reports.
+    reports : float64 array, shape (m, 1)
+        N_c, the number of reports behind each row.
+    """
+
+    rate: FloatArray
+    reports: FloatArray
+
+    @property
+    def informative(self) -> int:
+        """Number of (cohort, bit) pairs that any report speaks of."""
+        return int(np.count_nonzero(self.reports)) * int(self.rate.shape[1])
+
+
+def estimate_bits(counts: CohortCounts, params: RapporParams) -> BitEstimates:
+    """Invert the two randomized responses (Erlingsson et al. 2014, section 4).
+
+    Raises
+    ------
+    UndecodableError
+        If there are no reports, or the counts have another shape than the parameters say.
+    """
+    if counts.bits.shape != (params.m, params.k) or counts.reports.shape != (params.m,):
+        raise UndecodableError(
+            f"counts of shape {counts.reports.shape} and {counts.bits.shape}: must be "
+            f"{(params.m,)} and {(params.m, params.k)}"
+        )
+    if counts.total == 0:
+        raise UndecodableError("no reports: nothing to decode")
+    n_reports = counts.reports[:, None].astype(np.float64)
+    slope = params.q_star - params.p_star
+    observed = counts.bits / np.maximum(n_reports, 1)
+    rate = np.where(n_reports > 0, (observed - params.p_star) / slope, 0.0)
+    return BitEstimates(rate=rate, reports=n_reports)
+
+
+def variance_of_one(rate: FloatArray, params: RapporParams) -> FloatArray:
+    """Return r(1 - r) / (q* - p*)^2: the variance of a rate that one report would give.
+
+    Parameters
+    ----------
+    rate : float64 array
+        True rates; clipped into [0, 1]. r is the reported rate p* + (q* - p*) rate.
+    """
+    slope = params.q_star - params.p_star
+    reported = params.p_star + slope * np.clip(rate, 0.0, 1.0)
+    return np.asarray(reported * (1 - reported) / slope**2)

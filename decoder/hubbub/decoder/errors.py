@@ -1,0 +1,13 @@
+"""What can go wrong in the decoder."""
+
+
+class DecoderError(Exception):
+    """Base of the errors that the decoder raises on purpose."""
+
+
+class CandidateError(DecoderError):
+    """The candidate list can't be read, or holds a string that no client could report."""
+
+
+class UndecodableError(DecoderError):
+    """The reports can't answer the question: none there, or not what the registry says."""

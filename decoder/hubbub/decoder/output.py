@@ -1,0 +1,207 @@
+"""A decoding as people and programs want it: terminal table, CSV, JSON.
+
+The same decoding gives the same bytes. Where the data can't tell (see `Summary.indistinguishable`)
+CSV cells are empty and JSON values null.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from hubbub.decoder.arrays import IntArray
+from hubbub.decoder.decoding import CONFIDENCE, POWER, Z_CONFIDENCE, Decoding
+from hubbub.decoder.multiple_testing import Correction
+
+_ERROR_RATES = {
+    Correction.BH: "false discovery rate",
+    Correction.BONFERRONI: "chance of any false detection",
+}
+
+
+class Row(NamedTuple):
+    """One candidate's result; counts and proportions are of the collected reports."""
+
+    string: str
+    count: float
+    std_error: float
+    count_low: float
+    count_high: float
+    proportion: float
+    prop_std_error: float
+    prop_low: float
+    prop_high: float
+    p_value: float
+    q_value: float
+    detected: bool
+
+
+def rows(decoding: Decoding, *, detected_only: bool = False) -> Iterator[Row]:
+    """Yield a row a candidate, in the candidates' order."""
+    chosen = np.flatnonzero(decoding.detected) if detected_only else range(len(decoding.candidates))
+    for index in chosen:
+        yield _row(decoding, int(index))
+
+
+def write(decoding: Decoding, path: str, *, detected_only: bool = False) -> None:
+    """Write a .csv or .json file, whole or not at all.
+
+    Raises
+    ------
+    ValueError
+        If the name ends otherwise.
+    OSError
+        If the file can't be written.
+    """
+    target = Path(path)
+    if target.suffix == ".csv":
+        text = to_csv(decoding, detected_only=detected_only)
+    elif target.suffix == ".json":
+        text = to_json(decoding, detected_only=detected_only)
+    else:
+        raise ValueError(f"output {path!r}: must end in .csv or .json")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="")
+        temporary.replace(target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def to_csv(decoding: Decoding, *, detected_only: bool = False) -> str:
+    """Return RFC 4180 text with "\\n" line ends and a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(Row._fields)
+    for row in rows(decoding, detected_only=detected_only):
+        writer.writerow([row.string, *map(_cell, row[1:-1]), "true" if row.detected else "false"])
+    return text.getvalue()
+
+
+def to_json(decoding: Decoding, *, detected_only: bool = False) -> str:
+    """Return an object with "summary" and "rows"."""
+    document = {
+        "summary": {key: _finite(value) for key, value in asdict(decoding.summary).items()},
+        "rows": [
+            {key: _finite(value) for key, value in row._asdict().items()}
+            for row in rows(decoding, detected_only=detected_only)
+        ],
+    }
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def print_table(
+    decoding: Decoding, console: Console, *, detected_only: bool = False, limit: int = 40
+) -> None:
+    """Show the strongest candidates and the summary."""
+    order = _strongest_first(decoding)
+    if detected_only:
+        order = order[decoding.detected[order]]
+    console.print(Group(_table(decoding, order[:limit]), Text()))
+    if len(order) > limit:
+        console.print(f"… and {len(order) - limit:,} more; --output writes them all\n")
+    console.print(summary_table(decoding))
+
+
+def summary_table(decoding: Decoding) -> Table:
+    """Return the summary as two columns."""
+    summary = decoding.summary
+    table = Table(show_header=False, box=None, pad_edge=False)
+    cohorts = f"{summary.cohorts:,}"
+    if summary.empty_cohorts:
+        cohorts += f" ({summary.empty_cohorts:,} without reports)"
+    half_width = Z_CONFIDENCE * summary.unknown_std_error
+    lines = {
+        "reports": f"{summary.reports:,}",
+        "cohorts": cohorts,
+        "epsilon of one report": f"{summary.epsilon_report:.4g}",
+        "epsilon for life (one value)": f"{summary.epsilon_permanent:.4g}",
+        "candidates": f"{summary.candidates:,}",
+        "detected": f"{summary.detected:,} at a {_ERROR_RATES[summary.correction]} of at most "
+        f"{summary.alpha:g}",
+        "detection limit": f"a share of {summary.detection_limit:.3%} is found with "
+        f"probability {POWER:g}",
+        "unknown mass": f"{summary.unknown_share:.1%} ± {half_width:.1%} of the reports hold "
+        "none of the detected strings",
+    }
+    if summary.indistinguishable:
+        lines["can't be told apart"] = (
+            f"{summary.indistinguishable:,} candidates set the same bits as another one; "
+            "more cohorts or bits would part them"
+        )
+    for label, text in lines.items():
+        table.add_row(label, text)
+    return table
+
+
+def printable(string: str) -> Text:
+    """Return a string as a terminal may show it: control characters escaped, nothing invisible."""
+    shown = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in string
+    )
+    if shown != shown.strip() or not shown:
+        shown = f'"{shown}"'
+    return Text(shown, overflow="fold")
+
+
+def _table(decoding: Decoding, indices: IntArray) -> Table:
+    table = Table(title="Candidates, strongest first", title_justify="left")
+    table.add_column("string", overflow="fold")
+    for heading in ("count", f"{CONFIDENCE:.0%} interval", "share", "p", "q"):
+        table.add_column(heading, justify="right")
+    table.add_column("detected", justify="center")
+    for index in indices:
+        row = _row(decoding, int(index))
+        table.add_row(
+            printable(row.string),
+            f"{row.count:,.0f}",
+            f"{row.count_low:,.0f} … {row.count_high:,.0f}",
+            f"{row.proportion:.3%}",
+            f"{row.p_value:.1e}",
+            f"{row.q_value:.1e}",
+            "yes" if row.detected else "",
+            style=None if row.detected else "dim",
+        )
+    return table
+
+
+def _strongest_first(decoding: Decoding) -> IntArray:
+    """Order by detection, then p-value, then estimate."""
+    share = np.nan_to_num(decoding.share, nan=-np.inf)
+    within = np.where(decoding.detected, -share, decoding.p_value)
+    return np.asarray(np.lexsort((-share, within, ~decoding.detected)))
+
+
+def _row(decoding: Decoding, index: int) -> Row:
+    shares = [
+        float(values[index])
+        for values in (decoding.share, decoding.std_error, decoding.low, decoding.high)
+    ]
+    counts = [share * decoding.summary.reports for share in shares]
+    p_value, q_value = float(decoding.p_value[index]), float(decoding.q_value[index])
+    detected = bool(decoding.detected[index])
+    return Row(decoding.candidates[index], *counts, *shares, p_value, q_value, detected)
+
+
+def _cell(value: float) -> str:
+    """Ten digits: more than the noise leaves, fewer than differ between linear algebra kernels."""
+    return "" if math.isnan(value) else f"{value:.10g}"
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
