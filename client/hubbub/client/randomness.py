@@ -36,8 +36,7 @@ class BernoulliSampler:
     def __init__(self, k: int, low: float, high: float) -> None:
         self._width = k // 8
         self._full = (1 << k) - 1
-        # One code a binary digit: 0 if neither probability has it, 1 high only, 2 low only, 3 both.
-        self._digits = _digit_codes(low, high)
+        self._digits = digit_codes(low, high)
         self._certain = (low == 1) * 2 + (high == 1)
         # About log2(k) rounds decide all lanes; a few more make a second read rare.
         self._lookahead = min(len(self._digits), k.bit_length() + 4)
@@ -100,8 +99,15 @@ def uniform_below(bound: int, stream: ByteStream) -> int:
             return word % bound
 
 
-def _digit_codes(low: float, high: float) -> bytes:
-    """Pair the binary digits of two probabilities in [0, 1), most significant first."""
+def digit_codes(low: float, high: float) -> bytes:
+    """Pair the binary digits of two probabilities, most significant first.
+
+    Returns
+    -------
+    bytes
+        One code a digit: 0 if neither probability has it, 1 high only, 2 low only, 3 both. A
+        probability of 1 has no digit behind the point and counts as 0 here.
+    """
     low_digits, high_digits = _binary_digits(low), _binary_digits(high)
     length = max(len(low_digits), len(high_digits))
     pairs = zip(low_digits.ljust(length, "0"), high_digits.ljust(length, "0"), strict=True)

@@ -13,9 +13,8 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console, Group
@@ -32,7 +31,8 @@ _ERROR_RATES = {
 }
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """One candidate's result; counts and proportions are of the collected reports."""
 
     string: str
@@ -47,6 +47,9 @@ class Row(NamedTuple):
     p_value: float
     q_value: float
     detected: bool
+
+
+COLUMNS = tuple(field.name for field in fields(Row))
 
 
 def rows(decoding: Decoding, *, detected_only: bool = False) -> Iterator[Row]:
@@ -84,12 +87,12 @@ def write(decoding: Decoding, path: str, *, detected_only: bool = False) -> None
 
 
 def to_csv(decoding: Decoding, *, detected_only: bool = False) -> str:
-    """Return RFC 4180 text with "\\n" line ends and a header."""
+    """Return CSV with a header and bare line feeds; quoted where RFC 4180 asks for it."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Row._fields)
+    writer.writerow(COLUMNS)
     for row in rows(decoding, detected_only=detected_only):
-        writer.writerow([row.string, *map(_cell, row[1:-1]), "true" if row.detected else "false"])
+        writer.writerow([_cell(getattr(row, column)) for column in COLUMNS])
     return text.getvalue()
 
 
@@ -98,7 +101,7 @@ def to_json(decoding: Decoding, *, detected_only: bool = False) -> str:
     document = {
         "summary": {key: _finite(value) for key, value in asdict(decoding.summary).items()},
         "rows": [
-            {key: _finite(value) for key, value in row._asdict().items()}
+            {column: _finite(getattr(row, column)) for column in COLUMNS}
             for row in rows(decoding, detected_only=detected_only)
         ],
     }
@@ -188,18 +191,31 @@ def _strongest_first(decoding: Decoding) -> IntArray:
 
 
 def _row(decoding: Decoding, index: int) -> Row:
-    shares = [
-        float(values[index])
-        for values in (decoding.share, decoding.std_error, decoding.low, decoding.high)
-    ]
-    counts = [share * decoding.summary.reports for share in shares]
-    p_value, q_value = float(decoding.p_value[index]), float(decoding.q_value[index])
-    detected = bool(decoding.detected[index])
-    return Row(decoding.candidates[index], *counts, *shares, p_value, q_value, detected)
+    n_reports = decoding.summary.reports
+    share, std_error = float(decoding.share[index]), float(decoding.std_error[index])
+    low, high = float(decoding.low[index]), float(decoding.high[index])
+    return Row(
+        string=decoding.candidates[index],
+        count=share * n_reports,
+        std_error=std_error * n_reports,
+        count_low=low * n_reports,
+        count_high=high * n_reports,
+        proportion=share,
+        prop_std_error=std_error,
+        prop_low=low,
+        prop_high=high,
+        p_value=float(decoding.p_value[index]),
+        q_value=float(decoding.q_value[index]),
+        detected=bool(decoding.detected[index]),
+    )
 
 
-def _cell(value: float) -> str:
+def _cell(value: str | float | bool) -> str:
     """Ten digits: more than the noise leaves, fewer than differ between linear algebra kernels."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return "" if math.isnan(value) else f"{value:.10g}"
 
 

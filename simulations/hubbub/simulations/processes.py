@@ -1,0 +1,86 @@
+"""The real programs as child processes: a collector to post to, a decoder to run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_STOP_SECONDS = 60.0
+
+
+class ProcessError(Exception):
+    """A program that should have worked ended with an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """A running `hubbub-collector serve`.
+
+    Attributes
+    ----------
+    url : str
+        Its base address on the loopback interface.
+    process : subprocess.Popen
+    """
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def stop(self) -> None:
+        """Ask it to drain and end (SIGTERM).
+
+        Raises
+        ------
+        ProcessError
+            If it ends with an error.
+        """
+        self.process.terminate()
+        if code := self.process.wait(_STOP_SECONDS):
+            raise ProcessError(f"hubbub-collector ended with exit code {code}")
+
+
+@contextmanager
+def running_collector(
+    metrics: Path, database: Path, options: Sequence[str] = ()
+) -> Iterator[Collector]:
+    """Serve on a free port of the loopback interface until the context closes.
+
+    Raises
+    ------
+    ProcessError
+        If the collector doesn't start, or ends with an error.
+    """
+    command = [sys.executable, "-m", "hubbub.collector", "serve", "--metrics", str(metrics)]
+    command += ["--store", f"sqlite:///{database}", "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+        try:
+            collector = Collector(_announced_address(process), process)
+            yield collector
+            if process.poll() is None:
+                collector.stop()
+        finally:
+            process.kill()
+
+
+def run_decoder(arguments: Sequence[str]) -> None:
+    """Run `hubbub-decoder` to its end; its table goes nowhere, its errors to standard error.
+
+    Raises
+    ------
+    ProcessError
+        If it fails.
+    """
+    command = [sys.executable, "-m", "hubbub.decoder", *arguments]
+    if code := subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:  # noqa: S603
+        raise ProcessError(f"hubbub-decoder ended with exit code {code}")
+
+
+def _announced_address(process: subprocess.Popen[str]) -> str:
+    line = process.stdout.readline() if process.stdout else ""
+    if not line.startswith("listening on "):
+        raise ProcessError("hubbub-collector didn't start; its errors are above")
+    return line.split()[-1]
