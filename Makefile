@@ -30,10 +30,10 @@ lint: $(READY)  ## style (ruff) and types (mypy --strict)
 	$(BIN)/mypy
 
 bench: $(READY)  ## speed, as ratios to baselines timed in the same run
-	$(BIN)/python -m benchmarks
+	PYTHONPATH=tests $(BIN)/python -m benchmarks
 
 calibration: $(READY)  ## the decoder's error rates over many simulated populations (some minutes)
-	$(BIN)/python -m calibration
+	PYTHONPATH=tests $(BIN)/python -m calibration
 
 clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) out dist build .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
