@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import registry_toml
 from hypothesis import settings
+
+from factories import registry_toml
 
 # Timing on a busy machine is not what the properties are about.
 settings.register_profile("hubbub", deadline=None, print_blob=True)
