@@ -1,0 +1,152 @@
+"""Write the test vectors of docs/protocol: python -m reference FOLDER."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+from reference import protocol
+from reference.protocol import Domain
+
+VALUES = (
+    "",
+    "a",
+    "example.com",
+    "https://www.example.com/?q=1",
+    "Zürich",
+    "Zu\u0308rich",
+    "\ufb01ve",
+    "日本語",
+    "😀",
+    "\u0000",
+    " 007",
+    "NA",
+    "fifteen bytes..",
+    "sixteen bytes...",
+    "seventeen bytes..",
+    "a longer text, so that several blocks of sixteen bytes go through the hash: 0123456789",
+)
+SHAPES = ((8, 1, 1), (8, 2, 4), (128, 2, 64), (1024, 8, 1024))
+CHANCES = (
+    (0.25, 0.75),
+    (0.5, 0.5),
+    (0.1234, 0.8765),
+    (0.0, 1.0),
+    (1.0, 0.3),
+    (5e-324, 1 - 2**-53),
+    (0.1, 0.5),
+)
+DOMAINS = (
+    Domain("com.example.browser", "homepage", 1),
+    Domain("com.example.browser", "homepage", 2),
+    Domain("com.example.browser", "search", 1),
+    Domain("com.example.browserh", "omepage", 1),
+)
+SECRETS = tuple(hashlib.sha256(f"vector {i}".encode()).digest() for i in range(3))
+
+
+def bloom() -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for value in VALUES:
+        for k, h, m in SHAPES:
+            for cohort in sorted({0, m // 2, m - 1}):
+                positions = protocol.bloom_positions(value, cohort, k, h)
+                rows.append(
+                    {
+                        "value": value,
+                        "k": k,
+                        "h": h,
+                        "cohort": cohort,
+                        "positions": positions,
+                        "bits": protocol.bits_to_bytes(positions, k).hex(),
+                    }
+                )
+    return rows
+
+
+def bernoulli() -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for k in (8, 128, 1024):
+        selector = protocol.shake(b"selector", k // 8)
+        for low, high in CHANCES:
+            stream = protocol.shake(b"coins", 1100 * k // 8)
+            lanes = [high if selector[j // 8] >> j % 8 & 1 else low for j in range(k)]
+            rows.append(
+                {
+                    "k": k,
+                    "low": low,
+                    "high": high,
+                    "selector": selector.hex(),
+                    "stream_message": b"coins".hex(),
+                    "bits": protocol.bernoulli(lanes, stream).hex(),
+                }
+            )
+    return rows
+
+
+def cohort() -> list[dict[str, object]]:
+    return [
+        {
+            "secret": secret.hex(),
+            **domain._asdict(),
+            "m": m,
+            "message": protocol.keyed_message("hubbub/1/cohort", secret, domain).hex(),
+            "cohort": protocol.cohort(secret, domain, m),
+        }
+        for secret in SECRETS
+        for domain in DOMAINS
+        for m in (1, 2, 3, 64, 1000, 1024)
+    ]
+
+
+def permanent() -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for secret in SECRETS:
+        for domain in DOMAINS:
+            for k, f in ((8, 0.5), (128, 0.5), (128, 0.3141), (128, 0.0), (1024, 0.999)):
+                in_cohort = protocol.cohort(secret, domain, 64)
+                positions = protocol.bloom_positions("example.com", in_cohort, k, 2)
+                bits = protocol.bits_to_bytes(positions, k)
+                rows.append(
+                    {
+                        "secret": secret.hex(),
+                        **domain._asdict(),
+                        "k": k,
+                        "m": 64,
+                        "f": f,
+                        "value": "example.com",
+                        "h": 2,
+                        "cohort": in_cohort,
+                        "bits": bits.hex(),
+                        "permanent": protocol.permanent(secret, domain, in_cohort, bits, f).hex(),
+                    }
+                )
+    return rows
+
+
+def wire() -> list[dict[str, object]]:
+    bits = protocol.shake(b"wire", 16)
+    report = {"metric": "homepage", "version": 1, "cohort": 17}
+    as_text = base64.b64encode(bits).decode()
+    body = {"batch_id": "00112233445566778899aabbccddeeff", "reports": [report | {"bits": as_text}]}
+    return [
+        {
+            "batch_id": body["batch_id"],
+            "reports": [report | {"bits": bits.hex()}],
+            "json": json.dumps(body, separators=(",", ":")),
+        }
+    ]
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    for make in (bloom, bernoulli, cohort, permanent, wire):
+        lines = ",\n".join(json.dumps(row) for row in make())
+        (folder / f"{make.__name__}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Sections 2 to 7 of docs/protocol, one function a section, bit by bit."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from fractions import Fraction
+from typing import NamedTuple
+
+from reference.murmur3 import fmix32, murmur3_x86_128
+
+
+class Domain(NamedTuple):
+    """What keeps one metric's randomness apart from another's."""
+
+    application: str
+    metric: str
+    version: int
+
+
+def bloom_positions(value: str, cohort: int, k: int, h: int) -> list[int]:
+    words = murmur3_x86_128(unicodedata.normalize("NFC", value).encode())
+    positions = []
+    for i in range(h):
+        x = (words[0] + (cohort * h + i) * (words[1] | 1)) % 2**32
+        positions.append(fmix32(x) % k)
+    return positions
+
+
+def bits_to_bytes(positions: list[int], k: int) -> bytes:
+    data = bytearray(k // 8)
+    for j in positions:
+        data[j // 8] |= 1 << j % 8
+    return bytes(data)
+
+
+def message(*parts: bytes) -> bytes:
+    joined = b""
+    for part in parts:
+        joined += len(part).to_bytes(4, "little") + part
+    return joined
+
+
+def keyed_message(tag: str, secret: bytes, domain: Domain, *details: bytes) -> bytes:
+    version = domain.version.to_bytes(4, "little")
+    names = domain.application.encode(), domain.metric.encode()
+    return message(tag.encode(), secret, *names, version, *details)
+
+
+def stream_bit(stream: bytes, k: int, turn: int, lane: int) -> int:
+    """Return the digit that lane `lane` gets in round `turn`."""
+    return stream[turn * k // 8 + lane // 8] >> lane % 8 & 1
+
+
+def bernoulli(probabilities: list[float], stream: bytes) -> bytes:
+    """Return one bit a lane: 1 where the lane's uniform number is below its probability."""
+    k = len(probabilities)
+    ones = []
+    for lane, probability in enumerate(probabilities):
+        rest, turn = Fraction(probability), 0
+        while 0 < rest < 1:
+            rest *= 2
+            digit = int(rest >= 1)
+            drawn = stream_bit(stream, k, turn, lane)
+            turn += 1
+            if drawn != digit:
+                rest = Fraction(digit)  # below if the probability's digit is the 1
+            else:
+                rest -= digit
+        if rest == 1:
+            ones.append(lane)
+    return bits_to_bytes(ones, k)
+
+
+def shake(data: bytes, n: int) -> bytes:
+    return hashlib.shake_256(data).digest(n)
+
+
+def cohort(secret: bytes, domain: Domain, m: int) -> int:
+    stream = shake(keyed_message("hubbub/1/cohort", secret, domain), 4000)
+    words = (int.from_bytes(stream[i : i + 4], "little") for i in range(0, len(stream), 4))
+    return next(word for word in words if word < 2**32 - 2**32 % m) % m
+
+
+def permanent(secret: bytes, domain: Domain, in_cohort: int, bits: bytes, f: float) -> bytes:
+    k = 8 * len(bits)
+    data = keyed_message(
+        "hubbub/1/permanent", secret, domain, in_cohort.to_bytes(2, "little"), bits
+    )
+    flips = bernoulli([f / 2] * k, shake(data, 1100 * k // 8))
+    return bytes(a ^ b for a, b in zip(bits, flips, strict=True))
+
+
+def instantaneous(bits: bytes, p: float, q: float, stream: bytes) -> bytes:
+    lanes = range(8 * len(bits))
+    return bernoulli([q if bits[j // 8] >> j % 8 & 1 else p for j in lanes], stream)

@@ -1,0 +1,114 @@
+"""metrics.toml: what is read, and that every mistake is named where it stands."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from factories import make_metric, make_params, make_registry, registry_toml
+from hubbub.client import MetricError, Registry, UnknownMetricError, check_compatible
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
+
+
+def with_line(old: str, new: str) -> str:
+    text = registry_toml()
+    assert text.count(old) == 1
+    return text.replace(old, new)
+
+
+def test_registry_of_the_readme_is_read() -> None:
+    metric = Registry.load(EXAMPLE)["homepage"]
+    assert metric.params == make_params(k=128, h=2, m=64, f=0.5, p=0.25, q=0.75)
+    assert metric.application == "com.example.browser"
+    assert metric.expires == dt.date(2027, 12, 31)
+
+
+def test_registry_is_a_mapping_of_its_metrics() -> None:
+    registry = make_registry(make_metric("search"), make_metric("homepage", version=3))
+    assert set(registry) == {"homepage", "search"}
+    assert len(registry) == 2
+    assert registry["homepage"].version == 3
+
+
+def test_unknown_metric_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownMetricError) as caught:
+        make_registry()["hompage"]
+    assert str(caught.value) == "metric 'hompage': must be one of: homepage"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("k = 128", "k = 100", "metrics.homepage.k = 100: must be a multiple of 8"),
+        ("k = 128", "", "metrics.homepage.k: is missing"),
+        ("p = 0.25", "p = 0.75", "metrics.homepage.p = q = 0.75: must differ"),
+        ("f = 0.5", 'f = "0.5"', "metrics.homepage.f = '0.5': must be a number"),
+        ("version = 1", "version = 0", "metrics.homepage.version = 0: must be an integer"),
+        ("version = 1", "version = true", "metrics.homepage.version = True: must be an integer"),
+        ("version = 1", "version = 2147483648", "between 1 and 2147483647"),
+        ('type = "string"', 'type = "text"', "metrics.homepage.type = 'text': must be"),
+        ('owner = "privacy@example.com"', 'owner = " "', "metrics.homepage.owner = ' '"),
+        ("expires = 2099-12-31", 'expires = "2099-12-31"', "without quotes"),
+        ("expires = 2099-12-31", "expires = 2099-12-31T00:00:00", "must be a date"),
+        ("k = 128", "k = 128\nbits = 3", "metrics.homepage: unknown key 'bits'"),
+        ("[metrics.homepage]", "[metrics.HomePage]", "metrics.HomePage: the name must be"),
+        ("[metrics.homepage]", '[metrics.""]', "the name must be 1 to 64"),
+        ("[metrics.homepage]", "[homepage]", "unknown key 'homepage'"),
+        ('application = "com.example.browser"', "", "application is missing"),
+        ('application = "com.example.browser"', "application = 3", "application = 3: must be"),
+        ("k = 128", "k = ", "not valid TOML"),
+    ],
+)
+def test_mistake_is_named_where_it_stands(old: str, new: str, message: str) -> None:
+    with pytest.raises(MetricError) as caught:
+        Registry.parse(with_line(old, new))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['application = "a"\n', 'application = "a"\nmetrics = 3', 'application = "a"\n[metrics]'],
+)
+def test_registry_without_metrics_is_refused(text: str) -> None:
+    with pytest.raises(MetricError, match="at least one table"):
+        Registry.parse(text)
+
+
+def test_metric_that_is_no_table_is_refused() -> None:
+    with pytest.raises(MetricError, match=r"metrics\.homepage = 3: must be a table"):
+        Registry.parse('application = "a"\n[metrics]\nhomepage = 3')
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_unreadable_file_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "metrics.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(MetricError, match=r"metrics\.toml: can't be read as UTF-8"):
+        Registry.load(path)
+
+
+def test_change_of_parameters_needs_a_new_version() -> None:
+    old, changed = make_registry(), make_metric(params=make_params(f=0.25))
+    with pytest.raises(MetricError, match="version must be greater than 1"):
+        check_compatible(old, make_registry(changed))
+    check_compatible(old, make_registry(make_metric(version=2, params=make_params(f=0.25))))
+
+
+def test_version_never_goes_down() -> None:
+    with pytest.raises(MetricError, match=r"metrics\.homepage\.version = 1: must be at least 2"):
+        check_compatible(make_registry(make_metric(version=2)), make_registry())
+
+
+def test_application_never_changes() -> None:
+    with pytest.raises(MetricError, match=r"must stay 'com\.example\.browser'"):
+        check_compatible(make_registry(), make_registry(make_metric(application="other")))
+
+
+def test_metrics_may_come_go_and_be_described_anew() -> None:
+    old = make_registry(make_metric("homepage"), make_metric("search"))
+    later = make_metric("homepage", expires=dt.date(2100, 1, 1))
+    check_compatible(old, make_registry(later, make_metric("settings")))

@@ -1,0 +1,127 @@
+"""The six parameters, what is refused, and what the two epsilons promise."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import make_params
+from hubbub.client import ParameterError, RapporParams
+
+probabilities = st.floats(0, 1)
+inner = st.floats(0.01, 0.99)
+
+
+@pytest.mark.parametrize(
+    ("f", "p", "q", "permanent", "report"),
+    [
+        (0.5, 0.5, 0.75, 4.3944, 1.0743),
+        (0.75, 0.5, 0.75, 2.0433, 0.5343),
+        (0.5, 0.25, 0.75, 4.3944, 2.0433),
+    ],
+)
+def test_epsilons_of_the_rappor_paper(
+    f: float, p: float, q: float, permanent: float, report: float
+) -> None:
+    params = make_params(h=2, f=f, p=p, q=q)
+    assert params.epsilon_permanent == pytest.approx(permanent, abs=5e-5)
+    assert params.epsilon_report == pytest.approx(report, abs=5e-5)
+
+
+def test_default_of_the_paper_is_four_times_ln_three() -> None:
+    assert make_params(h=2, f=0.5).epsilon_permanent == pytest.approx(4 * math.log(3), rel=1e-15)
+
+
+@given(h=st.integers(1, 8), f=inner, p=inner, q=inner)
+def test_epsilons_are_never_understated(h: int, f: float, p: float, q: float) -> None:
+    """Against the definition in exact fractions: exp(epsilon / factor) covers the worst odds."""
+    if p == q:
+        return
+    params = make_params(h=h, f=f, p=p, q=q)
+    flip = Fraction(f) / 2
+    p_star = flip * Fraction(q) + (1 - flip) * Fraction(p)
+    q_star = (1 - flip) * Fraction(q) + flip * Fraction(p)
+    odds = q_star * (1 - p_star) / (p_star * (1 - q_star))
+    slack = 1 + Fraction(1, 10**12)  # math.exp's own rounding
+    assert Fraction(math.exp(params.epsilon_permanent / (2 * h))) * slack >= (1 - flip) / flip
+    assert Fraction(math.exp(params.epsilon_report / h)) * slack >= max(odds, 1 / odds)
+
+
+@given(f=st.floats(0, 0.99), p=inner, q=inner)
+def test_effective_probabilities_follow_the_paper(f: float, p: float, q: float) -> None:
+    if p == q:
+        return
+    params = make_params(f=f, p=p, q=q)
+    assert params.p_star == pytest.approx(f * (p + q) / 2 + (1 - f) * p)
+    assert params.q_star == pytest.approx(f * (p + q) / 2 + (1 - f) * q)
+
+
+def test_epsilon_permanent_is_infinite_without_permanent_noise() -> None:
+    assert math.isinf(make_params(f=0.0).epsilon_permanent)
+    assert math.isfinite(make_params(f=0.0).epsilon_report)
+
+
+def test_smallest_noise_still_has_finite_epsilons() -> None:
+    params = make_params(f=2.0**-1000, p=2.0**-1074, q=1 - 2.0**-53)
+    assert math.isfinite(params.epsilon_permanent)
+    assert math.isfinite(params.epsilon_report)
+
+
+def test_epsilon_does_not_care_which_of_p_and_q_is_larger() -> None:
+    one, other = make_params(p=0.25, q=0.75), make_params(p=0.75, q=0.25)
+    assert one.epsilon_report == other.epsilon_report
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("k", 100, "k = 100: must be a multiple of 8 between 8 and 1024"),
+        ("k", 0, "k = 0: must be a multiple of 8 between 8 and 1024"),
+        ("k", 1032, "k = 1032: must be a multiple of 8"),
+        ("k", 128.0, "k = 128.0: must be a multiple of 8"),
+        ("h", 0, "h = 0: must be an integer between 1 and 8"),
+        ("h", 9, "h = 9: must be an integer between 1 and 8"),
+        ("h", True, "h = True: must be an integer between 1 and 8"),
+        ("m", 0, "m = 0: must be an integer between 1 and 1024"),
+        ("m", 1025, "m = 1025: must be an integer between 1 and 1024"),
+        ("f", 1.0, "f = 1.0: must be less than 1"),
+        ("f", -0.1, "f = -0.1: must be a number between 0 and 1"),
+        ("p", 1.5, "p = 1.5: must be a number between 0 and 1"),
+        ("q", math.nan, "q = nan: must be a number between 0 and 1"),
+        ("q", "0.5", "q = '0.5': must be a number between 0 and 1"),
+        ("p", None, "p = None: must be a number between 0 and 1"),
+        ("p", 0.75, "p = q = 0.75: must differ"),
+    ],
+)
+def test_bad_parameter_is_named_with_what_was_expected(
+    field: str, value: object, expected: str
+) -> None:
+    given_values: dict[str, object] = {"k": 128, "h": 2, "m": 64, "f": 0.5, "p": 0.25, "q": 0.75}
+    with pytest.raises(ParameterError) as caught:
+        RapporParams(**(given_values | {field: value}))  # type: ignore[arg-type]
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.0, 0.5), (0.5, 1.0), (0.0, 1.0), (1.0, 0.0)])
+def test_reports_that_would_reveal_a_true_bit_are_refused(p: float, q: float) -> None:
+    with pytest.raises(ParameterError, match="reveal a true bit for certain"):
+        make_params(f=0.0, p=p, q=q)
+
+
+def test_certain_instantaneous_response_is_allowed_behind_permanent_noise() -> None:
+    params = make_params(h=2, f=0.5, p=0.0, q=1.0)
+    # One-time RAPPOR: the permanent bits are the report.
+    assert params.epsilon_report == pytest.approx(params.epsilon_permanent)
+
+
+@given(f=probabilities, p=probabilities, q=probabilities)
+def test_whatever_is_accepted_has_a_finite_epsilon_per_report(f: float, p: float, q: float) -> None:
+    try:
+        params = make_params(f=f, p=p, q=q)
+    except ParameterError:
+        return
+    assert 0 < params.epsilon_report < math.inf

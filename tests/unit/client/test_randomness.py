@@ -1,0 +1,136 @@
+"""The sampler's comparison of binary digits, checked outcome by outcome rather than on average."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import seeded_stream
+from hubbub.client.randomness import (
+    BernoulliSampler,
+    ByteStream,
+    KeyedStream,
+    digit_codes,
+    keyed_message,
+    os_stream,
+    uniform_below,
+)
+from reference import protocol
+
+AWKWARD = (0.3141, 0.1234, 0.8765, 0.1, 1 / 3, 5e-324, 2.2e-308, 1 - 2**-53, 0.0, 1.0, 0.5)
+chances = st.floats(0, 1) | st.sampled_from(AWKWARD)
+
+
+def stream_of(data: bytes) -> ByteStream:
+    """Read the given bytes once, however large the reads are; fail beyond their end."""
+    rest = bytearray(data)
+
+    def read(n: int) -> bytes:
+        taken = bytes(rest[:n])
+        del rest[:n]
+        assert len(taken) == n, "read beyond the end of the coins"
+        return taken
+
+    return read
+
+
+@given(
+    low=chances,
+    high=chances,
+    width=st.sampled_from((1, 2, 16, 128)),
+    seed=st.binary(min_size=1, max_size=8),
+)
+def test_draw_equals_the_reference_digit_by_digit(
+    low: float, high: float, width: int, seed: bytes
+) -> None:
+    k = 8 * width
+    selector = protocol.shake(b"selector" + seed, width)
+    coins = protocol.shake(seed, 1100 * width)
+    lanes = [high if selector[j // 8] >> j % 8 & 1 else low for j in range(k)]
+    drawn = BernoulliSampler(k, low, high).draw(
+        int.from_bytes(selector, "little"), KeyedStream(seed)
+    )
+    assert drawn.to_bytes(width, "little") == protocol.bernoulli(lanes, coins)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.25, 0.75), (0.5, 0.375), (0.0, 1.0), (1.0, 0.125)])
+def test_every_outcome_of_three_digits_has_exactly_its_probability(low: float, high: float) -> None:
+    """All 8**2 coin sequences of two lanes, enumerated: an equality, not a statistic."""
+    selector = 0b01
+    outcomes: Counter[int] = Counter()
+    for rounds in itertools.product(range(4), repeat=3):
+        coins = b"".join(bytes([byte]) for byte in rounds) + bytes(16)
+        outcomes[BernoulliSampler(8, low, high).draw(selector, stream_of(coins)) & 3] += 1
+    for first, second in itertools.product((0, 1), repeat=2):
+        chance = (Fraction(high) if first else 1 - Fraction(high)) * (
+            Fraction(low) if second else 1 - Fraction(low)
+        )
+        assert Fraction(outcomes[first + 2 * second], 64) == chance
+
+
+@given(low=chances, high=chances)
+def test_digits_add_up_to_the_probabilities(low: float, high: float) -> None:
+    sums = [Fraction(int(low == 1)), Fraction(int(high == 1))]
+    for place, code in enumerate(digit_codes(low, high), start=1):
+        sums[0] += Fraction(code >> 1, 2**place)
+        sums[1] += Fraction(code & 1, 2**place)
+    assert sums == [Fraction(low), Fraction(high)]
+
+
+@pytest.mark.parametrize(("chance", "expected"), [(0.0, 0), (1.0, 2**64 - 1)])
+def test_certainty_needs_no_coins(chance: float, expected: int) -> None:
+    assert BernoulliSampler(64, chance, chance).draw(0x0F, stream_of(b"")) == expected
+
+
+def test_no_coin_is_used_by_two_lanes() -> None:
+    """Turning over one coin may change the lane that it belongs to, and no other."""
+    width, rounds = 4, 8
+    sampler = BernoulliSampler(8 * width, 0.3141, 0.8765)
+    coins = os.urandom(width * 80)
+    drawn = sampler.draw(0x5A5A5A5A, stream_of(coins))
+    for index in range(8 * width * rounds):
+        turned = bytearray(coins)
+        turned[index // 8] ^= 1 << index % 8
+        lane = index % (8 * width)
+        difference = drawn ^ sampler.draw(0x5A5A5A5A, stream_of(bytes(turned)))
+        assert difference in {0, 1 << lane}
+
+
+def test_keyed_stream_does_not_depend_on_the_size_of_reads() -> None:
+    whole = KeyedStream(b"message")(1000)
+    pieces = KeyedStream(b"message")
+    assert b"".join(pieces(n) for n in (1, 7, 0, 200, 792)) == whole
+
+
+@given(
+    one=st.lists(st.binary(max_size=4), max_size=4),
+    other=st.lists(st.binary(max_size=4), max_size=4),
+)
+def test_different_parts_give_different_messages(one: list[bytes], other: list[bytes]) -> None:
+    assert (keyed_message(*one) == keyed_message(*other)) == (one == other)
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 1000, 1024])
+def test_uniform_below_throws_away_what_would_favour_a_remainder(bound: int) -> None:
+    limit = 2**32 // bound * bound
+    highest = (limit - 1).to_bytes(4, "little")
+    assert uniform_below(bound, stream_of(highest)) == bound - 1
+    if limit < 2**32:
+        too_high = limit.to_bytes(4, "little")
+        assert uniform_below(bound, stream_of(too_high + bytes(4))) == 0
+
+
+def test_uniform_below_reaches_every_value() -> None:
+    """1,000 draws below 8; P(a value is missing) < 8 (7/8)^1000 < 1e-57."""
+    stream = seeded_stream("uniform below")
+    assert {uniform_below(8, stream) for _ in range(1000)} == set(range(8))
+
+
+def test_the_clients_coins_come_from_the_operating_system() -> None:
+    assert os_stream is os.urandom

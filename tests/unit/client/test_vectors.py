@@ -1,0 +1,80 @@
+"""The client against the committed test vectors of docs/protocol, and these against the document.
+
+The vectors were made by `reference`, which shares no code with the client.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factories import make_metric, make_params
+from hubbub.client import Batch, Encoder, Report, batch_to_json
+from hubbub.client.bloom import bit_positions, bloom_bits
+from hubbub.client.randomness import BernoulliSampler, KeyedStream
+from reference import __main__ as writer
+
+FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
+MAKERS = {"bloom", "bernoulli", "cohort", "permanent", "wire"}
+
+
+def vectors(name: str) -> list[dict[str, Any]]:
+    rows = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    assert rows
+    return list(rows)
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_committed_vectors_are_what_the_reference_writes(name: str) -> None:
+    assert vectors(name) == json.loads(json.dumps(getattr(writer, name)()))
+
+
+def test_every_vector_file_is_checked() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} == MAKERS
+
+
+def test_bloom_bits() -> None:
+    for row in vectors("bloom"):
+        params = make_params(k=row["k"], h=row["h"], m=1024)
+        assert list(bit_positions(row["value"], row["cohort"], params)) == row["positions"]
+        bits = bloom_bits(row["value"], row["cohort"], params)
+        assert bits.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
+
+
+def test_bernoulli_bits() -> None:
+    for row in vectors("bernoulli"):
+        selector = int.from_bytes(bytes.fromhex(row["selector"]), "little")
+        stream = KeyedStream(bytes.fromhex(row["stream_message"]))
+        drawn = BernoulliSampler(row["k"], row["low"], row["high"]).draw(selector, stream)
+        assert drawn.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
+
+
+def test_cohorts() -> None:
+    for row in vectors("cohort"):
+        assert encoder(row, make_params(m=row["m"])).cohort == row["cohort"]
+
+
+def test_permanent_responses() -> None:
+    for row in vectors("permanent"):
+        params = make_params(k=row["k"], h=row["h"], m=row["m"], f=row["f"])
+        client = encoder(row, params)
+        bits = bloom_bits(row["value"], client.cohort, params)
+        assert bits.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
+        permanent = client.permanent_response(bits)
+        assert permanent.to_bytes(row["k"] // 8, "little").hex() == row["permanent"]
+
+
+def test_wire_bytes() -> None:
+    for row in vectors("wire"):
+        reports = tuple(Report(**(r | {"bits": bytes.fromhex(r["bits"])})) for r in row["reports"])
+        assert batch_to_json(Batch(reports, row["batch_id"])).decode() == row["json"]
+
+
+def encoder(row: dict[str, Any], params: Any) -> Encoder:
+    metric = make_metric(
+        row["metric"], version=row["version"], params=params, application=row["application"]
+    )
+    return Encoder(metric, bytes.fromhex(row["secret"]))
