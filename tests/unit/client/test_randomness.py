@@ -88,18 +88,18 @@ def test_certainty_needs_no_coins(chance: float, expected: int) -> None:
     assert BernoulliSampler(64, chance, chance).draw(0x0F, stream_of(b"")) == expected
 
 
-def test_no_coin_is_used_by_two_lanes() -> None:
+@pytest.mark.parametrize("sample", range(20))
+def test_no_coin_is_used_by_two_lanes(sample: int) -> None:
     """Turning over one coin may change the lane that it belongs to, and no other."""
-    width, rounds = 4, 8
-    sampler = BernoulliSampler(8 * width, 0.3141, 0.8765)
-    coins = os.urandom(width * 80)
-    drawn = sampler.draw(0x5A5A5A5A, stream_of(coins))
-    for index in range(8 * width * rounds):
+    lanes, rounds, selector = 32, 8, 0x5A5A5A5A
+    sampler = BernoulliSampler(lanes, 0.3141, 0.8765)
+    coins = seeded_stream(f"coins {sample}")(80 * lanes // 8)
+    drawn = sampler.draw(selector, stream_of(coins))
+    for index in range(lanes * rounds):
         turned = bytearray(coins)
         turned[index // 8] ^= 1 << index % 8
-        lane = index % (8 * width)
-        difference = drawn ^ sampler.draw(0x5A5A5A5A, stream_of(bytes(turned)))
-        assert difference in {0, 1 << lane}
+        difference = drawn ^ sampler.draw(selector, stream_of(bytes(turned)))
+        assert difference in {0, 1 << index % lanes}
 
 
 def test_keyed_stream_does_not_depend_on_the_size_of_reads() -> None:

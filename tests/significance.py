@@ -1,0 +1,68 @@
+"""Decision rules whose chance of a false alarm is known: every one takes it as `alarm`.
+
+Where a rule leans on the normal approximation its docstring says so; at the sample sizes used here
+the approximation's own error is far below the room that the thresholds leave.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BitArray = npt.NDArray[np.uint8]
+ALARM = 1e-6
+
+
+def z_limit(n_tests: int = 1, alarm: float = ALARM) -> float:
+    """Return |z| that none of n standard normals exceeds, but with probability `alarm`."""
+    return float(stats.norm.isf(alarm / n_tests / 2))
+
+
+def frequency_z(ones: npt.ArrayLike, n: npt.ArrayLike, expected: npt.ArrayLike) -> FloatArray:
+    """Return (observed - expected) / sd of binomial frequencies (normal approximation)."""
+    chance = np.asarray(expected, dtype=np.float64)
+    count = np.asarray(n, dtype=np.float64)
+    deviation = np.asarray(ones) - count * chance
+    return np.asarray(deviation / np.sqrt(count * chance * (1 - chance)))
+
+
+def pair_z(bits: BitArray, expected: FloatArray) -> FloatArray:
+    """Return a z-score for each pair of columns: their covariance about the *known* means.
+
+    Parameters
+    ----------
+    bits : uint8 array, shape (n, k)
+    expected : float64 array, shape (k,)
+
+    Returns
+    -------
+    float64 array, shape (k (k - 1) / 2,)
+        Under independence the products of centred bits have mean 0 and variance v_i v_j exactly;
+        normal approximation of their sum.
+    """
+    centred = bits - expected
+    products = centred.T @ centred
+    variances = expected * (1 - expected)
+    scaled = products / np.sqrt(len(bits) * np.outer(variances, variances))
+    return np.asarray(scaled[np.triu_indices(len(expected), 1)])
+
+
+def chi_squared_p(observed: FloatArray | IntArray, expected: FloatArray) -> float:
+    """Return Pearson's p-value of category counts whose probabilities are known."""
+    return float(stats.chisquare(observed, expected).pvalue)
+
+
+def frequency_bounds(ones: int, n: int, alarm: float) -> tuple[float, float]:
+    """Return an exact (Clopper-Pearson) interval that misses with at most `alarm` a side."""
+    low = stats.beta.ppf(alarm, ones, n - ones + 1) if ones else 0.0
+    high = stats.beta.isf(alarm, ones + 1, n - ones) if ones < n else 1.0
+    return float(low), float(high)
+
+
+def unpack(bits: bytes | bytearray, k: int) -> BitArray:
+    """Return packed reports as 0 and 1, shape (n, k)."""
+    packed = np.frombuffer(bytes(bits), dtype=np.uint8).reshape(-1, k // 8)
+    return np.unpackbits(packed, axis=1, bitorder="little")

@@ -1,0 +1,180 @@
+"""The client's probabilities, and that no bit tells anything about another.
+
+A known encoder was once sped up by using coins twice: every bit kept its own frequency, and privacy
+was gone. So pairs are tested, along every axis on which coins could be shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from factories import make_metric, make_params, make_secret
+from hubbub.client import Encoder, RapporParams
+from hubbub.client.bloom import bloom_bits
+from hubbub.client.randomness import uniform_below
+from significance import (
+    ALARM,
+    BitArray,
+    FloatArray,
+    chi_squared_p,
+    frequency_z,
+    pair_z,
+    unpack,
+    z_limit,
+)
+
+VALUE = "example.com"
+PARAMS = {
+    "dyadic": make_params(m=1),
+    "awkward": make_params(m=1, f=0.3141, p=0.1234, q=0.8765),
+}
+CLIENTS = 200_000
+
+
+def collect(draw: Callable[[int], int], n: int, k: int) -> BitArray:
+    packed = bytearray()
+    for index in range(n):
+        packed += draw(index).to_bytes(k // 8, "little")
+    return unpack(packed, k)
+
+
+def permanent_bits(params: RapporParams, n: int, bits: int, name: str = "homepage") -> BitArray:
+    """Return the permanent responses of n clients to the same filter."""
+    metric = make_metric(name, params=params)
+    return collect(
+        lambda client: Encoder(metric, make_secret(client)).permanent_response(bits), n, params.k
+    )
+
+
+def lanes(bits: int, k: int) -> BitArray:
+    return unpack(bits.to_bytes(k // 8, "little"), k).ravel()
+
+
+def chances(selector: BitArray, low: float, high: float) -> FloatArray:
+    return np.where(selector == 1, high, low)
+
+
+def assert_law(sample: BitArray, expected: FloatArray) -> None:
+    """Every column has its probability and every two columns are independent."""
+    k = len(expected)
+    marginal = frequency_z(sample.sum(axis=0), len(sample), expected)
+    assert np.abs(marginal).max() < z_limit(k)
+    assert np.abs(pair_z(sample, expected)).max() < z_limit(k * (k - 1) // 2)
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+def test_bits_of_a_report_are_exact_and_independent(
+    params: RapporParams, rng: np.random.Generator
+) -> None:
+    """200,000 clients' reports of one value: 128 rates, 8,128 pairs.
+
+    P(false alarm) < 1e-6 for the rates and for the pairs each (Bonferroni, normal approximation).
+    """
+    bits = bloom_bits(VALUE, 0, params)
+    metric = make_metric(params=params)
+
+    def report(client: int) -> int:
+        encoder = Encoder(metric, make_secret(client))
+        return encoder.instantaneous_response(encoder.permanent_response(bits), rng.bytes)
+
+    sample = collect(report, CLIENTS, params.k)
+    assert_law(sample, chances(lanes(bits, params.k), params.p_star, params.q_star))
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+def test_permanent_responses_are_exact_and_independent(params: RapporParams) -> None:
+    """Step 2 of the paper over 200,000 secrets: 1 w.p. f/2 + (1 - f) B. P(false alarm) < 1e-6."""
+    bits = bloom_bits(VALUE, 0, params)
+    expected = chances(lanes(bits, params.k), params.f / 2, 1 - params.f / 2)
+    assert_law(permanent_bits(params, CLIENTS, bits), expected)
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+def test_instantaneous_responses_are_exact_and_independent(
+    params: RapporParams, rng: np.random.Generator
+) -> None:
+    """Step 3 of the paper, 200,000 draws for one permanent response. P(false alarm) < 1e-6."""
+    permanent = int.from_bytes(make_secret("selector")[:16], "little")
+    encoder = Encoder(make_metric(params=params), make_secret())
+    sample = collect(
+        lambda _: encoder.instantaneous_response(permanent, rng.bytes), CLIENTS, params.k
+    )
+    assert_law(sample, chances(lanes(permanent, params.k), params.p, params.q))
+
+
+def test_reports_with_the_systems_coins_follow_the_same_law() -> None:
+    """20,000 unseeded reports of one client: 128 rates and 8,128 pairs; P(false alarm) < 1e-6."""
+    params = PARAMS["awkward"]
+    encoder = Encoder(make_metric(params=params), make_secret())
+    permanent = encoder.permanent_response(bloom_bits(VALUE, 0, params))
+    packed = b"".join(encoder.encode(VALUE).bits for _ in range(20_000))
+    sample = unpack(packed, params.k)
+    assert_law(sample, chances(lanes(permanent, params.k), params.p, params.q))
+
+
+@pytest.mark.parametrize("second", ["value", "metric", "version", "next report"])
+def test_two_responses_of_one_client_share_no_coin(second: str, rng: np.random.Generator) -> None:
+    """All 128 x 128 pairs between two responses of each of 50,000 clients; P(alarm) < 1e-6."""
+    params, n = PARAMS["dyadic"], 50_000
+    homepage, other = make_metric(params=params), make_metric(params=params)
+    bits = other_bits = bloom_bits(VALUE, 0, params)
+    if second == "value":
+        other_bits = bloom_bits("example.org", 0, params)
+    elif second == "metric":
+        other = make_metric("search", params=params)
+    elif second == "version":
+        other = make_metric(version=2, params=params)
+
+    def noise(client: int) -> int:
+        secret = make_secret(client)
+        if second == "next report":
+            encoder = Encoder(homepage, secret)
+            one, two = (encoder.instantaneous_response(bits, rng.bytes) for _ in range(2))
+        else:
+            one = Encoder(homepage, secret).permanent_response(bits) ^ bits
+            two = Encoder(other, secret).permanent_response(other_bits) ^ other_bits
+        return one | two << params.k
+
+    sample = collect(noise, n, 2 * params.k)
+    if second == "next report":
+        half = chances(lanes(bits, params.k), params.p, params.q)
+    else:
+        half = np.full(params.k, params.flip)
+    assert_law(sample, np.concatenate([half, half]))
+
+
+def test_cohorts_are_uniform_and_independent_between_metrics() -> None:
+    """100,000 secrets, 64 x 64 cells of two metrics' cohorts; P(false alarm) < 1e-6."""
+    n, m = 100_000, 64
+    homepage, search = make_metric("homepage"), make_metric("search")
+    cells = np.zeros((m, m))
+    for client in range(n):
+        secret = make_secret(client)
+        cells[Encoder(homepage, secret).cohort, Encoder(search, secret).cohort] += 1
+    assert chi_squared_p(cells.ravel(), np.full(m * m, n / m**2)) > ALARM
+
+
+def test_cohort_tells_nothing_about_the_permanent_response() -> None:
+    """100,000 secrets: in each of 8 cohorts all 128 flip rates are f/2; P(false alarm) < 1e-6."""
+    params = make_params(m=8)
+    metric = make_metric(params=params)
+    cohorts = []
+    packed = bytearray()
+    for client in range(100_000):
+        encoder = Encoder(metric, make_secret(client))
+        cohorts.append(encoder.cohort)
+        packed += encoder.permanent_response(0).to_bytes(16, "little")
+    flips, chosen = unpack(packed, params.k), np.array(cohorts)
+    for cohort in range(params.m):
+        members = flips[chosen == cohort]
+        z = frequency_z(members.sum(axis=0), len(members), params.flip)
+        assert np.abs(z).max() < z_limit(params.m * params.k)
+
+
+def test_uniform_below_has_no_favourite(rng: np.random.Generator) -> None:
+    """200,000 draws below 1,000 (not a divisor of 2^32); P(false alarm) < 1e-6."""
+    drawn = np.bincount([uniform_below(1000, rng.bytes) for _ in range(200_000)], minlength=1000)
+    assert chi_squared_p(drawn, np.full(1000, 200.0)) > ALARM

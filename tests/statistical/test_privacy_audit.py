@@ -1,0 +1,142 @@
+"""An attacker's audit: no event that can be observed tells two values apart better than epsilon.
+
+The two values share no Bloom bit, the worst case of the theorems, and the audit must come close to
+the stated epsilon, or it would have no power to find a breach. With k = 8 all 256 outputs can be
+looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from factories import make_metric, make_params, make_secret
+from hubbub.client import Encoder, RapporParams
+from hubbub.client.bloom import bloom_bits
+from significance import ALARM, FloatArray, IntArray, chi_squared_p, frequency_bounds, unpack
+
+CLIENTS = 200_000
+PATTERNS = 256
+PARAMS = {
+    "Chrome's": make_params(k=8, h=2, m=1, f=0.5, p=0.25, q=0.75),
+    "the paper's": make_params(k=8, h=2, m=1, f=0.5, p=0.5, q=0.75),
+    "awkward": make_params(k=8, h=2, m=1, f=0.3141, p=0.1234, q=0.8765),
+    "permanent alone": make_params(k=8, h=2, m=1, f=0.5, p=0.0, q=1.0),
+}
+
+
+class Sample(NamedTuple):
+    """How often each of the 256 patterns was a client's permanent response, and its report."""
+
+    permanent: IntArray
+    reported: IntArray
+
+
+class Values(NamedTuple):
+    """The Bloom filters of two values, h bits each, that share none."""
+
+    one: int
+    other: int
+
+
+def disjoint_values(params: RapporParams) -> Values:
+    filters = (bloom_bits(f"value {i}", 0, params) for i in range(1000))
+    full = [bits for bits in filters if bits.bit_count() == params.h]
+    return next(Values(a, b) for a in full for b in full if not a & b)
+
+
+def law(bits: int, low: float, high: float) -> FloatArray:
+    """Return the probability of each pattern if every lane is a coin of its own."""
+    patterns = np.arange(PATTERNS)
+    result = np.ones(PATTERNS)
+    for lane in range(8):
+        chance = high if bits >> lane & 1 else low
+        result *= np.where(patterns >> lane & 1, chance, 1 - chance)
+    return result
+
+
+def sample(params: RapporParams, bits: int, rng: np.random.Generator) -> Sample:
+    metric = make_metric(params=params)
+    counts = Sample(np.zeros(PATTERNS, dtype=np.int64), np.zeros(PATTERNS, dtype=np.int64))
+    for client in range(CLIENTS):
+        encoder = Encoder(metric, make_secret(f"{bits} {client}"))
+        permanent = encoder.permanent_response(bits)
+        counts.permanent[permanent] += 1
+        counts.reported[encoder.instantaneous_response(permanent, rng.bytes)] += 1
+    return counts
+
+
+def loss_interval(ones: int, others: int, n: int, alarm: float) -> tuple[float, float]:
+    """Return bounds of ln(P(event | one) / P(event | other)) from counts of the event."""
+    low_one, high_one = frequency_bounds(ones, n, alarm)
+    low_other, high_other = frequency_bounds(others, n, alarm)
+    high = math.log(high_one / low_other) if low_other else math.inf
+    return (math.log(low_one / high_other) if low_one else -math.inf), high
+
+
+def assert_epsilon(ones: IntArray, others: IntArray, values: Values, epsilon: float) -> None:
+    """No pattern breaks epsilon, and the set of patterns that tells most attains it."""
+    for left, right in ((ones, others), (others, ones)):
+        for pattern in range(PATTERNS):
+            low, _ = loss_interval(int(left[pattern]), int(right[pattern]), CLIENTS, ALARM / 2048)
+            assert low <= epsilon
+    telling = [pattern for pattern in range(PATTERNS) if tells_most(pattern, values)]
+    low, high = loss_interval(
+        int(ones[telling].sum()), int(others[telling].sum()), CLIENTS, ALARM / 8
+    )
+    assert low <= epsilon <= high
+    assert high - low < 0.25 * epsilon, "too few reports for an audit that could fail"
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+def test_reports_and_permanent_responses_keep_their_epsilons(
+    params: RapporParams, rng: np.random.Generator
+) -> None:
+    """200,000 clients a value, one report each.
+
+    P(false alarm) < 1e-6 for each of the two audits (exact bounds) and the four tests of fit.
+    """
+    values = disjoint_values(params)
+    ones, others = (sample(params, bits, rng) for bits in values)
+    assert_epsilon(ones.reported, others.reported, values, params.epsilon_report)
+    assert_epsilon(ones.permanent, others.permanent, values, params.epsilon_permanent)
+    for bits, counts in zip(values, (ones, others), strict=True):
+        expected = CLIENTS * law(bits, params.flip, 1 - params.flip)
+        assert chi_squared_p(counts.permanent, expected) > ALARM
+        expected = CLIENTS * law(bits, params.p_star, params.q_star)
+        assert chi_squared_p(counts.reported, expected) > ALARM
+
+
+def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(
+    rng: np.random.Generator,
+) -> None:
+    """An observer who averages away the second noise is left with the permanent response.
+
+    8,000 clients a value, 100 reports each: a majority vote reads a permanent bit wrongly with
+    probability < 1e-6. P(false alarm) < 1e-6 (exact bounds).
+    """
+    params, n_clients = PARAMS["Chrome's"], 8_000
+    values = disjoint_values(params)
+    ones, others = (
+        sum(tells_most(averaged(params, bits, client, rng), values) for client in range(n_clients))
+        for bits in values
+    )
+    low, high = loss_interval(ones, others, n_clients, ALARM / 4)
+    assert low <= params.epsilon_permanent <= high
+    assert low > 1.5 * params.epsilon_report, "linking must tell more than a report alone"
+
+
+def averaged(params: RapporParams, bits: int, client: int, rng: np.random.Generator) -> int:
+    """Return what a majority of 100 reports of one client says about each bit."""
+    encoder = Encoder(make_metric(params=params), make_secret(f"linked {bits} {client}"))
+    permanent = encoder.permanent_response(bits)
+    reports = bytes(encoder.instantaneous_response(permanent, rng.bytes) for _ in range(100))
+    majority = unpack(reports, params.k).sum(axis=0) > 50
+    return sum(1 << lane for lane in np.flatnonzero(majority).tolist())
+
+
+def tells_most(pattern: int, values: Values) -> bool:
+    return pattern & values.one == values.one and not pattern & values.other
