@@ -1,0 +1,59 @@
+"""What an app's author gets from `pip install hubbub`: the client and mmh3, nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+THIRD_PARTY = """
+import json, sys, sysconfig
+before = set(sys.modules)
+import hubbub.client
+site = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
+files = {n: getattr(sys.modules[n], "__file__", None) or "" for n in set(sys.modules) - before}
+print(json.dumps(sorted({n.split(".")[0] for n, f in files.items() if f.startswith(site)})))
+"""
+HEAVY = ("asyncio", "email", "http.client", "multiprocessing", "ssl", "urllib.request")
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def fresh_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the interpreter of a new environment into which the project was installed."""
+    folder = tmp_path_factory.mktemp("fresh")
+    run(sys.executable, "-m", "venv", folder)
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", request.config.rootpath)
+    return python
+
+
+def test_install_brings_hubbub_and_mmh3_alone(fresh_python: Path) -> None:
+    listed = json.loads(run(fresh_python, "-m", "pip", "list", "--format", "json"))
+    assert {package["name"] for package in listed} - {"pip", "setuptools"} == {"hubbub", "mmh3"}
+
+
+def test_client_loads_no_third_party_module_but_mmh3(fresh_python: Path) -> None:
+    assert json.loads(run(fresh_python, "-c", THIRD_PARTY)) == ["hubbub", "mmh3"]
+
+
+def test_app_that_only_imports_the_client_loads_no_network_stack(fresh_python: Path) -> None:
+    script = f"import sys, hubbub.client; print([m for m in {HEAVY!r} if m in sys.modules])"
+    assert run(fresh_python, "-c", script).strip() == "[]"
+
+
+def test_types_are_shipped_with_all_four_packages(fresh_python: Path) -> None:
+    script = (
+        "import importlib.util as u, pathlib as p; "
+        "print([n for n in ('client', 'collector', 'decoder', 'simulations') if not "
+        "p.Path(u.find_spec(f'hubbub.{n}').origin).with_name('py.typed').exists()])"
+    )
+    assert run(fresh_python, "-c", script).strip() == "[]"

@@ -1,0 +1,277 @@
+"""Life inside an app: never raises, never waits, counts whatever is lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from factories import make_metric, make_registry
+from http_servers import Answer, scripted_server
+from hubbub.client import MetricError, Telemetry
+
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_what_is_recorded_is_delivered(tmp_path: Path) -> None:
+    with scripted_server() as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path)
+        for number in range(250):
+            telemetry.record("homepage", f"https://example.com/{number}")
+        assert telemetry.flush()
+        telemetry.close()
+    assert len(server.reports) == 250
+    status = telemetry.status()
+    assert (status.recorded, status.delivered, status.waiting) == (250, 250, 0)
+    assert status.dropped == {}
+    assert status.disabled is None
+
+
+def test_no_value_leaves_the_process(tmp_path: Path) -> None:
+    with scripted_server() as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path)
+        telemetry.record("homepage", "https://intranet.example/secret-project")
+        telemetry.close(20)
+    (request,) = server.received
+    assert b"secret-project" not in request.body
+    assert set(request.batch["reports"][0]) == {"metric", "version", "cohort", "bits"}
+
+
+def test_full_batch_is_sent_without_waiting(tmp_path: Path) -> None:
+    with scripted_server() as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_size=5)
+        for _ in range(11):
+            telemetry.record("homepage", "x")
+        until(lambda: telemetry.status().delivered == 10)
+        assert [len(r.batch["reports"]) for r in server.received] == [5, 5]
+        assert telemetry.status().waiting == 1
+        telemetry.close(20)
+    assert len(server.reports) == 11
+
+
+def test_small_batch_is_sent_when_its_time_has_come(tmp_path: Path) -> None:
+    with scripted_server() as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_seconds=0.2)
+        telemetry.record("homepage", "x")
+        until(lambda: telemetry.status().delivered == 1)
+        telemetry.close()
+
+
+def test_batch_keeps_its_id_through_every_retry(tmp_path: Path) -> None:
+    answers = [Answer(503), Answer(0), Answer(200, b"captive portal"), Answer(201)]
+    with scripted_server(lambda n: answers[min(n, 3)]) as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path)
+        telemetry.record("homepage", "x")
+        assert telemetry.flush(30)
+        telemetry.close()
+    assert len(server.received) == 4
+    assert len({request.body for request in server.received}) == 1
+    assert telemetry.status().delivered == 1
+
+
+def test_refused_batch_is_dropped_and_counted(tmp_path: Path) -> None:
+    with scripted_server(lambda _: Answer(422)) as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path)
+        telemetry.record("homepage", "x")
+        assert telemetry.flush()
+        until(lambda: telemetry.status().dropped == {"refused by the collector": 1})
+        telemetry.close()
+    assert len(server.received) == 1
+    assert telemetry.status().delivered == 0
+
+
+def test_oldest_report_goes_when_the_queue_is_full(tmp_path: Path) -> None:
+    released = threading.Event()
+
+    def hang(_number: int) -> Answer:
+        released.wait(20)
+        return Answer()
+
+    with scripted_server(hang) as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_size=4, max_waiting=10)
+        for _ in range(4):
+            telemetry.record("homepage", "x")
+        until(lambda: len(server.received) == 1)
+        for _ in range(13):
+            telemetry.record("homepage", "x")
+        status = telemetry.status()
+        assert status.dropped == {"queue full": 3}
+        assert status.waiting == 14
+        released.set()
+        telemetry.close(20)
+    assert telemetry.status().delivered == 14
+
+
+def test_record_never_raises_whatever_it_is_given(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+
+    class Surprise(str):
+        def encode(self, *_args: object, **_kw: object) -> bytes:
+            raise ZeroDivisionError("my secret home page")
+
+    for metric, value in [
+        ("homepage", None), ("homepage", "\ud800 my secret home page"), ("homepage", "x" * 70_000),
+        ("search", "x"), (None, "x"), ([], "x"), ("homepage", Surprise("my secret home page")),
+    ]:  # fmt: skip
+        telemetry.record(metric, value)  # type: ignore[arg-type]
+    status = telemetry.status()
+    assert status.recorded <= 1  # the surprising string may be normalised before it can surprise
+    assert status.dropped["bad value"] == 3
+    assert status.dropped["unknown metric"] == 2
+    assert sum(status.dropped.values()) + status.recorded == 7
+    telemetry.close(0)
+    assert "my secret home page" not in caplog.text
+
+
+def test_each_kind_of_loss_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    with caplog.at_level(logging.WARNING, "hubbub.client"):
+        for _ in range(5):
+            telemetry.record("hompage", "x")
+    telemetry.close(0)
+    assert [r.getMessage() for r in caplog.records] == [
+        "hubbub dropped a report (unknown metric) metric 'hompage': must be one of: homepage"
+    ]
+    assert telemetry.status().dropped == {"unknown metric": 5}
+
+
+def test_expired_metric_is_not_reported(tmp_path: Path) -> None:
+    yesterday = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1)
+    telemetry = Telemetry(make_registry(make_metric(expires=yesterday)), NOWHERE, tmp_path)
+    telemetry.record("homepage", "x")
+    telemetry.close(0)
+    assert telemetry.status().dropped == {"expired metric": 1}
+    assert telemetry.status().recorded == 0
+
+
+def test_damaged_secret_turns_the_client_off_and_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "secret").write_bytes(b"garbage")
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    telemetry.record("homepage", "x")
+    telemetry.close(0)
+    status = telemetry.status()
+    assert status.disabled is not None
+    assert "damaged" in status.disabled
+    assert status.dropped == {"disabled": 1}
+    assert (tmp_path / "secret").read_bytes() == b"garbage"
+    assert caplog.text.count("hubbub is off") == 1
+
+
+def test_closed_client_drops_and_counts(tmp_path: Path) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    telemetry.record("homepage", "x")
+    telemetry.close(0)
+    telemetry.record("homepage", "x")
+    telemetry.close(0)
+    assert telemetry.status().dropped == {"not delivered before close": 1, "closed": 1}
+
+
+def test_mistakes_at_start_up_are_raised(tmp_path: Path) -> None:
+    with pytest.raises(MetricError, match="can't be read"):
+        Telemetry(tmp_path / "missing.toml", NOWHERE, tmp_path)
+    with pytest.raises(ValueError, match=r"endpoint = 'example\.com': must start with"):
+        Telemetry(make_registry(), "example.com", tmp_path)
+    with pytest.raises(ValueError, match="batch_size = 0: must be between 1 and max_waiting"):
+        Telemetry(make_registry(), NOWHERE, tmp_path, batch_size=0)
+
+
+def test_threads_lose_nothing_between_them(tmp_path: Path) -> None:
+    with scripted_server() as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_size=50)
+
+        def work() -> None:
+            for _ in range(200):
+                telemetry.record("homepage", "x")
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        telemetry.close(30)
+    assert len(server.reports) == telemetry.status().delivered == 1600
+
+
+IN_A_CHILD = """
+import os, sys
+sys.path.insert(0, {tests!r})
+from factories import make_registry
+from hubbub.client import Telemetry
+telemetry = Telemetry(make_registry(), {url!r}, {state!r}, batch_seconds=3600)
+for _ in range(3):
+    telemetry.record("homepage", "parent")
+"""
+
+
+def run_app(script: str, tests: Path, url: str, state: Path) -> subprocess.CompletedProcess[str]:
+    text = (IN_A_CHILD + script).format(tests=str(tests), url=url, state=str(state))
+    return subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", text],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def tests_folder(request: pytest.FixtureRequest) -> Path:
+    return request.config.rootpath / "tests"
+
+
+def test_app_that_just_ends_has_its_reports_sent(tmp_path: Path, tests_folder: Path) -> None:
+    with scripted_server() as server:
+        run_app("", tests_folder, server.url, tmp_path)
+    assert len(server.reports) == 3
+
+
+def test_app_ends_in_time_when_nobody_answers(tmp_path: Path, tests_folder: Path) -> None:
+    """Two seconds are promised for the last flush; ten allow for a busy machine's start-up."""
+    released = threading.Event()
+
+    def hang(_number: int) -> Answer:
+        released.wait(60)
+        return Answer()
+
+    with scripted_server(hang) as server:
+        started = time.monotonic()
+        run_app("", tests_folder, server.url, tmp_path)
+        elapsed = time.monotonic() - started
+        released.set()
+    assert elapsed < 10
+
+
+def test_forked_child_reports_its_own_and_never_its_parents(
+    tmp_path: Path, tests_folder: Path
+) -> None:
+    script = """
+telemetry.flush()
+for _ in range(2):
+    telemetry.record("homepage", "parent")
+if os.fork() == 0:
+    assert telemetry.status().waiting == 0
+    telemetry.record("homepage", "child")
+    assert telemetry.flush(20)
+    os._exit(0)
+assert os.wait()[1] == 0
+"""
+    with scripted_server() as server:
+        run_app(script, tests_folder, server.url, tmp_path)
+    sizes = sorted(len(request.batch["reports"]) for request in server.received)
+    assert sizes == [1, 2, 3]
+    assert len(server.reports) == 6
