@@ -1,4 +1,4 @@
-"""Sections 2 to 7 of docs/protocol, one function a section, bit by bit."""
+"""Sections 2 to 6 of docs/protocol, one function a section, bit by bit."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Batch:
 
 
 def batch_to_json(batch: Batch) -> bytes:
-    """Return the body of POST /v1/reports (docs/protocol, section 5)."""
+    """Return the body of POST /v1/reports (docs/protocol, section 7)."""
     body = {"batch_id": batch.batch_id, "reports": [_as_dict(r) for r in batch.reports]}
     return json.dumps(body, separators=(",", ":")).encode()
 

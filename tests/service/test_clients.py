@@ -1,0 +1,105 @@
+"""The real client and the real collector, through good times and bad."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from factories import make_metric
+from hubbub.client import Encoder, Telemetry
+from hubbub.client.state import load_or_create_secret
+from hubbub.simulations.processes import Collector, running_collector
+from service.posting import stored_count, stored_records
+
+
+def test_every_recorded_value_becomes_one_stored_report(
+    collector: Collector, database: Path, metrics_file: Path, tmp_path: Path
+) -> None:
+    with _telemetry(metrics_file, collector.url, tmp_path / "client") as telemetry:
+        for i in range(250):
+            telemetry.record("homepage", f"page {i}")
+        assert telemetry.flush()
+        status = telemetry.status()
+    assert (status.recorded, status.delivered, status.waiting) == (250, 250, 0)
+    assert status.dropped == {}
+    assert stored_count(database) == 250
+
+
+def test_stored_reports_bear_their_clients_cohorts(
+    collector: Collector, database: Path, metrics_file: Path, tmp_path: Path
+) -> None:
+    folders = [tmp_path / f"client {i}" for i in range(6)]
+
+    def report(folder: Path) -> None:
+        with _telemetry(metrics_file, collector.url, folder) as telemetry:
+            for _ in range(10):
+                telemetry.record("homepage", "example.com")
+
+    with ThreadPoolExecutor(len(folders)) as pool:
+        list(pool.map(report, folders))
+    secrets = [load_or_create_secret(folder) for folder in folders]
+    cohorts = [Encoder(make_metric(), secret).cohort for secret in secrets]
+    expected = Counter(cohorts * 10)
+    assert Counter(int.from_bytes(r[:2], "little") for r in stored_records(database)) == expected
+
+
+def test_waiting_reports_arrive_once_after_a_crash_of_the_collector(
+    metrics_file: Path, database: Path, tmp_path: Path
+) -> None:
+    port = _quiet_port()
+    options = ["--port", str(port)]
+    with _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry:
+        with running_collector(metrics_file, database, options) as collector:
+            _record(telemetry, 100)
+            assert telemetry.flush()
+            _record(telemetry, 40)  # under way, answered or not, when the collector is killed
+            collector.process.kill()
+            collector.process.wait()
+        _record(telemetry, 60)
+        assert not telemetry.flush(timeout=0.2)
+        assert telemetry.status().waiting >= 60
+        with running_collector(metrics_file, database, options):
+            assert telemetry.flush(timeout=60)
+        status = telemetry.status()
+    assert (status.recorded, status.delivered, status.waiting) == (200, 200, 0)
+    assert status.dropped == {}
+    assert stored_count(database) == 200
+
+
+def test_client_that_starts_before_the_collector_delivers(
+    metrics_file: Path, database: Path, tmp_path: Path
+) -> None:
+    port = _quiet_port()
+    with _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry:
+        _record(telemetry, 25)
+        assert not telemetry.flush(timeout=0.2)
+        with running_collector(metrics_file, database, ["--port", str(port)]):
+            assert telemetry.flush(timeout=60)
+    assert stored_count(database) == 25
+
+
+def _record(telemetry: Telemetry, reports: int) -> None:
+    for i in range(reports):
+        telemetry.record("homepage", f"page {i}")
+
+
+@contextlib.contextmanager
+def _telemetry(metrics: Path, url: str, folder: Path) -> Iterator[Telemetry]:
+    telemetry = Telemetry(metrics, url, folder, batch_size=20)
+    try:
+        yield telemetry
+    finally:
+        telemetry.close()
+
+
+def _quiet_port() -> int:
+    """Return a free port below those that the system hands out, so that it stays free."""
+    for port in range(10_000 + os.getpid() % 10_000, 30_000):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
