@@ -18,7 +18,7 @@ from hubbub.client.metrics import Registry
 from hubbub.collector.errors import BatchError
 from hubbub.collector.store import COHORT_BYTES, MetricVersion, NewBatch
 
-_BATCH_ID = r"^[0-9a-f]{32}$"
+_BATCH_ID = r"^[0-9a-f]{32}\Z"
 _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
 
 

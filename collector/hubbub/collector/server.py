@@ -7,11 +7,14 @@ own log is stripped of everything that came from a client, because it quotes add
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+
+_CLOSE_SECONDS = 1.0
 
 
 async def serve(
@@ -44,8 +47,10 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    requests = _Requests()
+    app.middlewares.insert(0, web.middleware(requests.track))
     runner = web.AppRunner(
-        app, access_log=None, logger=_quiet_logger(), shutdown_timeout=drain_seconds
+        app, access_log=None, logger=_quiet_logger(), shutdown_timeout=_CLOSE_SECONDS
     )
     await runner.setup()
     try:
@@ -53,8 +58,49 @@ async def serve(
         await site.start()
         announce(_address(runner))
         await stop.wait()
+        await site.stop()
+        await requests.drain(drain_seconds)
     finally:
         await runner.cleanup()
+
+
+class _Requests:
+    """The requests under way, for draining to wait until they have ended.
+
+    The HTTP library's own shutdown throws away what still arrives of a body, so it may begin only
+    after the last request.
+    """
+
+    def __init__(self) -> None:
+        self._under_way = 0
+        self._all_ended = asyncio.Event()
+        self._draining = False
+
+    async def track(
+        self,
+        request: web.Request,
+        handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
+        """Count a request (as the outermost middleware)."""
+        self._under_way += 1
+        try:
+            response = await handler(request)
+            if self._draining:
+                response.force_close()
+            return response
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._all_ended.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until no request is under way, for so long at the most."""
+        self._draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._under_way:
+                    self._all_ended.clear()
+                    await self._all_ended.wait()
 
 
 def _address(runner: web.AppRunner) -> str:

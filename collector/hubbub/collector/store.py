@@ -176,7 +176,7 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
     sa.event.listen(engine.sync_engine, "begin", _begin_immediately if create else _begin)
     try:
         if create:
-            async with _translated(engine.begin()) as connection:
+            async with _translated(engine.begin(), f"store {url!r}") as connection:
                 await connection.run_sync(_schema.create_all)
         yield Store(engine)
     finally:
@@ -188,7 +188,8 @@ def _sqlite_address(url: str) -> URL:
         address = make_url(url)
     except ArgumentError:
         address = None
-    if address is None or address.drivername != "sqlite" or not address.database:
+    path = address.database if address and address.drivername == "sqlite" else None
+    if address is None or address.query or path in {None, "", ":memory:"}:
         raise StoreError(f"store {url!r}: must be sqlite:///PATH")
     return address.set(drivername="sqlite+aiosqlite")
 
@@ -214,14 +215,14 @@ def _begin(connection: sa.Connection) -> None:
 
 
 @asynccontextmanager
-async def _translated(entering: Any) -> AsyncIterator[AsyncConnection]:
+async def _translated(entering: Any, where: str = "store") -> AsyncIterator[AsyncConnection]:
     """Turn the database's own errors into StoreError, without SQL or values in the message."""
     try:
         async with entering as connection:
             yield connection
     except SQLAlchemyError as error:
         reason = getattr(error, "orig", None) or type(error).__name__
-        raise StoreError(f"store: {reason}") from error
+        raise StoreError(f"{where}: {reason}") from error
 
 
 def _only(
