@@ -1,0 +1,74 @@
+"""The README's words in the README's order: what it tells a reader to type works as it stands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hubbub.simulations.processes import running_collector
+
+FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture
+def readme(request: pytest.FixtureRequest) -> str:
+    return (request.config.rootpath / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a folder with the example's metrics.toml and some names."""
+    example = request.config.rootpath / "docs" / "examples" / "metrics.toml"
+    (tmp_path / "metrics.toml").write_bytes(example.read_bytes())
+    names = ["news.example.org", *(f"site{i}.example.org" for i in range(20))]
+    (tmp_path / "names.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def command(readme: str, program: str) -> list[str]:
+    """Return the indented command of a program as an argument list."""
+    text = readme.replace("\\\n", " ")
+    (line,) = (x for x in text.splitlines() if x.startswith(f"    {program}"))
+    return shlex.split(line)[1:]
+
+
+def test_client_example_collector_and_decoder_work_together(readme: str, folder: Path) -> None:
+    (example,) = FENCE.findall(readme)
+    serve = command(readme, "hubbub-collector")
+    assert serve[:5] == ["serve", "--metrics", "metrics.toml", "--store", "sqlite:///hubbub.db"]
+    with running_collector(folder / "metrics.toml", folder / "hubbub.db") as collector:
+        script = example.replace("https://telemetry.example.com", collector.url)
+        assert script != example
+        run = [sys.executable, "-c", script]
+        subprocess.run(run, cwd=folder, env={"HOME": str(folder)}, check=True, timeout=60)
+    decode = [sys.executable, "-m", "hubbub.decoder", *command(readme, "hubbub-decoder")]
+    subprocess.run(decode, cwd=folder, check=True, capture_output=True, timeout=60)
+    lines = (folder / "result.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 22
+    assert lines[1].startswith("news.example.org,")
+
+
+def test_make_targets_that_the_readme_names_exist(
+    readme: str, request: pytest.FixtureRequest
+) -> None:
+    makefile = (request.config.rootpath / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    named = {
+        t for line in re.findall(r"^    make ([a-z ]+)", readme, re.MULTILINE) for t in line.split()
+    }
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_links_lead_somewhere(request: pytest.FixtureRequest) -> None:
+    root = request.config.rootpath
+    pages = [*root.glob("*.md"), *root.glob("[a-z]*/*.md"), *root.glob("docs/**/*.md")]
+    assert len(pages) > 10
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
