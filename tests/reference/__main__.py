@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import sys
 from pathlib import Path
+from typing import Any
 
 from reference import protocol
 from reference.protocol import Domain
@@ -39,6 +41,22 @@ CHANCES = (
     (5e-324, 1 - 2**-53),
     (0.1, 0.5),
 )
+TYPES: tuple[tuple[dict[str, Any], tuple[Any, ...]], ...] = (
+    ({"type": "boolean"}, (True, False)),
+    ({"type": "enum", "categories": ["light", "dark", "Zürich"]}, ("light", "Zu\u0308rich")),
+    ({"type": "enum", "categories": [f"c{i}" for i in range(17)]}, ("c0", "c7", "c8", "c16")),
+    (
+        {"type": "ordinal", "edges": [0, 1.5, 10, 1e6]},
+        (-1e300, -0.0, 0, 1, 1.5, 9.999999999, 10, 1e6, 1e300),
+    ),
+    ({"type": "ordinal", "edges": [5]}, (4, 5)),
+)
+NOISES = (
+    {"f": 0.5, "p": 0.25, "q": 0.75},
+    {"f": 0.3141, "p": 0.1234, "q": 0.8765},
+    {"f": 0.0, "p": 0.75, "q": 0.5},
+    {"f": 0.25, "p": 0.0, "q": 1.0},
+)
 DOMAINS = (
     Domain("com.example.browser", "homepage", 1),
     Domain("com.example.browser", "homepage", 2),
@@ -65,6 +83,46 @@ def bloom() -> list[dict[str, object]]:
                     }
                 )
     return rows
+
+
+def types() -> list[dict[str, object]]:
+    """Give the entries as they stand in metrics.toml, a value, its bits and both epsilons."""
+    rows: list[dict[str, object]] = []
+    for noise in NOISES:
+        for entry, values in TYPES:
+            kind, k = str(entry["type"]), width(entry)
+            permanent, report = protocol.epsilons(kind, 1, noise["f"], noise["p"], noise["q"])
+            for value in values:
+                positions = set_positions(entry, value)
+                rows.append(
+                    {
+                        "entry": entry | noise,
+                        "value": value,
+                        "k": k,
+                        "bits": protocol.bits_to_bytes(positions, k).hex(),
+                        "epsilon_permanent": finite(permanent),
+                        "epsilon_report": finite(report),
+                    }
+                )
+    return rows
+
+
+def width(entry: dict[str, Any]) -> int:
+    bits = {"boolean": 1, "enum": len(entry.get("categories", ())), "ordinal": 1}[entry["type"]]
+    bits += len(entry.get("edges", ()))
+    return -(-bits // 8) * 8
+
+
+def set_positions(entry: dict[str, Any], value: Any) -> list[int]:
+    if entry["type"] == "boolean":
+        return [0] if value else []
+    if entry["type"] == "enum":
+        return [protocol.category_bit(value, entry["categories"])]
+    return [protocol.bucket_bit(value, entry["edges"])]
+
+
+def finite(epsilon: float) -> float | None:
+    return None if math.isinf(epsilon) else float(f"{epsilon:.9g}")
 
 
 def bernoulli() -> list[dict[str, object]]:
@@ -143,7 +201,7 @@ def wire() -> list[dict[str, object]]:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    for make in (bloom, bernoulli, cohort, permanent, wire):
+    for make in (bloom, types, bernoulli, cohort, permanent, wire):
         lines = ",\n".join(json.dumps(row) for row in make())
         (folder / f"{make.__name__}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 

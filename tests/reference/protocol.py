@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
@@ -25,6 +26,25 @@ def bloom_positions(value: str, cohort: int, k: int, h: int) -> list[int]:
         x = (words[0] + (cohort * h + i) * (words[1] | 1)) % 2**32
         positions.append(fmix32(x) % k)
     return positions
+
+
+def category_bit(value: str, categories: list[str]) -> int:
+    normal = [unicodedata.normalize("NFC", category) for category in categories]
+    return normal.index(unicodedata.normalize("NFC", value))
+
+
+def bucket_bit(value: float, edges: list[float]) -> int:
+    return sum(edge <= value for edge in edges)
+
+
+def epsilons(kind: str, h: int, f: float, p: float, q: float) -> tuple[float, float]:
+    """Return (permanent, report) by the formulas of section 1, in plain floating point."""
+    low, high = f * (p + q) / 2 + (1 - f) * p, f * (p + q) / 2 + (1 - f) * q
+    flip = math.log((1 - f / 2) / (f / 2)) if f else math.inf
+    up, down = abs(math.log(high / low)), abs(math.log((1 - low) / (1 - high)))
+    if kind == "boolean":
+        return flip, max(up, down)
+    return 2 * h * flip, h * (up + down)
 
 
 def bits_to_bytes(positions: list[int], k: int) -> bytes:
