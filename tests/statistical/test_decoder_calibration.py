@@ -9,9 +9,12 @@ between the bits of one report are not in the standard errors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from scipy import stats
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from calibration.cases import CASES, LOOSE, PAPER, SMALL, made_up_case
 from calibration.trials import (
@@ -41,7 +44,7 @@ NOBODY_PRESENT = (
 )
 FEW_TRUE = (
     made_up_case("paper's", PAPER, 50_000, uniform(20), absent=180),
-    made_up_case("small filter", SMALL, 50_000, uniform(10), absent=90),
+    made_up_case("loose", LOOSE, 30_000, uniform(20), absent=180),
 )
 ALL_STRONG = (
     made_up_case("loose", LOOSE, 50_000, uniform(30), unlisted_every=3, absent=50),
@@ -52,6 +55,13 @@ MANY_RARE = (
     made_up_case("loose", LOOSE, 20_000, uniform(300), unlisted_every=1, absent=200),
 )
 DEMO = CASES[-1]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Keep linear algebra to one core: its threads wait for each other if tests run in parallel."""
+    with threadpool_limits(1):
+        yield
 
 
 def runs(
@@ -113,12 +123,12 @@ def test_share_of_false_names_stays_below_alpha(case: Case) -> None:
     """Benjamini-Hochberg over 60 runs where a tenth of the candidates is present.
 
     The expected share of false names is at most 0.05 x 9/10. A run's share has a measured sd of at
-    most 0.065, so the mean's is 0.0084; five of those are added. P(false alarm) < 1e-6.
+    most 0.042, so the mean's is 0.0054; five of those are added. P(false alarm) < 1e-6.
     """
     results = scores(case, 60, Correction.BH)
     false_share = np.mean([score.false_positives / max(score.detected, 1) for score in results])
     assert all(score.true_positives > 0 for score in results)
-    assert false_share < 0.9 * ALPHA + 5 * 0.0084
+    assert false_share < 0.9 * ALPHA + 5 * 0.0054
 
 
 def detections_at(case: Case, multiple: float, n: int) -> int:

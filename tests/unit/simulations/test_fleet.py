@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,3 +111,33 @@ def test_lanes_compare_all_digits_of_their_probability(
         uniform = Fraction(int(digits, 2), 2 ** len(digits))
         chance = Fraction(high if selector >> lane & 1 else low)
         assert int(word[0]) >> lane & 1 == (uniform < chance)
+
+
+class ScriptedCoins(np.random.Generator):
+    """A generator whose first three lanes are told which uniform number they hold."""
+
+    def __init__(self, uniforms: list[Fraction], digits: int) -> None:
+        super().__init__(np.random.PCG64(0))
+        scaled = [int(uniform * 2**digits) for uniform in uniforms]
+        self._rounds = [
+            sum((number >> place & 1) << lane for lane, number in enumerate(scaled))
+            for place in reversed(range(digits))
+        ]
+
+    def integers(self, *_args: object, **_options: object) -> npt.NDArray[np.uint64]:  # type: ignore[override]
+        return np.array([self._rounds.pop(0)], dtype=np.uint64)
+
+
+@given(st.floats(0, 1, exclude_min=True, exclude_max=True))
+def test_last_digit_of_a_probability_decides_where_all_others_agree(chance: float) -> None:
+    """Coins that say just what the probability is, one unit in the last place less, and one more.
+
+    No real generator would come to the last digit, which may be the 1074th.
+    """
+    exact = Fraction(chance)
+    digits = exact.denominator.bit_length() - 1
+    unit = Fraction(1, 2**digits)
+    uniforms = [exact, exact - unit, min(exact + unit, 1 - unit)]
+    coins = ScriptedCoins(uniforms, digits)
+    (word,) = bernoulli_words(coins, np.zeros(1, dtype=np.uint64), chance, chance)
+    assert int(word) & 0b111 == 0b010
