@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
+from dataclasses import replace
 
 from hubbub.client import Metric, RapporParams, Registry, Report
+from hubbub.client.kinds import Kind, StringKind
+from hubbub.client.metrics import MAX_VALUES
 from hubbub.client.randomness import KeyedStream
 
 APPLICATION = "com.example.browser"
@@ -25,26 +29,39 @@ def make_metric(
     params: RapporParams | None = None,
     application: str = APPLICATION,
     expires: dt.date = FAR_AWAY,
+    kind: Kind | None = None,
+    one_time: bool = False,
+    max_values: int = MAX_VALUES,
 ) -> Metric:
+    """Return a metric; another type than string brings k, h and m of its own."""
+    kind = kind or StringKind()
+    params = params or make_params()
+    if not isinstance(kind, StringKind):
+        params = replace(params, k=-(-kind.width // 8) * 8, h=1, m=1)
     return Metric(
         application=application,
         name=name,
         version=version,
-        params=params or make_params(),
+        kind=kind,
+        params=params,
         description="What the tests ask",
         owner="privacy@example.com",
         expires=expires,
+        one_time=one_time,
+        max_values=max_values,
     )
 
 
-def registry_toml(*metrics: Metric) -> str:
+def registry_toml(*metrics: Metric, lifetime_epsilon: float | None = None) -> str:
     """Return the metrics.toml of some metrics, all of one application."""
     given = metrics or (make_metric(),)
-    return f'application = "{given[0].application}"\n' + "".join(map(_metric_toml, given))
+    budget = "" if lifetime_epsilon is None else f"lifetime_epsilon = {lifetime_epsilon}\n"
+    head = f'application = "{given[0].application}"\n{budget}'
+    return head + "".join(map(_metric_toml, given))
 
 
-def make_registry(*metrics: Metric) -> Registry:
-    return Registry.parse(registry_toml(*metrics))
+def make_registry(*metrics: Metric, lifetime_epsilon: float | None = None) -> Registry:
+    return Registry.parse(registry_toml(*metrics, lifetime_epsilon=lifetime_epsilon))
 
 
 def make_secret(client: int | str = 0) -> bytes:
@@ -65,17 +82,18 @@ def seeded_stream(label: str) -> KeyedStream:
 
 def _metric_toml(metric: Metric) -> str:
     params = metric.params
-    return f"""
-[metrics.{metric.name}]
-version = {metric.version}
-type = "string"
-description = "{metric.description}"
-owner = "{metric.owner}"
-expires = {metric.expires}
-k = {params.k}
-h = {params.h}
-m = {params.m}
-f = {params.f}
-p = {params.p}
-q = {params.q}
-"""
+    entries: dict[str, object] = {
+        "version": metric.version,
+        "type": metric.kind.name,
+        "description": metric.description,
+        "owner": metric.owner,
+        "max_values": metric.max_values,
+        **metric.kind.definition(),
+        **({"k": params.k, "h": params.h, "m": params.m} if metric.kind.name == "string" else {}),
+        "f": params.f,
+        "p": params.p,
+        "q": params.q,
+        **({"mode": "one-time"} if metric.one_time else {}),
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in entries.items()]
+    return "\n".join(["", f"[metrics.{metric.name}]", *lines, f"expires = {metric.expires}", ""])

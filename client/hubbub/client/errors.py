@@ -31,3 +31,7 @@ class StateError(HubbubError):
 
 class EncodingError(HubbubError, ValueError):
     """A value can't be encoded as the metric's type demands."""
+
+
+class UnknownCategoryError(EncodingError):
+    """A value isn't one of an enum's categories."""

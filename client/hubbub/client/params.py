@@ -106,6 +106,22 @@ class RapporParams:
         return _log_bound(self.h, max(odds, 1 / odds))
 
     @property
+    def epsilon_permanent_of_a_bit(self) -> float:
+        """As `epsilon_permanent`, of values that differ in one bit: ln((1 - f/2) / (f/2))."""
+        flip = Fraction(self.flip)
+        return _log_bound(1, (1 - flip) / flip) if flip else math.inf
+
+    @property
+    def epsilon_report_of_a_bit(self) -> float:
+        """As `epsilon_report`, of values that differ in one bit: the worse of its two outcomes.
+
+        max(|ln(q*/p*)|, |ln((1 - p*)/(1 - q*))|).
+        """
+        p_star, q_star = self._exact_p_star, self._exact_q_star
+        up, down = q_star / p_star, (1 - p_star) / (1 - q_star)
+        return _log_bound(1, max(up, 1 / up, down, 1 / down))
+
+    @property
     def _exact_p_star(self) -> Fraction:
         return self._reported(Fraction(self.flip))
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """One noisy report.
 
     Attributes
@@ -48,8 +49,26 @@ class Batch:
 
 def batch_to_json(batch: Batch) -> bytes:
     """Return the body of POST /v1/reports (docs/protocol, section 7)."""
-    body = {"batch_id": batch.batch_id, "reports": [_as_dict(r) for r in batch.reports]}
-    return json.dumps(body, separators=(",", ":")).encode()
+    return assemble_body(batch.batch_id, [reports_to_json(batch.reports)])
+
+
+def reports_to_json(reports: Iterable[Report]) -> bytes:
+    """Return reports as JSON objects between commas: a piece of a body to be."""
+    return ",".join(json.dumps(_as_dict(r), separators=(",", ":")) for r in reports).encode()
+
+
+def assemble_body(batch_id: str, pieces: Iterable[bytes]) -> bytes:
+    """Return the body of a batch from pieces that `reports_to_json` made."""
+    return b'{"batch_id":"%s","reports":[%s]}' % (batch_id.encode(), b",".join(pieces))
+
+
+def without_reports(body: bytes, indices: Iterable[int]) -> tuple[bytes, int]:
+    """Return a body without some of its reports, under the same id, and how many remain."""
+    document = json.loads(body)
+    left_out = frozenset(indices)
+    kept = [r for i, r in enumerate(document["reports"]) if i not in left_out]
+    pieces = (json.dumps(report, separators=(",", ":")).encode() for report in kept)
+    return assemble_body(document["batch_id"], pieces), len(kept)
 
 
 def _as_dict(report: Report) -> dict[str, str | int]:
