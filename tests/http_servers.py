@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,8 @@ class Received:
 
     @property
     def batch(self) -> dict[str, Any]:
-        return dict(json.loads(self.body))
+        compressed = self.headers.get("Content-Encoding") == "gzip"
+        return dict(json.loads(gzip.decompress(self.body) if compressed else self.body))
 
 
 @dataclass

@@ -86,7 +86,7 @@ class Encoder:
         return self.metric.kind.bits(value, self.cohort, self.metric.params)
 
     def report(self, bits: int) -> Report:
-        """Return a fresh report of true bits: both responses, the second from the system's coins."""
+        """Return a fresh report of true bits: both responses, the second with new coins."""
         permanent = self._responses.get(bits)
         if permanent is None:
             permanent = self._remember(bits)

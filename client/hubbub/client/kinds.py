@@ -1,8 +1,8 @@
 """Variable types: what a value of each type looks like in bits.
 
-A type turns a value into the integer whose set bits the two responses then blur, and tells how many
-bits it needs. What a maintainer must not break: the same value gives the same bits everywhere and for
-ever (docs/protocol, section 3), and no message quotes a value.
+A type turns a value into the integer whose set bits the two responses then blur, and tells how
+many bits it needs. What a maintainer must not break: the same value gives the same bits everywhere
+and for ever (docs/protocol, section 3), and no message quotes a value.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class OrdinalKind:
 
     def bits(self, value: Value, _cohort: int, _params: RapporParams) -> int:
         """Return the bucket's bit (raises EncodingError for what isn't a number)."""
-        number = not isinstance(value, (bool, str)) and isinstance(value, (int, float))
-        if not number or math.isnan(value):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or (isinstance(value, float) and math.isnan(value)):
             raise EncodingError(f"value of type {type(value).__name__}: must be a number, not NaN")
         return 1 << bisect_right(self.edges, value)
 

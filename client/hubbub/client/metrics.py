@@ -1,7 +1,7 @@
 """Metrics as their owners registered them: metrics.toml -> `Registry`.
 
-Client, collector and decoder read this one file. What a metric's reports mean may never change under
-the same version, because reports drawn in different ways can't be told apart afterwards;
+Client, collector and decoder read this one file. What a metric's reports mean may never change
+under the same version, because reports drawn in different ways can't be told apart afterwards;
 `check_compatible` is the guard.
 """
 
@@ -84,7 +84,7 @@ class Metric:
 
     @property
     def definition(self) -> dict[str, object]:
-        """All that reports depend on, as JSON can hold it; the same for the same version for ever."""
+        """All that reports depend on, as JSON can hold it; fixed for a version."""
         return {"type": self.kind.name, **self.kind.definition(), **asdict(self.params)}
 
 
@@ -218,7 +218,7 @@ def _kind(where: str, name: str, table: Mapping[str, object]) -> Kind:
 
 
 def _params(where: str, kind: Kind, one_time: bool, table: Mapping[str, Any]) -> RapporParams:
-    """Return the parameters; a one-time metric may leave p and q out, and then its second response."""
+    """Return the parameters; without p and q there is no second response."""
     noise = {"f": table["f"], "p": table.get("p", 0.0), "q": table.get("q", 1.0)}
     try:
         if isinstance(kind, StringKind):
@@ -229,7 +229,9 @@ def _params(where: str, kind: Kind, one_time: bool, table: Mapping[str, Any]) ->
         raise MetricError(f"{where}.{error}") from error
     missing = _missing_response(params)
     if missing and not one_time:
-        raise MetricError(f'{where}.{missing}: needs mode = "one-time", which sends a single report')
+        raise MetricError(
+            f'{where}.{missing}: needs mode = "one-time", which sends a single report'
+        )
     if one_time and not missing:
         raise MetricError(
             f'{where}.mode = "one-time": must leave out one response: f = 0, or neither p nor q'

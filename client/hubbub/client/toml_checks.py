@@ -1,8 +1,9 @@
-"""Checks of single entries of metrics.toml; every message says where, what was found, and the rule."""
+"""Checks of single entries of metrics.toml; a message says where, what was found, and the rule."""
 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 import re
 import unicodedata
@@ -30,9 +31,7 @@ def require(where: str, table: Mapping[str, object], keys: Collection[str]) -> N
 def metric_name(where: str, name: str) -> str:
     """Return a metric's name if it may be one."""
     if not _NAME.fullmatch(name):
-        raise MetricError(
-            f"{where}: the name must be 1 to 64 of a-z, 0-9, _ and -, a letter first"
-        )
+        raise MetricError(f"{where}: the name must be 1 to 64 of a-z, 0-9, _ and -, a letter first")
     return name
 
 
@@ -89,7 +88,7 @@ def ascending_numbers(where: str, value: object, low: int, high: int) -> tuple[f
     if not all(_is_number(x) and math.isfinite(x) for x in value):
         raise MetricError(f"{where} = {value!r}: must be finite numbers")
     numbers = tuple(map(float, value))
-    if any(a >= b for a, b in zip(numbers, numbers[1:], strict=False)):
+    if any(a >= b for a, b in itertools.pairwise(numbers)):
         raise MetricError(f"{where} = {value!r}: must be strictly ascending")
     return numbers
 
