@@ -61,7 +61,7 @@ def _recording() -> Comparison:
     encoder = Encoder(make_metric(), make_secret())
     with tempfile.TemporaryDirectory() as state:
         telemetry = Telemetry(
-            make_registry(), _NOWHERE, state, batch_size=10**6, max_waiting=10**6,
+            make_registry(), _NOWHERE, state, batch_size=10**6, max_pending=10**6,
             batch_seconds=3600,
         )  # fmt: skip
 

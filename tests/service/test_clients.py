@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from service.posting import stored_count, stored_records
+
 from factories import make_metric
 from hubbub.client import Encoder, Telemetry
 from hubbub.client.state import load_or_create_secret
 from hubbub.simulations.processes import Collector, running_collector
-from service.posting import stored_count, stored_records
 
 
 def test_every_recorded_value_becomes_one_stored_report(

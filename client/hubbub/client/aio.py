@@ -50,13 +50,16 @@ class AsyncTelemetry(BaseTelemetry):
     _session: aiohttp.ClientSession
     _disk: Disk
     _task: asyncio.Task[None] | None
+    _woken: bool
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
         self._intake.take(metric, value)
-        if not self._woken and self._loop is not None:
+        loop = self._loop  # another thread may be closing
+        if not self._woken and loop is not None:
             self._woken = True
-            self._loop.call_soon_threadsafe(self._wake.set)
+            with contextlib.suppress(RuntimeError):  # the loop was closed, and this object not
+                loop.call_soon_threadsafe(self._wake.set)
 
     async def __aenter__(self) -> Self:
         """Open the disk and begin to deliver."""
@@ -73,6 +76,7 @@ class AsyncTelemetry(BaseTelemetry):
                         sock_connect=self._settings.connect_timeout,
                         total=self._settings.connect_timeout + self._settings.read_timeout,
                     ),
+                    cookie_jar=aiohttp.DummyCookieJar(),  # a cookie would link batches
                     trust_env=True,
                 )
                 self._loop = asyncio.get_running_loop()
@@ -103,15 +107,10 @@ class AsyncTelemetry(BaseTelemetry):
         """Flush for at most `timeout` seconds, then stop; what is left stays on disk."""
         if self._task is None:
             return
-        await self.flush(timeout)
-        self._intake.disabled = self._intake.disabled or "closed"
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = self._loop = None
-        await self._session.close()
-        await self._in_pool(self._write)
-        await self._in_pool(self._disk.close)
-        self._pool.shutdown()
+        try:
+            await self.flush(timeout)
+        finally:
+            await self._stop()
 
     async def forget(self) -> str:
         """Delete this client's secret, ledger and unsent reports; return what that means.
@@ -140,24 +139,40 @@ class AsyncTelemetry(BaseTelemetry):
             self._intake.drop("disabled", len(self._intake.drain()))
             self._settled.set()
 
+    async def _stop(self) -> None:
+        task, self._task, self._loop = self._task, None, None
+        if task is None:
+            return
+        self._intake.disabled = self._intake.disabled or "closed"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await self._session.close()
+        with contextlib.suppress(StateError):
+            await self._in_pool(self._write)
+        await self._in_pool(self._disk.close)
+        self._pool.shutdown()
+
     async def _step(self) -> float:
         """Bring what is pending to the disk and one parcel to the collector; return the pause."""
-        disk, hurry = self._disk, self._hurry
         if not await self._in_pool(self._write):
             return _RETRY_DISK_SECONDS
+        try:
+            return await self._deliver()
+        except sqlite3.OperationalError:
+            return _RETRY_DISK_SECONDS  # busy, or the disk is full
+
+    async def _deliver(self) -> float:
+        disk, hurry = self._disk, self._hurry
         if self._rush:
             self._rush = False
             disk.courier.rush()
-        try:
-            step = await self._in_pool(lambda: disk.courier.next(hurry=hurry))
-        except sqlite3.OperationalError:
-            return _RETRY_DISK_SECONDS  # busy, or the disk is full
+        step = await self._in_pool(lambda: disk.courier.next(hurry=hurry))
         self._count(disk.outbox)
         if not isinstance(step, Parcel):
             if hurry and not self._intake.pending and not await self._in_pool(disk.outbox.waiting):
                 self._settled.set()
             return step
-        answer = await self._post(step.body)
+        answer = await self._post_and_write(step.body)
         settled = await self._in_pool(lambda: disk.courier.settle(step, answer))
         self._count(disk.outbox, settled)
         return 0.0
@@ -181,6 +196,16 @@ class AsyncTelemetry(BaseTelemetry):
                 async with asyncio.timeout(_SPOOL_SECONDS):
                     await self._wake.wait()
 
+    async def _post_and_write(self, body: bytes) -> Answer:
+        """Try once, and bring to the disk what is recorded until that has come to something."""
+        post = asyncio.create_task(self._post(body))
+        try:
+            while not (await asyncio.wait({post}, timeout=_SPOOL_SECONDS))[0]:
+                await self._in_pool(self._write)
+            return post.result()
+        finally:
+            post.cancel()
+
     async def _post(self, body: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
         data, headers = encode_request(body)
@@ -188,10 +213,18 @@ class AsyncTelemetry(BaseTelemetry):
             async with self._session.post(
                 self._url, data=data, headers=headers, allow_redirects=False
             ) as response:
-                answer = await response.content.read(MAX_ANSWER)
+                answer = await _read(response.content)
                 return judge(response.status, response.headers, answer, time.time())
         except (aiohttp.ClientError, OSError, ValueError):
             return UNREACHABLE
 
     async def _in_pool(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    """Return an answer's body, or so much of it as may be of interest."""
+    body = b""
+    while piece := await content.read(MAX_ANSWER - len(body)):
+        body += piece
+    return body

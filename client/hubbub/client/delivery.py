@@ -22,6 +22,7 @@ _LONGEST_REQUESTED_DELAY = 86_400.0
 _LONGEST_WAIT = _LONGEST_REQUESTED_DELAY + _LONGEST_DELAY
 _IDLE = 3600.0
 _PAUSE = 0.5  # at least so long between looks at batches that another process holds
+_LOOK_AGAIN = 60.0  # at most
 
 
 class Settled(NamedTuple):
@@ -79,7 +80,10 @@ class Courier:
         wait = self._make_batch_if_due(now, hurry)
         if now < self._not_before <= now + _LONGEST_WAIT:
             return self._not_before - now
-        return self._outbox.hold_oldest(now) or max(wait, _PAUSE)
+        parcel = self._outbox.hold_oldest(now)
+        if parcel is None and self._outbox.batched():  # another process is sending
+            wait = min(wait, _PAUSE if hurry else _LOOK_AGAIN)
+        return parcel or max(wait, _PAUSE)
 
     def rush(self) -> None:
         """End our own back-off once; a wait that the collector asked for is kept."""

@@ -71,6 +71,7 @@ class Disk:
 
     def close(self) -> None:
         """Close the connection."""
+        self.outbox.close()
         self._storage.close()
 
     def absorb(self, entries: Sequence[Entry]) -> tuple[Ledger, Counter[str]]:

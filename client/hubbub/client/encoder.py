@@ -14,9 +14,9 @@ from hubbub.client.errors import StateError
 from hubbub.client.kinds import Value
 from hubbub.client.metrics import Metric
 from hubbub.client.randomness import (
-    BernoulliSampler,
     ByteStream,
     KeyedStream,
+    bernoulli_sampler,
     keyed_message,
     os_stream,
     uniform_below,
@@ -63,8 +63,8 @@ class Encoder:
         self.metric = metric
         self._width = params.k // 8
         self._length = self._width.to_bytes(4, "little")
-        self._permanent = BernoulliSampler(params.k, params.flip, params.flip)
-        self._instantaneous = BernoulliSampler(params.k, params.p, params.q)
+        self._permanent = bernoulli_sampler(params.k, params.flip, params.flip)
+        self._instantaneous = bernoulli_sampler(params.k, params.p, params.q)
         self._responses: dict[int, int] = {}
         self.cohort = uniform_below(params.m, KeyedStream(_keyed(_COHORT_TAG, secret, metric)))
         in_cohort = keyed_message(self.cohort.to_bytes(2, "little"))

@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from hubbub.client.storage import Storage
@@ -65,7 +66,14 @@ class Outbox:
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._hold_seconds = hold_seconds
+        self._number = int.from_bytes(os.urandom(4), "little")
+        self._dropping: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
+        _open_here.add(self._number)
+
+    def close(self) -> None:
+        """Leave what is held to others."""
+        _open_here.discard(self._number)
 
     def waiting(self) -> int:
         """Return the number of reports on disk."""
@@ -77,10 +85,15 @@ class Outbox:
         with self._storage.transaction() as connection:
             return _sum(connection, "reports", "spool")
 
-    def make_batch(self, most: int, now: float) -> None:
-        """Make a batch of the oldest spooled reports: whole pieces, `most` reports if it can be."""
+    def batched(self) -> int:
+        """Return the number of reports that are in batches."""
         with self._storage.transaction() as connection:
-            pieces, reports = self._take_pieces(connection, most)
+            return _sum(connection, "reports", "batches")
+
+    def make_batch(self, enough: int, now: float) -> None:
+        """Make a batch of the oldest spooled pieces, until there are enough reports in it."""
+        with self._transaction() as connection:
+            pieces, reports = self._take_pieces(connection, enough)
             if pieces:
                 body = assemble_body(new_batch_id(), pieces)
                 connection.execute(
@@ -91,14 +104,14 @@ class Outbox:
     def hold_oldest(self, now: float) -> Parcel | None:
         """Take the oldest batch that nobody else is sending."""
         query = "SELECT id, reports, body, checksum, holder, held_until FROM batches ORDER BY id"
-        with self._storage.transaction() as connection:
+        with self._transaction() as connection:
             for key, reports, body, checksum, holder, held_until in connection.execute(query):
                 if self._is_held(holder, held_until, now):
                     continue
                 if checksum == _checksum(body):
                     connection.execute(
                         "UPDATE batches SET holder = ?, held_until = ? WHERE id = ?",
-                        (os.getpid(), now + self._hold_seconds, key),
+                        (self._holder, now + self._hold_seconds, key),
                     )
                     return Parcel(key, reports, body)
                 self._drop(connection, "batches", key, reports, DAMAGED)
@@ -124,7 +137,7 @@ class Outbox:
 
     def trim(self, now: float) -> None:
         """Drop batches that are too old, and the oldest of what is beyond the cap."""
-        with self._storage.transaction() as connection:
+        with self._transaction() as connection:
             aged = "SELECT id, reports FROM batches WHERE created < ?"
             for key, reports in connection.execute(aged, (now - self._max_age,)).fetchall():
                 self._drop(connection, "batches", key, reports, TOO_OLD)
@@ -137,7 +150,7 @@ class Outbox:
                     self._drop(connection, table, key, reports, NO_ROOM)
                     surplus -= size
 
-    def _take_pieces(self, connection: sqlite3.Connection, most: int) -> tuple[list[bytes], int]:
+    def _take_pieces(self, connection: sqlite3.Connection, enough: int) -> tuple[list[bytes], int]:
         """Take the first pieces out of the spool; return the whole ones and their reports."""
         pieces: list[bytes] = []
         total = 0
@@ -146,15 +159,19 @@ class Outbox:
             if checksum != _checksum(body):
                 self._drop(connection, "spool", key, reports, DAMAGED)
                 continue
-            if pieces and total + reports > most:
+            if total >= enough:
                 break
             connection.execute("DELETE FROM spool WHERE id = ?", (key,))
             pieces.append(body)
             total += reports
         return pieces, total
 
+    @property
+    def _holder(self) -> int:
+        return os.getpid() * _NUMBERS + self._number
+
     def _is_held(self, holder: int, held_until: float, now: float) -> bool:
-        if holder in {0, os.getpid()} or not _is_alive(holder):
+        if holder in {0, self._holder} or not _is_open(*divmod(holder, _NUMBERS)):
             return False
         return now < held_until <= now + self._hold_seconds  # a clock set back holds nothing
 
@@ -162,9 +179,19 @@ class Outbox:
         self, connection: sqlite3.Connection, table: str, key: int, reports: int, reason: str
     ) -> None:
         connection.execute(f"DELETE FROM {table} WHERE id = ?", (key,))  # noqa: S608 (two constants)
-        self.dropped[reason] += reports
+        self._dropping[reason] += reports
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Run statements as the storage does; what they drop is counted once that is committed."""
+        self._dropping.clear()
+        with self._storage.transaction() as connection:
+            yield connection
+        self.dropped.update(self._dropping)
 
 
+_NUMBERS = 2**32  # a holder is a process id and, below that, the number of one of its outboxes
+_open_here: set[int] = set()
 _OLDEST_FIRST = ("batches", "spool")
 
 
@@ -197,6 +224,11 @@ def _sum(connection: sqlite3.Connection, what: str, table: str) -> int:
 
 def _checksum(body: bytes) -> bytes:
     return hashlib.sha256(body).digest()[:16]
+
+
+def _is_open(pid: int, number: int) -> bool:
+    """Tell whether an outbox may still be sending; its process may have had our id before us."""
+    return number in _open_here if pid == os.getpid() else _is_alive(pid)
 
 
 def _is_alive(pid: int) -> bool:

@@ -9,6 +9,7 @@ stream bit to two lanes.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable
@@ -74,6 +75,12 @@ class BernoulliSampler:
                 below |= decided & plane
                 undecided ^= decided
         return below  # a lane that matched every digit of P has U >= P
+
+
+@functools.lru_cache(maxsize=256)
+def bernoulli_sampler(k: int, low: float, high: float) -> BernoulliSampler:
+    """Return the sampler of these probabilities; it has no state, so all may share it."""
+    return BernoulliSampler(k, low, high)
 
 
 class KeyedStream:

@@ -134,8 +134,11 @@ class Telemetry(BaseTelemetry):
             if self._started or self._closed or self._intake.disabled:
                 return
             self._started = True
-            self._writer = _daemon(self._write, "hubbub disk")
-            _daemon(self._send, "hubbub network")
+            try:
+                self._writer = _daemon(self._write, "hubbub disk")
+                _daemon(self._send, "hubbub network")
+            except RuntimeError as error:  # too many threads, or Python is shutting down
+                self._intake.disable(str(error))
 
     def _write(self) -> None:
         """Bring reports to the disk until closed (one thread)."""
@@ -178,32 +181,33 @@ class Telemetry(BaseTelemetry):
             if self._rush:
                 self._rush = False
                 disk.courier.rush()
-            step = self._next_step(disk)
-            if isinstance(step, Parcel):
-                answer = self._sender.send(step.body)
-                self._count(disk.outbox, disk.courier.settle(step, answer))
-            else:
-                self._rest(disk, step)
+            absorbed = self._absorbed  # read before the disk is, or a report would be overlooked
+            try:
+                pause = self._step(disk, absorbed)
+            except sqlite3.OperationalError:
+                pause = _RETRY_DISK_SECONDS  # busy, or the disk is full
+            self._rest(pause, absorbed)
 
-    def _next_step(self, disk: Disk) -> Parcel | float:
-        try:
-            step = disk.courier.next(hurry=self._hurry)
-        except sqlite3.OperationalError:
-            return _RETRY_DISK_SECONDS  # busy, or the disk is full
+    def _step(self, disk: Disk, absorbed: int) -> float:
+        """Bring one parcel to the collector, if any is due; return the pause."""
+        step = disk.courier.next(hurry=self._hurry)
         self._count(disk.outbox)
-        return step
-
-    def _rest(self, disk: Disk, seconds: float) -> None:
-        """Wait until something changes that a courier would care about."""
-        absorbed = self._absorbed
+        if isinstance(step, Parcel):
+            answer = self._sender.send(step.body)
+            self._count(disk.outbox, disk.courier.settle(step, answer))
+            return 0.0
         empty = disk.outbox.waiting() == 0
         with self._intake.changed:
-            if absorbed == self._absorbed:
-                self._outbox_empty = empty
-                self._intake.changed.notify_all()
-                self._intake.changed.wait_for(
-                    lambda: self._closed or self._rush or absorbed != self._absorbed, seconds
-                )
+            self._outbox_empty = empty and absorbed == self._absorbed
+            self._intake.changed.notify_all()
+        return step
+
+    def _rest(self, seconds: float, absorbed: int) -> None:
+        """Wait until something changes that a courier would care about."""
+        with self._intake.changed:
+            self._intake.changed.wait_for(
+                lambda: self._closed or self._rush or absorbed != self._absorbed, seconds
+            )
 
     def _is_time_to_write(self) -> bool:
         enough = len(self._intake.pending) >= self._settings.batch_size
