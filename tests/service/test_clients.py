@@ -22,9 +22,8 @@ def test_every_recorded_value_becomes_one_stored_report(
     collector: Collector, database: Path, metrics_file: Path, tmp_path: Path
 ) -> None:
     with _telemetry(metrics_file, collector.url, tmp_path / "client") as telemetry:
-        for i in range(250):
-            telemetry.record("homepage", f"page {i}")
-        assert telemetry.flush()
+        _record(telemetry, 250)
+        assert telemetry.flush(timeout=60)
         status = telemetry.status()
     assert (status.recorded, status.delivered, status.waiting) == (250, 250, 0)
     assert status.dropped == {}
@@ -38,8 +37,8 @@ def test_stored_reports_bear_their_clients_cohorts(
 
     def report(folder: Path) -> None:
         with _telemetry(metrics_file, collector.url, folder) as telemetry:
-            for _ in range(10):
-                telemetry.record("homepage", "example.com")
+            _record(telemetry, 10)
+            assert telemetry.flush(timeout=60)
 
     with ThreadPoolExecutor(len(folders)) as pool:
         list(pool.map(report, folders))
@@ -57,7 +56,7 @@ def test_waiting_reports_arrive_once_after_a_crash_of_the_collector(
     with _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry:
         with running_collector(metrics_file, database, options) as collector:
             _record(telemetry, 100)
-            assert telemetry.flush()
+            assert telemetry.flush(timeout=60)
             _record(telemetry, 40)  # under way, answered or not, when the collector is killed
             collector.process.kill()
             collector.process.wait()

@@ -7,6 +7,7 @@ looked at, kept or logged.
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
@@ -92,5 +93,7 @@ async def _problems(request: web.Request, handler: _Handler) -> web.StreamRespon
     except ConnectionError:
         raise
     except Exception as error:
-        _log.exception("unexpected %s", type(error).__name__)
+        # Without the exception's text, which may quote the request.
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        _log.error("unexpected %s\n%s", type(error).__name__, frames)
         return problem(500, "unexpected error; it has been logged")

@@ -48,7 +48,7 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     requests = _Requests()
-    app.middlewares.insert(0, web.middleware(requests.track))
+    app.middlewares.insert(0, requests.track)
     runner = web.AppRunner(
         app, access_log=None, logger=_quiet_logger(), shutdown_timeout=_CLOSE_SECONDS
     )
@@ -76,6 +76,7 @@ class _Requests:
         self._all_ended = asyncio.Event()
         self._draining = False
 
+    @web.middleware
     async def track(
         self,
         request: web.Request,

@@ -7,6 +7,7 @@ lets anyone tell which reports came together, from whom, or at what time of day.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import secrets
@@ -170,12 +171,13 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
     address = _sqlite_address(url)
     if not create and not Path(address.database or "").is_file():
         raise StoreError(f"store {url!r}: no such file; expected a database that a collector made")
+    _try_to_open(address.database or "", url)
     engine = create_async_engine(address, connect_args={"timeout": _BUSY_SECONDS})
     sa.event.listen(engine.sync_engine, "connect", _prepare if create else _prepare_reader)
     sa.event.listen(engine.sync_engine, "begin", _begin_immediately if create else _begin)
     try:
         if create:
-            async with _translated(engine.begin(), f"store {url!r}") as connection:
+            async with _translated(engine.begin()) as connection:
                 await connection.run_sync(_schema.create_all)
         yield Store(engine)
     finally:
@@ -191,6 +193,15 @@ def _sqlite_address(url: str) -> URL:
     if address is None or address.query or path in {None, "", ":memory:"}:
         raise StoreError(f"store {url!r}: must be sqlite:///PATH")
     return address.set(drivername="sqlite+aiosqlite")
+
+
+def _try_to_open(path: str, url: str) -> None:
+    """Fail here, because the asynchronous driver leaves a thread behind when it fails."""
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as connection:
+            connection.execute("PRAGMA schema_version")
+    except sqlite3.Error as error:
+        raise StoreError(f"store {url!r}: {error}") from error
 
 
 def _prepare(connection: sqlite3.Connection, _record: object) -> None:
@@ -214,14 +225,14 @@ def _begin(connection: sa.Connection) -> None:
 
 
 @asynccontextmanager
-async def _translated(entering: Any, where: str = "store") -> AsyncIterator[AsyncConnection]:
+async def _translated(entering: Any) -> AsyncIterator[AsyncConnection]:
     """Turn the database's own errors into StoreError, without SQL or values in the message."""
     try:
         async with entering as connection:
             yield connection
     except SQLAlchemyError as error:
         reason = getattr(error, "orig", None) or type(error).__name__
-        raise StoreError(f"{where}: {reason}") from error
+        raise StoreError(f"store: {reason}") from error
 
 
 def _only(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from hubbub.decoder.arrays import FloatArray, PositionArray
 
@@ -142,5 +142,5 @@ def _log_tail_at(t: float, cumulants: _Cumulants) -> float:
     r = float(np.sign(t) * np.sqrt(2 * exponent))
     u = t * float(np.sqrt(max(cumulants.variance, 0.0)))
     if r == 0 or u == 0:
-        return float(stats.norm.logsf(r))
-    return float(stats.norm.logsf(r + np.log(u / r) / r))
+        return float(special.log_ndtr(-r))
+    return float(special.log_ndtr(-(r + np.log(u / r) / r)))

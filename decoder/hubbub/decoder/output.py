@@ -12,7 +12,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -88,12 +88,9 @@ def write(decoding: Decoding, path: str, *, detected_only: bool = False) -> None
 
 def to_csv(decoding: Decoding, *, detected_only: bool = False) -> str:
     """Return CSV with a header and bare line feeds; quoted where RFC 4180 asks for it."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows(decoding, detected_only=detected_only):
-        writer.writerow([_cell(getattr(row, column)) for column in COLUMNS])
-    return text.getvalue()
+    chosen = rows(decoding, detected_only=detected_only)
+    cells = ([_cell(getattr(row, column)) for column in COLUMNS] for row in chosen)
+    return _csv_line(COLUMNS) + "".join(map(_csv_line, cells))
 
 
 def to_json(decoding: Decoding, *, detected_only: bool = False) -> str:
@@ -208,6 +205,13 @@ def _row(decoding: Decoding, index: int) -> Row:
         q_value=float(decoding.q_value[index]),
         detected=bool(decoding.detected[index]),
     )
+
+
+def _csv_line(cells: Sequence[str]) -> str:
+    """Return a line. The writer quotes a CR or LF in a cell only if its own line end has it."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cell(value: str | float | bool) -> str:

@@ -172,6 +172,7 @@ def _independent(
     basis = _basis(design, selected, params)
     gram = (_scaled(basis, weights) @ basis.T).toarray()
     scale = np.sqrt(np.diag(gram))
+    scale[0] /= 2  # the largest pivot comes first: the unknown mass always stays
     _, pivots, rank, _ = linalg.lapack.dpstrf(gram / np.outer(scale, scale), tol=_TINY)
     kept = np.sort(pivots[:rank]) - 1
     return np.asarray(selected[kept[kept > 0] - 1])

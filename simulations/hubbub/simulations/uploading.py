@@ -60,7 +60,7 @@ async def upload_fleet(
     Raises
     ------
     UploadError
-        If a batch isn't answered with 201.
+        If the collector can't be reached, or answers a batch with anything but 201.
     """
     starts = iter(range(0, len(cohorts), _BATCH))
     done = 0
@@ -73,9 +73,12 @@ async def upload_fleet(
             done += len(cohorts[rows])
             progress(done, len(cohorts))
 
-    async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
-        for _ in range(_CONNECTIONS):
-            tasks.create_task(work(session))
+    try:
+        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+            for _ in range(_CONNECTIONS):
+                tasks.create_task(work(session))
+    except ExceptionGroup as group:  # the connections fail together; one says it
+        raise group.exceptions[0] from None
 
 
 def _batch(metric: Metric, cohorts: IntArray, bits: ByteArray) -> Batch:
@@ -89,8 +92,12 @@ def _batch(metric: Metric, cohorts: IntArray, bits: ByteArray) -> Batch:
 
 async def _post(session: aiohttp.ClientSession, url: str, batch: Batch) -> None:
     headers = {"Content-Type": "application/json"}
-    async with session.post(
-        f"{url}/v1/reports", data=batch_to_json(batch), headers=headers
-    ) as response:
-        if response.status != 201:
-            raise UploadError(f"collector: {response.status} {await response.text()}")
+    try:
+        async with session.post(
+            f"{url}/v1/reports", data=batch_to_json(batch), headers=headers
+        ) as response:
+            status, answer = response.status, await response.text()
+    except aiohttp.ClientError as error:
+        raise UploadError(f"collector: {error}") from error
+    if status != 201:
+        raise UploadError(f"collector: {status} {answer}")

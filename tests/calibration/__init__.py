@@ -1,0 +1,1 @@
+"""How often the decoder is right, over many simulated populations (`make calibration`)."""

@@ -1,0 +1,330 @@
+"""From an app's call to a table of estimates, through the programs that people run."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import datetime as dt
+import io
+import json
+import os
+import re
+import subprocess
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import image
+
+from factories import make_metric, make_params, registry_toml
+from hubbub.client import Metric, RapporParams, Registry
+from hubbub.decoder.output import COLUMNS
+from hubbub.simulations.fleet import Fleet
+from hubbub.simulations.processes import Collector, ProcessError, running_collector
+from hubbub.simulations.uploading import UploadError, report_through_clients, upload_fleet
+
+SECONDS = 120
+LOOSE = make_params(k=32, h=2, m=8, f=0.1, p=0.1, q=0.9)
+FLEET = {
+    "example.com": 2000,
+    "example.org": 1600,
+    "日本語.example": 1200,
+    "007": 1000,
+    'a "quoted", string': 800,
+    " x ": 700,
+    "": 600,
+    "\U0001f984": 500,
+}
+CLIENTS = ["example.com"] * 20 + [""] * 10
+ABSENT = [f"absent {i}" for i in range(12)]
+CANDIDATES = [*FLEET, *ABSENT]
+TOTAL = sum(FLEET.values()) + len(CLIENTS)
+ESCAPE = "\x1b"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A collector that runs, has stored all reports, and may go on running."""
+
+    metrics: Path
+    store: str
+    candidates: Path
+    collector: Collector
+    since: dt.date
+
+    def decode_command(self, *options: str) -> list[str]:
+        where = ["--metrics", str(self.metrics), "--store", self.store]
+        return ["decode", "homepage", *where, "--candidates", str(self.candidates), *options]
+
+
+def program(name: str, *arguments: str) -> list[str]:
+    """Return a command line of one of the project's installed programs."""
+    return [str(Path(sysconfig.get_path("scripts"), name)), *arguments]
+
+
+def run(command: list[str], given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a program without a terminal, its streams in UTF-8 without newline translation."""
+    done = subprocess.run(
+        command, input=given.encode(), capture_output=True, timeout=SECONDS, check=False
+    )
+    return subprocess.CompletedProcess(
+        command, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+def decode(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return run(program("hubbub-decoder", *arguments), given)
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def today() -> dt.date:
+    return dt.datetime.now(dt.UTC).date()
+
+
+def days(n: int) -> dt.timedelta:
+    return dt.timedelta(days=n)
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Serve a collector, and let 30 real clients and 8,400 fleet clients report to it."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    metrics, candidates = folder / "metrics.toml", folder / "candidates.txt"
+    metric = make_metric(params=LOOSE)
+    metrics.write_text(registry_toml(metric), encoding="utf-8")
+    candidates.write_text("".join(f"{string}\n" for string in CANDIDATES), encoding="utf-8")
+    since = today()
+    with running_collector(metrics, folder / "hubbub.db") as collector:
+        report_through_clients(
+            Registry.load(metrics), "homepage", CLIENTS, collector.url, lambda _done, _total: None
+        )
+        upload(metric, collector.url)
+        store = f"sqlite:///{folder}/hubbub.db"
+        yield Deployment(metrics, store, candidates, collector, since)
+
+
+def upload(metric: Metric, url: str) -> None:
+    held = np.repeat(np.arange(len(FLEET)), list(FLEET.values()))
+    cohorts, bits = Fleet(tuple(FLEET), metric.params, np.random.default_rng(1)).report(held)
+    asyncio.run(upload_fleet(metric, cohorts, bits, url, lambda _done, _total: None))
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
+    """The reason, and only that, is on standard error."""
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert re.search(reason, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_everything_reported_is_found_with_its_count_while_the_collector_runs(
+    deployment: Deployment,
+) -> None:
+    """Errors below 4.9 standard errors of each of 20 counts: P(false alarm) < 2e-5."""
+    done = decode(*deployment.decode_command("--output", "-", "--correction", "bonferroni"))
+    assert done.returncode == 0, done.stderr
+    assert deployment.collector.process.poll() is None
+    truth = Counter(FLEET) + Counter(CLIENTS)
+    rows = rows_of(done.stdout)
+    assert {row["string"] for row in rows if row["detected"] == "true"} == set(FLEET)
+    for row in rows:
+        error = float(row["count"]) - truth[row["string"]]
+        assert abs(error) < 4.9 * float(row["std_error"])
+        assert float(row["std_error"]) < 150
+
+
+def test_csv_json_and_standard_output_agree(deployment: Deployment, tmp_path: Path) -> None:
+    for name in ("result.csv", "result.json"):
+        done = decode(*deployment.decode_command("--output", str(tmp_path / name)))
+        assert done.returncode == 0, done.stderr
+    piped = decode(*deployment.decode_command("--output", "-"))
+    assert piped.stdout.encode() == (tmp_path / "result.csv").read_bytes()
+    assert piped.stderr == ""
+    document = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    assert document["summary"]["reports"] == TOTAL
+    assert document["summary"]["candidates"] == len(CANDIDATES)
+    for fields, row in zip(document["rows"], rows_of(piped.stdout), strict=True):
+        assert fields["string"] == row["string"]
+        assert fields["count"] == pytest.approx(float(row["count"]))
+
+
+def test_output_dash_is_pure_csv_with_a_line_a_candidate(deployment: Deployment) -> None:
+    done = decode(*deployment.decode_command("--output", "-"))
+    header, *lines = csv.reader(io.StringIO(done.stdout, newline=""))
+    assert header == list(COLUMNS)
+    assert {len(line) for line in lines} == {len(COLUMNS)}
+    assert [line[0] for line in lines] == CANDIDATES
+
+
+def test_table_off_a_terminal_has_no_escape_codes_and_no_progress(deployment: Deployment) -> None:
+    done = decode(*deployment.decode_command())
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert ESCAPE not in done.stdout
+    assert "\r" not in done.stdout
+    for part in ("example.com", "日本語.example", '" x "', f"{TOTAL:,}", "unknown mass", "epsilon"):
+        assert part in done.stdout
+
+
+def test_detected_only_leaves_absent_candidates_out(deployment: Deployment) -> None:
+    options = ("--output", "-", "--detected-only", "--correction", "bonferroni")
+    done = decode(*deployment.decode_command(*options))
+    assert [row["string"] for row in rows_of(done.stdout)] == list(FLEET)
+
+
+def test_candidates_come_from_standard_input_too(deployment: Deployment) -> None:
+    """With Windows line ends, a byte order mark and a line that stands twice."""
+    text = "\ufeff" + "".join(f"{string}\r\n" for string in [*CANDIDATES, "007"])
+    done = decode(*deployment.decode_command("--candidates", "-", "--output", "-"), given=text)
+    assert [row["string"] for row in rows_of(done.stdout)] == CANDIDATES
+    assert done.stderr == "note: 1 repeated candidates left out\n"
+
+
+def test_days_are_included_at_both_ends(deployment: Deployment, tmp_path: Path) -> None:
+    """The reports are of the day on which the test started, or of the next if midnight passed."""
+    path = tmp_path / "result.json"
+    options = ("--since", f"{deployment.since}", "--until", f"{today()}", "--output", str(path))
+    done = decode(*deployment.decode_command(*options))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(path.read_text(encoding="utf-8"))["summary"]["reports"] == TOTAL
+
+
+@pytest.mark.parametrize("end", ["--until", "--since"])
+def test_days_without_reports_are_an_error(deployment: Deployment, end: str) -> None:
+    day = deployment.since - days(1) if end == "--until" else today() + days(1)
+    done = decode(*deployment.decode_command(end, f"{day}"))
+    assert_refused(done, rf"no reports of homepage version 1 from .*{day}.*in the store: \[1\]")
+
+
+def test_version_without_reports_is_an_error_that_names_the_others(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    newer = tmp_path / "metrics.toml"
+    newer.write_text(registry_toml(make_metric(version=2, params=LOOSE)), encoding="utf-8")
+    done = decode(*deployment.decode_command("--metrics", str(newer)))
+    assert_refused(done, r"no reports of homepage version 2.*versions in the store: \[1\]")
+
+
+def test_changed_parameters_are_an_error(deployment: Deployment, tmp_path: Path) -> None:
+    changed = tmp_path / "metrics.toml"
+    other = RapporParams(k=32, h=2, m=8, f=0.1, p=0.2, q=0.9)
+    changed.write_text(registry_toml(make_metric(params=other)), encoding="utf-8")
+    done = decode(*deployment.decode_command("--metrics", str(changed)))
+    assert_refused(done, r"metrics\.homepage: version 1 is stored with parameters .*0\.1.*0\.2")
+
+
+def test_unknown_metric_is_an_error_that_names_the_known(deployment: Deployment) -> None:
+    command = deployment.decode_command()
+    command[1] = "startpage"
+    assert_refused(decode(*command), "metric 'startpage': must be one of: homepage")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--metrics", "nowhere.toml", r"nowhere\.toml: can't be read"),
+        ("--store", "sqlite:///nowhere.db", r"no such file; expected a database"),
+        ("--candidates", "nowhere.txt", r"candidates nowhere\.txt: can't be read"),
+        ("--candidates", os.devnull, r"empty; expected one string a line"),
+        ("--output", "result.txt", r"must end in \.csv or \.json"),
+        ("--output", "/dev/null/result.csv", r"/dev/null"),
+    ],
+)
+def test_mistake_is_told_on_standard_error(
+    deployment: Deployment, option: str, value: str, reason: str
+) -> None:
+    assert_refused(decode(*deployment.decode_command(option, value)), reason)
+
+
+def test_store_that_is_no_database_is_an_error(deployment: Deployment, tmp_path: Path) -> None:
+    (tmp_path / "notes.db").write_text("Not a database at all.\n" * 100, encoding="utf-8")
+    done = decode(*deployment.decode_command("--store", f"sqlite:///{tmp_path}/notes.db"))
+    assert_refused(done, "notes.db.*file is not a database")
+
+
+def test_refused_upload_is_an_error_that_says_why(deployment: Deployment) -> None:
+    with pytest.raises(UploadError, match=r"collector: 422 .*startpage"):
+        upload(make_metric("startpage", params=LOOSE), deployment.collector.url)
+
+
+def test_upload_to_nobody_is_an_error() -> None:
+    with pytest.raises(UploadError, match=r"127\.0\.0\.1:9"):
+        upload(make_metric(params=LOOSE), "http://127.0.0.1:9")
+
+
+def test_collector_that_cannot_start_is_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        pytest.raises(ProcessError, match="didn't start"),
+        running_collector(tmp_path / "nowhere.toml", tmp_path / "hubbub.db"),
+    ):
+        pass
+    assert "nowhere.toml: can't be read" in capfd.readouterr().err
+
+
+def run_on_terminal(command: list[str]) -> tuple[int, str]:
+    """Run a program whose standard error is a terminal; return its exit code and what it showed."""
+    terminal, side = os.openpty()
+    try:
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=side, env=environment
+        ) as process:
+            os.close(side)
+            shown = bytearray()
+            with suppress(OSError):  # how a terminal says that the program closed it
+                while chunk := os.read(terminal, 65_536):
+                    shown += chunk
+            return process.wait(SECONDS), shown.decode()
+    finally:
+        os.close(terminal)
+
+
+def test_terminal_gets_a_progress_bar(deployment: Deployment) -> None:
+    code, shown = run_on_terminal(program("hubbub-decoder", *deployment.decode_command()))
+    assert code == 0
+    assert "counting reports" in shown
+    assert f"{TOTAL}/{TOTAL}" in shown
+    assert ESCAPE in shown
+
+
+def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path: Path) -> None:
+    """A false name has a chance of 0.05 at most, so one is allowed; two have 0.0013.
+
+    Real clients draw from the system's generator, so the seed doesn't repeat this.
+    """
+    folder = tmp_path / "new"
+    options = ("--reports", "20000", "--clients", "50", "--seed", "1", "--output", str(folder))
+    done = run(program("hubbub-simulate", "demo", *options))
+    assert done.returncode == 0, done.stderr
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    assert (result["reports"], result["candidates"], result["seed"]) == (20_000, 91_910, 1)
+    assert result["true_positives"] >= 0
+    assert result["false_positives"] <= 1
+    assert 0 <= result["total_variation"] < 0.2
+    assert 0.93 < result["interval_coverage"] < 0.97
+    assert result["seconds"] > 0
+    assert (folder / "estimates.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(np.unique(image.imread(folder / "estimates.png"))) > 10
+    assert "Detected names" in done.stdout
+    assert "seed 1" in done.stdout
+    for text in (done.stdout, done.stderr):
+        assert ESCAPE not in text
+        assert "the fleet reports" not in text
+        assert "counting reports" not in text
+
+
+def test_demonstration_with_more_clients_than_reports_is_refused(tmp_path: Path) -> None:
+    options = ("--reports", "10", "--clients", "11", "--output", str(tmp_path / "new"))
+    done = run(program("hubbub-simulate", "demo", *options))
+    assert_refused(done, "--clients 11: must be at most --reports 10")
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,146 @@
+"""What the collector takes, in which forms, and that it counts every batch once."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from factories import make_metric, make_params, registry_toml
+from hubbub.client import Batch, batch_to_json
+from hubbub.simulations.processes import Collector, running_collector
+from service.posting import (
+    JSON,
+    MSGPACK,
+    Answer,
+    batch_to_msgpack,
+    make_batch,
+    post,
+    records_of,
+    send,
+    stored_count,
+    stored_records,
+)
+
+
+def test_new_batch_is_answered_201_and_stored(collector: Collector, database: Path) -> None:
+    batch = make_batch(5)
+    answer = post(collector.url, batch)
+    assert (answer.status, answer.json) == (201, {"accepted": 5})
+    assert answer.headers.get_content_type() == "application/json"
+    assert sorted(stored_records(database)) == records_of(batch)
+
+
+def test_batch_sent_again_is_recognised_and_not_counted_again(
+    collector: Collector, database: Path
+) -> None:
+    batch = make_batch(5)
+    post(collector.url, batch)
+    for _ in range(3):
+        answer = post(collector.url, batch)
+        assert (answer.status, answer.json) == (200, {"accepted": 5, "duplicate": True})
+    assert stored_count(database) == 5
+
+
+def test_same_reports_under_another_id_count_again(collector: Collector, database: Path) -> None:
+    batch = make_batch(5)
+    post(collector.url, batch)
+    assert post(collector.url, Batch(batch.reports)).status == 201
+    assert stored_count(database) == 10
+
+
+def test_racing_copies_of_a_batch_are_counted_once(collector: Collector, database: Path) -> None:
+    for _ in range(10):
+        _assert_one_of_many_is_new(_post_together([collector.url] * 24, make_batch(5)))
+    assert stored_count(database) == 50
+
+
+def test_copies_racing_to_two_collectors_of_one_store_are_counted_once(
+    collector: Collector, metrics_file: Path, database: Path
+) -> None:
+    with running_collector(metrics_file, database) as other:
+        for _ in range(10):
+            answers = _post_together([collector.url, other.url] * 12, make_batch(5))
+            _assert_one_of_many_is_new(answers)
+    assert stored_count(database) == 50
+
+
+def test_json_and_messagepack_store_the_same_records(collector: Collector, database: Path) -> None:
+    batch = make_batch(70)
+    assert post(collector.url, batch, JSON).status == 201
+    once = stored_records(database)
+    again = Batch(batch.reports)
+    assert post(collector.url, batch_to_msgpack(again), MSGPACK).status == 201
+    assert sorted(once) == records_of(batch)
+    assert sorted(stored_records(database)) == sorted(2 * once)
+
+
+def test_a_batch_keeps_its_identity_in_another_encoding(
+    collector: Collector, database: Path
+) -> None:
+    batch = make_batch(5)
+    assert post(collector.url, batch, JSON).status == 201
+    answer = post(collector.url, batch_to_msgpack(batch), MSGPACK)
+    assert (answer.status, answer.json) == (200, {"accepted": 5, "duplicate": True})
+    assert stored_count(database) == 5
+
+
+@pytest.mark.parametrize("content_type", [JSON, MSGPACK])
+def test_gzip_body_is_accepted(collector: Collector, database: Path, content_type: str) -> None:
+    batch = make_batch(300)
+    body = batch_to_json(batch) if content_type == JSON else batch_to_msgpack(batch)
+    packed = gzip.compress(body)
+    assert len(packed) < len(body) / 2
+    assert post(collector.url, packed, content_type, {"Content-Encoding": "gzip"}).status == 201
+    assert sorted(stored_records(database)) == records_of(batch)
+
+
+def test_media_type_may_name_a_charset(collector: Collector) -> None:
+    assert post(collector.url, make_batch(), "application/json; charset=utf-8").status == 201
+
+
+def test_body_of_exactly_the_largest_size_is_accepted(metrics_file: Path, database: Path) -> None:
+    body = batch_to_json(make_batch())
+    with running_collector(metrics_file, database, ["--max-body", str(len(body))]) as collector:
+        assert post(collector.url, body).status == 201
+        assert post(collector.url, batch_to_json(make_batch()) + b" ").status == 413
+    assert stored_count(database) == 3
+
+
+def test_reports_of_several_metrics_in_one_batch_are_stored_apart(
+    tmp_path: Path, database: Path
+) -> None:
+    homepage, search = make_metric(), make_metric("search", params=make_params(k=8, m=4))
+    metrics = tmp_path / "two.toml"
+    metrics.write_text(registry_toml(homepage, search), encoding="utf-8")
+    mixed = Batch(make_batch(5, homepage).reports + make_batch(7, search).reports)
+    with running_collector(metrics, database) as collector:
+        assert post(collector.url, mixed).json == {"accepted": 12}
+    assert sorted(stored_records(database, homepage)) == records_of(make_batch(5, homepage))
+    assert sorted(stored_records(database, search)) == records_of(make_batch(7, search))
+
+
+def test_livez_says_alive(collector: Collector) -> None:
+    answer = send(collector.url, "GET", "/livez")
+    assert (answer.status, answer.json) == (200, {"status": "alive"})
+
+
+def _post_together(urls: Sequence[str], batch: Batch) -> list[Answer]:
+    """Post copies of a batch, one to each address, all at the same moment."""
+    barrier = threading.Barrier(len(urls))
+
+    def work(url: str) -> Answer:
+        barrier.wait()
+        return post(url, batch)
+
+    with ThreadPoolExecutor(len(urls)) as pool:
+        return list(pool.map(work, urls))
+
+
+def _assert_one_of_many_is_new(answers: Sequence[Answer]) -> None:
+    statuses = sorted(answer.status for answer in answers)
+    assert statuses == [200] * (len(answers) - 1) + [201]

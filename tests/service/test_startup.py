@@ -1,0 +1,183 @@
+"""The command: it starts, or says in one line why it doesn't."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from factories import make_metric, make_params, registry_toml
+from hubbub.client import Metric
+from hubbub.simulations.processes import running_collector
+from service.posting import SECONDS, accepts_connections, make_batch, post, stored_count
+
+
+@pytest.mark.parametrize("command", ["hubbub-collector", "hubbub-decoder", "hubbub-simulate"])
+def test_help_works(command: str) -> None:
+    done = _run(str(Path(sys.executable).with_name(command)), "--help")
+    assert done.returncode == 0
+    assert f"Usage: {command}" in done.stdout
+    assert done.stderr == ""
+
+
+def test_package_runs_as_a_command() -> None:
+    done = _run(sys.executable, "-m", "hubbub.collector", "serve", "--help")
+    assert done.returncode == 0
+    assert "Usage: hubbub-collector serve" in done.stdout
+    for option in ("--metrics", "--store", "--host", "--port", "--max-body", "--drain-seconds"):
+        assert option in done.stdout
+
+
+def test_version_is_told() -> None:
+    done = _run(sys.executable, "-m", "hubbub.collector", "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hubbub-collector, version " in done.stdout
+
+
+def test_ipv6_address_is_announced_as_a_url(metrics_file: Path, database: Path) -> None:
+    with running_collector(metrics_file, database, ["--host", "::1"]) as collector:
+        assert collector.url.startswith("http://[::1]:")
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "can't be read"),
+        ("application = ", "not valid TOML"),
+        ('application = "com.example.browser"', "metrics: must be at least one table"),
+        (registry_toml().replace("k = 128", "k = 100"), "metrics.homepage.k = 100"),
+        (registry_toml() + "colour = 1", "unknown key 'colour'"),
+    ],
+)
+def test_bad_registry_is_explained(
+    tmp_path: Path, database: Path, content: str | None, fault: str
+) -> None:
+    metrics = tmp_path / "bad.toml"
+    if content is not None:
+        metrics.write_text(content, encoding="utf-8")
+    assert fault in _refusal(metrics, f"sqlite:///{database}")
+    assert not database.exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://localhost/hubbub",
+        "mysql://root@localhost/hubbub",
+        "hubbub.db",
+        "",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///hubbub.db?timeout=never",
+    ],
+)
+def test_store_that_is_not_sqlite_in_a_file_is_refused(metrics_file: Path, url: str) -> None:
+    assert f"store {url!r}: must be sqlite:///PATH" in _refusal(metrics_file, url)
+
+
+def test_store_in_a_missing_folder_is_explained(metrics_file: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/missing/hubbub.db"
+    assert f"store {url!r}: unable to open database file" in _refusal(metrics_file, url)
+
+
+def test_store_that_is_no_database_is_explained_and_left_alone(
+    metrics_file: Path, tmp_path: Path
+) -> None:
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear reader, " * 100, encoding="utf-8")
+    assert "file is not a database" in _refusal(metrics_file, f"sqlite:///{letter}")
+    assert letter.read_text(encoding="utf-8") == "Dear reader, " * 100
+
+
+def test_port_in_use_is_explained(metrics_file: Path, database: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        message = _refusal(metrics_file, f"sqlite:///{database}", "--port", port)
+    assert f"--port {port}" in message
+    assert "address already in use" in message
+
+
+def test_address_of_another_machine_is_explained(metrics_file: Path, database: Path) -> None:
+    message = _refusal(metrics_file, f"sqlite:///{database}", "--host", "192.0.2.1")
+    assert "--host 192.0.2.1" in message
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--port", "65536"),
+        ("--port", "http"),
+        ("--max-body", "0"),
+        ("--drain-seconds", "-1"),
+        ("--colour", "1"),
+    ],
+)
+def test_wrong_option_is_named(metrics_file: Path, database: Path, option: str, value: str) -> None:
+    assert option in _refusal(metrics_file, f"sqlite:///{database}", option, value)
+
+
+def test_parameters_changed_under_the_same_version_are_refused(
+    metrics_file: Path, database: Path
+) -> None:
+    with running_collector(metrics_file, database) as collector:
+        assert post(collector.url, make_batch()).status == 201
+    usual = metrics_file.read_text(encoding="utf-8")
+    metrics_file.write_text(usual.replace("f = 0.5", "f = 0.25"))
+    message = _refusal(metrics_file, f"sqlite:///{database}")
+    assert "metrics.homepage: version 1" in message
+    assert '"f": 0.5' in message
+    assert '"f": 0.25' in message
+    assert "need a new version" in message
+    metrics_file.write_text(usual)
+    with running_collector(metrics_file, database) as collector:
+        assert post(collector.url, make_batch()).status == 201
+    assert stored_count(database) == 6
+
+
+def test_changed_parameters_under_a_new_version_are_stored_apart(
+    metrics_file: Path, database: Path
+) -> None:
+    old, new = make_metric(), make_metric(version=2, params=make_params(k=64))
+    with running_collector(metrics_file, database) as collector:
+        assert post(collector.url, make_batch(3, old)).status == 201
+    metrics_file.write_text(registry_toml(new))
+    with running_collector(metrics_file, database) as collector:
+        assert post(collector.url, make_batch(5, new)).status == 201
+    assert _counts(database, old, new) == [3, 5]
+    metrics_file.write_text(registry_toml(old))
+    with running_collector(metrics_file, database) as collector:
+        assert post(collector.url, make_batch(3, old)).status == 201
+    assert _counts(database, old, new) == [6, 5]
+
+
+def test_what_describes_a_metric_may_change_under_the_same_version(
+    metrics_file: Path, database: Path
+) -> None:
+    with running_collector(metrics_file, database):
+        pass
+    text = metrics_file.read_text(encoding="utf-8")
+    metrics_file.write_text(text.replace("privacy@example.com", "someone@example.com"))
+    with running_collector(metrics_file, database) as collector:
+        assert accepts_connections(collector.url)
+
+
+def _counts(database: Path, *metrics: Metric) -> list[int]:
+    return [stored_count(database, metric) for metric in metrics]
+
+
+def _refusal(metrics: Path, store: str, *options: str) -> str:
+    """Start a collector that can't start; return the message, which must be one for people."""
+    command = [sys.executable, "-m", "hubbub.collector", "serve", "--metrics", str(metrics)]
+    done = _run(*command, "--store", store, "--port", "0", *options)
+    assert done.returncode not in {0, None}
+    assert "listening" not in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "Error: " in done.stderr
+    return done.stderr
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -1,0 +1,178 @@
+"""The simulated fleet reports as real clients do: every simulation rests on that.
+
+Known counterexample, as in the client: a sampler that uses coins twice keeps every frequency right
+and only pairs show it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from factories import make_metric, make_params, make_secret, seeded_stream
+from hubbub.client import Encoder
+from hubbub.client.bloom import bloom_bits
+from hubbub.simulations.fleet import Fleet, bernoulli_words
+from significance import (
+    ALARM,
+    BitArray,
+    FloatArray,
+    IntArray,
+    chi_squared_p,
+    frequency_z,
+    pair_z,
+    unpack,
+    z_limit,
+)
+
+REPORTS = 200_000
+K = 128
+TINIEST = 2.0**-1074
+NEARLY_ONE = 1 - 2.0**-53
+AWKWARD = make_params(m=1, f=0.3141, p=0.1234, q=0.8765)
+PAIRS = {
+    "f=0.3141": (0.3141 / 2, 0.3141 / 2),
+    "p=0.1234, q=0.8765": (0.1234, 0.8765),
+    "a half and a third": (0.5, 1 / 3),
+    "q below p": (0.9, 0.2),
+    "never and half": (0.0, 0.5),
+    "always and half": (1.0, 0.5),
+    "never and always": (0.0, 1.0),
+    "smallest and largest": (TINIEST, NEARLY_ONE),
+    "largest and smallest": (NEARLY_ONE, TINIEST),
+    "smallest and awkward": (TINIEST, 0.8765),
+    "awkward and largest": (0.1234, NEARLY_ONE),
+}
+SMALL = make_params(k=8, h=2, m=4, f=0.4142, p=0.3141, q=0.7071)
+SMALL_VALUES = ("alpha", "beta", "")
+"""At least 5 reports are expected of each (cohort, bits) pattern from 50,000 clients."""
+
+
+def lanes_of(selector: int) -> BitArray:
+    return unpack(selector.to_bytes(K // 8, "little"), K).ravel()
+
+
+def assert_law(sample: BitArray, expected: FloatArray) -> None:
+    """Every lane has its probability and every two lanes, and successive reports, are independent.
+
+    A lane that is 1 with a chance below 2^-50, or 0 with one, must never be: 200,000 reports of 128
+    such lanes would once in 40,000,000 tests.
+    """
+    certain = np.isclose(expected, np.round(expected), rtol=0, atol=2.0**-50)
+    assert (sample[:, certain] == np.round(expected[certain])).all()
+    bits, chances = sample[:, ~certain], expected[~certain]
+    k = len(chances)
+    if not k:
+        return
+    assert np.abs(frequency_z(bits.sum(axis=0), len(bits), chances)).max() < z_limit(k)
+    assert np.abs(pair_z(bits, chances)).max() < z_limit(k * (k - 1) // 2)
+    for lag in (1, 2, len(bits) // 2):
+        assert np.abs(lagged_z(bits, chances, lag)).max() < z_limit(3 * k)
+
+
+def lagged_z(bits: BitArray, expected: FloatArray, lag: int) -> FloatArray:
+    """Return a z-score for each column's covariance with itself some reports later."""
+    centred = bits - expected
+    products = (centred[lag:] * centred[:-lag]).sum(axis=0)
+    return np.asarray(products / np.sqrt(len(bits) - lag) / (expected * (1 - expected)))
+
+
+def pattern_counts(cohorts: IntArray, bits: IntArray) -> IntArray:
+    """Count whole reports: cohort and all 8 bits together."""
+    return np.bincount(256 * cohorts + bits, minlength=256 * SMALL.m)
+
+
+def pattern_chances(value: str) -> FloatArray:
+    """Return the probability of each pattern: uniform cohort, then independent p* or q* bits."""
+    patterns = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    rows = []
+    for cohort in range(SMALL.m):
+        bloom = bloom_bits(value, cohort, SMALL)
+        ones = np.array([SMALL.q_star if bloom >> j & 1 else SMALL.p_star for j in range(8)])
+        rows.append(np.where(patterns == 1, ones, 1 - ones).prod(axis=1) / SMALL.m)
+    return np.concatenate(rows)
+
+
+def fleet_patterns(held: IntArray, rng: np.random.Generator) -> IntArray:
+    cohorts, bits = Fleet(SMALL_VALUES, SMALL, rng).report(held)
+    return pattern_counts(cohorts, bits[:, 0].astype(np.int64))
+
+
+def client_patterns(held: IntArray) -> IntArray:
+    """Let a real encoder with a secret of its own report each value."""
+    metric = make_metric(params=SMALL)
+    cohorts, bits = [], []
+    for client, value in enumerate(held.tolist()):
+        encoder = Encoder(metric, make_secret(client))
+        bloom = bloom_bits(SMALL_VALUES[value], encoder.cohort, SMALL)
+        coins = seeded_stream(f"fleet {client}")
+        bits.append(encoder.instantaneous_response(encoder.permanent_response(bloom), coins))
+        cohorts.append(encoder.cohort)
+    return pattern_counts(np.array(cohorts), np.array(bits))
+
+
+@pytest.mark.parametrize(("low", "high"), PAIRS.values(), ids=PAIRS.keys())
+def test_lanes_are_exact_and_independent(low: float, high: float, rng: np.random.Generator) -> None:
+    """200,000 reports of 128 bits: 128 rates, 8,128 pairs, 3 x 128 covariances over time.
+
+    P(false alarm) < 1e-6 for each of the three (Bonferroni, normal approximation).
+    """
+    selector = rng.integers(2**63, size=2, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    words = bernoulli_words(rng, np.tile(selector, REPORTS), low, high)
+    selected = unpack(selector.tobytes(), K).ravel()
+    assert_law(unpack(words.tobytes(), K), np.where(selected == 1, high, low))
+
+
+def test_selector_may_differ_from_word_to_word(rng: np.random.Generator) -> None:
+    """Over random selectors the rate is the mean of the two, and both groups have their own.
+
+    P(false alarm) < 1e-6 for the 2 x 128 rates (Bonferroni, normal approximation).
+    """
+    selector = rng.integers(2**64 - 1, size=2 * REPORTS, dtype=np.uint64, endpoint=True)
+    words = bernoulli_words(rng, selector, 0.1234, 0.8765)
+    bits, selected = unpack(words.tobytes(), K), unpack(selector.tobytes(), K)
+    for group, chance in ((0, 0.1234), (1, 0.8765)):
+        ones = (bits & (selected == group)).sum(axis=0)
+        z = frequency_z(ones, (selected == group).sum(axis=0), chance)
+        assert np.abs(z).max() < z_limit(2 * K)
+
+
+def test_reports_follow_both_responses(rng: np.random.Generator) -> None:
+    """One value's 200,000 reports: p* and q* on 128 bits, 8,128 pairs. P(false alarm) < 1e-6."""
+    _, bits = Fleet(("example.com",), AWKWARD, rng).report(np.zeros(REPORTS, dtype=np.int64))
+    lanes = lanes_of(bloom_bits("example.com", 0, AWKWARD))
+    assert lanes.any()
+    assert_law(unpack(bits.tobytes(), K), np.where(lanes == 1, AWKWARD.q_star, AWKWARD.p_star))
+
+
+@pytest.mark.parametrize("m", [2, 7, 64, 1000])
+def test_cohorts_are_uniform(m: int, rng: np.random.Generator) -> None:
+    """Chi-squared over 200,000 clients. P(false alarm) = 1e-6."""
+    params = make_params(k=8, m=m)
+    cohorts, _ = Fleet(("alpha",), params, rng).report(np.zeros(REPORTS, dtype=np.int64))
+    assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, REPORTS / m)) > ALARM
+
+
+@pytest.mark.parametrize("value", range(len(SMALL_VALUES)), ids=SMALL_VALUES)
+def test_whole_reports_have_their_exact_probabilities(value: int, rng: np.random.Generator) -> None:
+    """Chi-squared over all 4 x 256 patterns of (cohort, bits). P(false alarm) = 1e-6."""
+    counts = fleet_patterns(np.full(REPORTS, value), rng)
+    assert chi_squared_p(counts, REPORTS * pattern_chances(SMALL_VALUES[value])) > ALARM
+
+
+def test_fleet_and_real_clients_cannot_be_told_apart(rng: np.random.Generator) -> None:
+    """50,000 encoders, each with its own secret, and 200,000 fleet clients of the same values.
+
+    The clients' patterns against their exact probabilities, and both samples against each other
+    (two-sample chi-squared, 1,023 degrees of freedom). P(false alarm) = 1e-6 for each.
+    """
+    n_clients = 50_000
+    held = np.arange(n_clients) % len(SMALL_VALUES)
+    counts = np.bincount(held)
+    clients = client_patterns(held)
+    expected = sum(n * pattern_chances(v) for n, v in zip(counts, SMALL_VALUES, strict=True))
+    assert np.min(expected) > 5
+    assert chi_squared_p(clients, np.asarray(expected)) > ALARM
+    fleet = fleet_patterns(np.resize(held, REPORTS), rng)
+    assert stats.chi2_contingency(np.stack([fleet, clients])).pvalue > ALARM

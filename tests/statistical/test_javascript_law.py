@@ -1,0 +1,225 @@
+"""The JavaScript client's probabilities, its independent bits, and an audit of both epsilons.
+
+The reports come from Node with the system's coins, so nothing is seeded: every test states the
+chance of a false alarm. The probabilities are computed here, from the formulas of the protocol.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from significance import (
+    ALARM,
+    BitArray,
+    FloatArray,
+    IntArray,
+    chi_squared_p,
+    frequency_bounds,
+    frequency_z,
+    pair_z,
+    unpack,
+    z_limit,
+)
+from unit.javascript.node import run_program
+
+VALUE = "example.com"
+CLIENTS = 200_000
+PATTERNS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    f: float
+    p: float
+    q: float
+
+    def reported(self, bits: BitArray) -> FloatArray:
+        """Chance of a reported 1 for each true bit (p* or q*)."""
+        return self._mixed(bits, self.p, self.q)
+
+    def permanent(self, bits: BitArray) -> FloatArray:
+        """Chance of a permanent 1 for each true bit."""
+        return self._mixed(bits, 0, 1)
+
+    def instantaneous(self, permanent: BitArray) -> FloatArray:
+        """Chance of a reported 1 for each permanent bit."""
+        return np.where(permanent == 1, self.q, self.p)
+
+    def _mixed(self, bits: BitArray, low: float, high: float) -> FloatArray:
+        flip = np.where(bits == 1, self.f / 2, 1 - self.f / 2)
+        return np.asarray(flip * low + (1 - flip) * high, dtype=np.float64)
+
+
+NOISES = {"dyadic": Noise(0.5, 0.25, 0.75), "awkward": Noise(0.3141, 0.1234, 0.8765)}
+STRING: dict[str, Any] = {"type": "string", "k": 128, "h": 2, "m": 1}
+SMALL: dict[str, Any] = {"type": "string", "k": 8, "h": 2, "m": 1}
+ENUM: dict[str, Any] = {"type": "enum", "categories": [f"c{i}" for i in range(17)]}
+ORDINAL: dict[str, Any] = {"type": "ordinal", "edges": [0, 1.5, 10, 1e6]}
+BOOLEAN: dict[str, Any] = {"type": "boolean"}
+
+
+class Clients:
+    """JavaScript clients of one metric; their secrets follow from the label."""
+
+    epsilons: dict[str, float]
+
+    def __init__(self, fields: dict[str, Any], noise: Noise, folder: Path) -> None:
+        noises = {"f": noise.f, "p": noise.p, "q": noise.q}
+        self._entry = {**fields, **noises}
+        self._output = folder / "bits"
+
+    def draw(
+        self, values: list[Any], stages: list[str], clients: int = CLIENTS, label: str = "client"
+    ) -> BitArray:
+        """Return what each client answers to the values, side by side; shape (clients, ...)."""
+        job = {"values": values, "stages": stages, "clients": clients, "label": label}
+        job |= {"entry": self._entry, "output": str(self._output)}
+        self.epsilons = run_program("reports.js", job)
+        packed = self._output.read_bytes()
+        return unpack(packed, 8 * len(packed) // clients)
+
+    def filters(self, values: list[Any]) -> BitArray:
+        """Return the true bits of each value; shape (values, k)."""
+        return self.draw(values, ["filter"], clients=1).reshape(len(values), -1)
+
+
+def assert_law(sample: BitArray, expected: FloatArray) -> None:
+    """Every column has its probability and every two columns are independent."""
+    k = len(expected)
+    marginal = frequency_z(sample.sum(axis=0), len(sample), expected)
+    assert np.abs(marginal).max() < z_limit(k, ALARM / 2)
+    assert np.abs(pair_z(sample, expected)).max() < z_limit(k * (k - 1) // 2, ALARM / 2)
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+def test_bits_of_a_report_are_exact_and_independent(noise: Noise, tmp_path: Path) -> None:
+    """200,000 clients' reports of one value: 128 rates, 8,128 pairs; P(false alarm) < 1e-6."""
+    clients = Clients(STRING, noise, tmp_path)
+    (bits,) = clients.filters([VALUE])
+    assert bits.sum() == 2
+    assert_law(clients.draw([VALUE], ["report"]), noise.reported(bits))
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+def test_permanent_responses_are_exact_and_independent(noise: Noise, tmp_path: Path) -> None:
+    """200,000 secrets: 1 w.p. f/2 + (1 - f) B; P(false alarm) < 1e-6."""
+    clients = Clients(STRING, noise, tmp_path)
+    (bits,) = clients.filters([VALUE])
+    assert_law(clients.draw([VALUE], ["permanent"]), noise.permanent(bits))
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+def test_instantaneous_responses_are_exact_and_independent(noise: Noise, tmp_path: Path) -> None:
+    """200,000 draws for one permanent response of mixed bits; P(false alarm) < 1e-6."""
+    mixed = np.random.default_rng(1).bytes(16)
+    sample = Clients(STRING, noise, tmp_path).draw([mixed.hex()], ["instantaneous"])
+    assert_law(sample, noise.instantaneous(unpack(mixed, 128).ravel()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "value"),
+    [(ENUM, "c9"), (ORDINAL, 3.0), (BOOLEAN, True), (BOOLEAN, False)],
+    ids=["enum", "ordinal", "true", "false"],
+)
+def test_reports_of_other_types_follow_the_same_law(
+    fields: dict[str, Any], value: object, tmp_path: Path
+) -> None:
+    """200,000 clients; bits that no value sets are coins too; P(false alarm) < 1e-6 each."""
+    noise = NOISES["awkward"]
+    clients = Clients(fields, noise, tmp_path)
+    (bits,) = clients.filters([value])
+    assert bits.sum() == (value is not False)
+    assert_law(clients.draw([value], ["report"]), noise.reported(bits))
+
+
+@pytest.mark.parametrize("stage", ["permanent", "instantaneous"])
+def test_two_responses_of_one_client_share_no_coin(stage: str, tmp_path: Path) -> None:
+    """All 256 x 255 / 2 pairs of bits of two responses of 100,000 clients; P(alarm) < 1e-6.
+
+    Permanent responses are to two values, instantaneous ones to the same permanent bits twice.
+    """
+    noise = NOISES["dyadic"]
+    clients = Clients(STRING, noise, tmp_path)
+    if stage == "permanent":
+        values = [VALUE, "example.org"]
+        expected = noise.permanent(clients.filters(values).ravel())
+    else:
+        values = ["0f" * 16] * 2
+        expected = noise.instantaneous(np.tile(np.array([1, 1, 1, 1, 0, 0, 0, 0]), 32))
+    assert_law(clients.draw(values, [stage], clients=100_000), expected)
+
+
+def disjoint_values(clients: Clients) -> tuple[list[str], BitArray]:
+    """Return two values that set h bits each and share none: the worst case of the theorems."""
+    values = [f"value {i}" for i in range(200)]
+    filters = clients.filters(values)
+    full = [i for i in range(len(values)) if filters[i].sum() == SMALL["h"]]
+    one, other = next((i, j) for i in full for j in full if not (filters[i] & filters[j]).any())
+    return [values[one], values[other]], filters[[one, other]]
+
+
+def counts_of_patterns(sample: BitArray) -> IntArray:
+    patterns = sample @ (1 << np.arange(8))
+    return np.asarray(np.bincount(patterns, minlength=PATTERNS), dtype=np.int64)
+
+
+def law(chances: FloatArray) -> FloatArray:
+    """Return the probability of each pattern if every lane is a coin of its own."""
+    lanes = np.arange(PATTERNS)[:, None] >> np.arange(8) & 1
+    return np.asarray(np.where(lanes == 1, chances, 1 - chances).prod(axis=1))
+
+
+def loss_interval(ones: int, others: int, alarm: float) -> tuple[float, float]:
+    """Return bounds of ln(P(event | one) / P(event | other)) from counts of the event."""
+    low_one, high_one = frequency_bounds(ones, CLIENTS, alarm)
+    low_other, high_other = frequency_bounds(others, CLIENTS, alarm)
+    high = math.log(high_one / low_other) if low_other else math.inf
+    return (math.log(low_one / high_other) if low_one else -math.inf), high
+
+
+def assert_epsilon(ones: IntArray, others: IntArray, filters: BitArray, epsilon: float) -> None:
+    """No pattern breaks epsilon, and the set of patterns that tells most attains it.
+
+    P(false alarm) < 1e-6 / 4: exact bounds, 2 x 256 patterns and one set.
+    """
+    for left, right in ((ones, others), (others, ones)):
+        for pattern in range(PATTERNS):
+            low, _ = loss_interval(int(left[pattern]), int(right[pattern]), ALARM / 16_384)
+            assert low <= epsilon
+    lanes = np.arange(PATTERNS)[:, None] >> np.arange(8) & 1
+    differ = filters[0] != filters[1]
+    telling = (lanes == filters[0])[:, differ].all(axis=1)
+    low, high = loss_interval(int(ones[telling].sum()), int(others[telling].sum()), ALARM / 64)
+    assert low <= epsilon <= high
+    assert high - low < 0.25 * epsilon, "too few reports for an audit that could fail"
+
+
+@pytest.mark.parametrize("fields", [SMALL, BOOLEAN], ids=["string", "boolean"])
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+def test_reports_and_permanent_responses_keep_their_epsilons(
+    fields: dict[str, Any], noise: Noise, tmp_path: Path
+) -> None:
+    """200,000 clients for each of two values; all 256 outputs are looked at.
+
+    P(false alarm) < 1e-6: two audits at 1/4 of that each, four tests of fit at 1/8 each.
+    """
+    clients = Clients(fields, noise, tmp_path)
+    if fields is BOOLEAN:
+        values: list[Any] = [True, False]
+        filters = clients.filters(values)
+    else:
+        values, filters = disjoint_values(clients)
+    samples = [clients.draw([v], ["permanent", "report"], label=f"audit {v}") for v in values]
+    permanent, reported = ([counts_of_patterns(s[:, a : a + 8]) for s in samples] for a in (0, 8))
+    assert_epsilon(*permanent, filters, clients.epsilons["permanent"])
+    assert_epsilon(*reported, filters, clients.epsilons["report"])
+    for i, bits in enumerate(filters):
+        expected = CLIENTS * law(noise.permanent(bits))
+        assert chi_squared_p(permanent[i], expected) > ALARM / 8
+        assert chi_squared_p(reported[i], CLIENTS * law(noise.reported(bits))) > ALARM / 8

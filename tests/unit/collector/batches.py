@@ -1,0 +1,32 @@
+"""Batches as the store takes them, and what a store holds."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+from hubbub.collector.store import MetricVersion, NewBatch, Store
+
+HOMEPAGE = MetricVersion("homepage", 1)
+WIDTH = 18
+
+
+def make_record(number: int) -> bytes:
+    """Return one of 65,536 distinguishable records of homepage."""
+    return number.to_bytes(2, "little") + bytes(WIDTH - 2)
+
+
+def make_new_batch(
+    numbers: Iterable[int] = range(3), *, key: MetricVersion = HOMEPAGE, batch_id: bytes = b""
+) -> NewBatch:
+    """Return a batch with the records of these numbers; under a new id, unless one is given."""
+    records = [make_record(number) for number in numbers]
+    return NewBatch(batch_id or secrets.token_bytes(16), {key: records})
+
+
+async def stored_segments(store: Store, key: MetricVersion = HOMEPAGE) -> list[list[int]]:
+    """Return the numbers of the records in each segment, in the order in which they are stored."""
+    return [
+        [int.from_bytes(segment[i : i + 2], "little") for i in range(0, len(segment), WIDTH)]
+        async for segment in store.segments(key)
+    ]

@@ -1,0 +1,136 @@
+"""Group commit: many wait, one writes, and an answer means that the batch is on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from hubbub.collector.commit import running_group_commit
+from hubbub.collector.errors import BusyError, StoreError
+from hubbub.collector.store import open_store
+from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
+from unit.collector.event_loop import in_event_loop
+
+_PLENTY = 4096
+
+
+@in_event_loop
+async def test_batches_that_wait_together_become_one_segment(store_url: str) -> None:
+    batches = [make_new_batch([2 * i, 2 * i + 1]) for i in range(50)]
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _PLENTY) as commit,
+    ):
+        assert await asyncio.gather(*map(commit.submit, batches)) == [True] * 50
+        (segment,) = await stored_segments(store)
+        assert segment != list(range(100))
+        assert sorted(segment) == list(range(100))
+
+
+@in_event_loop
+async def test_answer_means_that_others_can_read_the_batch(store_url: str, database: Path) -> None:
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _PLENTY) as commit,
+    ):
+        for batches in range(1, 6):
+            assert await commit.submit(make_new_batch())
+            assert _committed(database) == 3 * batches
+
+
+@in_event_loop
+async def test_nobody_is_answered_while_the_store_can_not_commit(
+    store_url: str, database: Path
+) -> None:
+    batches = [make_new_batch() for _ in range(5)]
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _PLENTY) as commit,
+    ):
+        with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            waiting = [asyncio.create_task(commit.submit(batch)) for batch in batches]
+            answered, _ = await asyncio.wait(waiting, timeout=0.3)
+            assert not answered
+            other.execute("ROLLBACK")
+        assert await asyncio.gather(*waiting) == [True] * 5
+        assert await store.count(HOMEPAGE) == 15
+
+
+@in_event_loop
+async def test_copies_that_wait_together_count_once(store_url: str) -> None:
+    batch = make_new_batch()
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _PLENTY) as commit,
+    ):
+        assert sum(await asyncio.gather(*[commit.submit(batch) for _ in range(20)])) == 1
+        assert not await commit.submit(batch)
+        assert await store.count(HOMEPAGE) == 3
+
+
+@in_event_loop
+async def test_all_who_wait_learn_that_the_store_failed_and_may_try_again(
+    store_url: str, database: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = [make_new_batch() for _ in range(5)]
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _PLENTY) as commit,
+    ):
+        _execute(database, "ALTER TABLE segments RENAME TO elsewhere")
+        failed = await asyncio.gather(*map(commit.submit, batches), return_exceptions=True)
+        assert [type(failure) for failure in failed] == [StoreError] * 5
+        assert "could not store 5 batches: store: no such table: segments" in caplog.text
+        _execute(database, "ALTER TABLE elsewhere RENAME TO segments")
+        assert await asyncio.gather(*map(commit.submit, batches)) == [True] * 5
+        assert await store.count(HOMEPAGE) == 15
+
+
+@in_event_loop
+async def test_who_comes_when_too_many_wait_is_sent_away(store_url: str) -> None:
+    batches = [make_new_batch() for _ in range(5)]
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, 3) as commit,
+    ):
+        outcomes = await asyncio.gather(*map(commit.submit, batches), return_exceptions=True)
+        assert outcomes[:3] == [True] * 3
+        assert [type(outcome) for outcome in outcomes[3:]] == [BusyError] * 2
+        assert "3 batches" in str(outcomes[3])
+        assert await asyncio.gather(*map(commit.submit, batches[2:])) == [False, True, True]
+        assert await store.count(HOMEPAGE) == 15
+
+
+@in_event_loop
+async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url: str) -> None:
+    batches = [make_new_batch() for _ in range(3)]
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _PLENTY) as commit,
+    ):
+        waiting = [asyncio.create_task(commit.submit(batch)) for batch in batches]
+        await asyncio.sleep(0)  # now they wait
+        waiting[1].cancel()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [outcomes[0], type(outcomes[1]), outcomes[2]] == [
+            True,
+            asyncio.CancelledError,
+            True,
+        ]
+        assert await commit.submit(make_new_batch())
+
+
+def _committed(database: Path) -> int:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        (reports,) = connection.execute("SELECT sum(reports) FROM segments").fetchone()
+        return int(reports)
+
+
+def _execute(database: Path, statement: str) -> None:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute(statement)

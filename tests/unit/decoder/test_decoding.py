@@ -1,0 +1,242 @@
+"""The whole decoding on small and odd inputs; its error rates are tests/statistical's affair."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.decoder import CohortCounts, Correction, Decoding, decode, empty_counts
+from hubbub.decoder.errors import CandidateError, UndecodableError
+from unit.decoder.decodings import CLEAR, counts_of
+
+HELD = {"alpha": 6000, "beta": 3000, "gamma": 1000}
+TOTAL = sum(HELD.values())
+E_ACUTE, E_ACUTE_DECOMPOSED = "\xe9", "e\N{COMBINING ACUTE ACCENT}"
+
+
+def names(n: int, label: str = "absent") -> list[str]:
+    return [f"{label} {i}" for i in range(n)]
+
+
+def found(decoding: Decoding) -> set[str]:
+    return {c for c, hit in zip(decoding.candidates, decoding.detected, strict=True) if hit}
+
+
+def assert_consistent(decoding: Decoding) -> None:
+    """What must hold of every decoding."""
+    known = ~np.isnan(decoding.share)
+    assert np.isfinite(decoding.std_error[known]).all()
+    assert (decoding.std_error[known] > 0).all()
+    assert np.isnan(decoding.std_error[~known]).all()
+    assert np.isnan(decoding.low[~known]).all()
+    assert np.isnan(decoding.high[~known]).all()
+    np.testing.assert_allclose(decoding.high - decoding.low, 2 * 1.959964 * decoding.std_error)
+    np.testing.assert_allclose(decoding.high + decoding.low, 2 * decoding.share, atol=1e-12)
+    for values in (decoding.p_value, decoding.q_value):
+        assert ((values >= 0) & (values <= 1)).all()
+    assert (decoding.q_value >= decoding.p_value * (1 - 1e-9)).all()
+    np.testing.assert_array_equal(decoding.detected, decoding.q_value <= decoding.summary.alpha)
+    assert not decoding.detected[~known].any()
+    assert decoding.summary.detected == decoding.detected.sum()
+    assert math.isfinite(decoding.summary.unknown_share)
+    assert math.isfinite(decoding.summary.unknown_std_error)
+
+
+def test_present_strings_are_found_and_absent_ones_are_not() -> None:
+    """Shares of 10% and more, at a standard error of about 0.4%."""
+    decoding = decode(counts_of(HELD), CLEAR, [*names(50), *HELD], correction=Correction.BONFERRONI)
+    assert_consistent(decoding)
+    assert found(decoding) == set(HELD)
+    truth = np.array([0.0] * 50 + [0.6, 0.3, 0.1])
+    assert np.abs((decoding.share - truth) / decoding.std_error).max() < 4.5
+    assert decoding.std_error.max() < 0.006
+
+
+def test_summary_says_what_was_decoded() -> None:
+    summary = decode(counts_of(HELD), CLEAR, [*names(50), *HELD], alpha=0.01).summary
+    assert summary.reports == TOTAL
+    assert summary.cohorts == CLEAR.m
+    assert summary.empty_cohorts == 0
+    assert summary.candidates == 53
+    assert summary.indistinguishable == 0
+    assert summary.alpha == 0.01
+    assert summary.correction is Correction.BH
+    assert summary.epsilon_permanent == CLEAR.epsilon_permanent
+    assert summary.epsilon_report == CLEAR.epsilon_report
+    assert 0 < summary.detection_limit < 0.1
+
+
+def test_strings_nobody_listed_are_unknown_mass() -> None:
+    """The unlisted string's bits scatter the rates, which the standard error must know."""
+    summary = decode(counts_of(HELD), CLEAR, ["beta", "gamma", *names(20)]).summary
+    assert abs(summary.unknown_share - 0.6) < 4.5 * summary.unknown_std_error
+    assert 0 < summary.unknown_std_error < 0.05
+
+
+def test_everything_is_unknown_if_nothing_is_detected() -> None:
+    decoding = decode(counts_of(HELD), CLEAR, names(20), correction=Correction.BONFERRONI)
+    assert not found(decoding)
+    assert decoding.summary.unknown_share == 1
+    assert decoding.summary.unknown_std_error == 0
+
+
+def test_same_input_gives_the_same_result() -> None:
+    first, second = (decode(counts_of(HELD), CLEAR, [*names(200), *HELD]) for _ in range(2))
+    for field in ("share", "std_error", "p_value", "q_value", "detected"):
+        np.testing.assert_array_equal(getattr(first, field), getattr(second, field))
+    assert first.summary == second.summary
+
+
+def test_order_of_candidates_does_not_matter(rng: np.random.Generator) -> None:
+    candidates = [*names(200), *HELD]
+    order = rng.permutation(len(candidates))
+    decoding = decode(counts_of(HELD), CLEAR, candidates)
+    shuffled = decode(counts_of(HELD), CLEAR, [candidates[i] for i in order])
+    np.testing.assert_allclose(shuffled.share, decoding.share[order], atol=1e-9)
+    np.testing.assert_allclose(shuffled.std_error, decoding.std_error[order], rtol=1e-6)
+    np.testing.assert_allclose(shuffled.p_value, decoding.p_value[order], rtol=1e-3, atol=1e-12)
+    np.testing.assert_array_equal(shuffled.detected, decoding.detected[order])
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        make_params(k=8, h=1, m=1, f=0.1, p=0.1, q=0.9),
+        make_params(k=8, h=2, m=64, f=0.1, p=0.1, q=0.9),
+        make_params(k=128, h=2, m=1, f=0.1, p=0.1, q=0.9),
+        make_params(k=1024, h=8, m=2, f=0.1, p=0.1, q=0.9),
+        make_params(k=16, h=1, m=1024, f=0.1, p=0.1, q=0.9),
+        make_params(k=64, h=2, m=16, f=0.1, p=0.9, q=0.1),
+        make_params(k=64, h=2, m=16, f=0.0, p=0.01, q=0.99),
+    ],
+    ids=["8 bits, 1 cohort", "8 bits", "1 cohort", "8 hashes", "1024 cohorts", "q below p", "f=0"],
+)
+@pytest.mark.parametrize("n_absent", [0, 3, 300])
+def test_odd_shapes_are_decoded(params: RapporParams, n_absent: int) -> None:
+    decoding = decode(counts_of({"alpha": 10_000}, params), params, ["alpha", *names(n_absent)])
+    assert_consistent(decoding)
+    assert np.isnan(decoding.share[0]) or abs(decoding.share[0] - 1) < 0.1
+
+
+@pytest.mark.parametrize("n_reports", [1, 2, 10])
+def test_few_reports_are_decoded(n_reports: int) -> None:
+    decoding = decode(counts_of({"alpha": n_reports}), CLEAR, ["alpha", *names(30)])
+    assert_consistent(decoding)
+    assert decoding.summary.empty_cohorts >= CLEAR.m - n_reports
+
+
+def test_single_candidate_that_everyone_holds() -> None:
+    decoding = decode(counts_of({"alpha": 10_000}), CLEAR, ["alpha"])
+    assert_consistent(decoding)
+    assert decoding.detected.all()
+    assert abs(decoding.share[0] - 1) < 4.5 * decoding.std_error[0]
+
+
+def test_single_candidate_that_nobody_holds() -> None:
+    decoding = decode(counts_of({"alpha": 10_000}), CLEAR, ["beta"])
+    assert_consistent(decoding)
+    assert not decoding.detected.any()
+    assert decoding.low[0] < 0 < decoding.high[0]
+
+
+def test_candidates_may_outnumber_the_rows() -> None:
+    """1,024 rows, 5,003 candidates."""
+    decoding = decode(counts_of(HELD), CLEAR, [*names(5000), *HELD],
+                      correction=Correction.BONFERRONI)  # fmt: skip
+    assert_consistent(decoding)
+    assert found(decoding) == set(HELD)
+
+
+def test_more_strings_may_be_present_than_the_model_can_carry() -> None:
+    """16 rows carry 5 candidates; 12 strings hold equal shares."""
+    params = make_params(k=8, h=1, m=2, f=0.1, p=0.1, q=0.9)
+    held = dict.fromkeys(names(12, "present"), 5000)
+    assert_consistent(decode(counts_of(held, params), params, [*held, *names(5)]))
+
+
+def test_twins_have_no_estimate_and_are_counted() -> None:
+    """Composed and decomposed forms of one text are one value for every client."""
+    candidates = ["alpha", E_ACUTE, E_ACUTE_DECOMPOSED]
+    held = {"alpha": 5000, E_ACUTE: 5000}
+    decoding = decode(counts_of(held), CLEAR, candidates)
+    assert_consistent(decoding)
+    assert np.isnan(decoding.share).tolist() == [False, True, True]
+    assert decoding.p_value[1:].tolist() == [1, 1]
+    assert found(decoding) == {"alpha"}
+    assert decoding.summary.indistinguishable == 2
+
+
+def test_candidates_that_are_all_twins_leave_everything_unknown() -> None:
+    decoding = decode(counts_of({E_ACUTE: 5000}), CLEAR, [E_ACUTE, E_ACUTE_DECOMPOSED])
+    assert_consistent(decoding)
+    assert np.isnan(decoding.share).all()
+    assert math.isnan(decoding.summary.detection_limit)
+    assert decoding.summary.unknown_share == 1
+
+
+def test_all_cohorts_but_one_may_be_empty() -> None:
+    counts = counts_of({"alpha": 80_000, "beta": 80_000})
+    one = CohortCounts(np.zeros_like(counts.reports), np.zeros_like(counts.bits))
+    one.reports[5], one.bits[5] = counts.reports[5], counts.bits[5]
+    decoding = decode(one, CLEAR, ["alpha", "beta", *names(4)])
+    assert_consistent(decoding)
+    assert decoding.summary.empty_cohorts == CLEAR.m - 1
+    known = ~np.isnan(decoding.share)
+    truth = np.array([0.5, 0.5, 0, 0, 0, 0])
+    assert np.abs(decoding.share - truth)[known].max() < 0.1
+
+
+def test_candidates_that_only_empty_cohorts_tell_apart_are_twins() -> None:
+    """One cohort of 8 bits sees 8 kinds of strings, so most of 40 candidates look like another."""
+    params = make_params(k=8, h=1, m=2, f=0.1, p=0.1, q=0.9)
+    counts = counts_of({"alpha": 10_000}, params)
+    candidates = names(40)
+    both = decode(counts, params, candidates).summary.indistinguishable
+    counts.reports[1] = counts.bits[1] = 0
+    assert decode(counts, params, candidates).summary.indistinguishable > max(both, 30)
+
+
+def test_no_reports_are_an_error() -> None:
+    with pytest.raises(UndecodableError, match="no reports"):
+        decode(empty_counts(CLEAR), CLEAR, ["alpha"])
+
+
+def test_counts_of_other_parameters_are_an_error() -> None:
+    with pytest.raises(UndecodableError, match="must be"):
+        decode(counts_of(HELD), make_params(), ["alpha"])
+
+
+@pytest.mark.parametrize("candidates", [[], ["alpha", "beta", "alpha"]])
+def test_candidates_that_are_missing_or_repeated_are_an_error(candidates: list[str]) -> None:
+    with pytest.raises(CandidateError, match="at least one string, each once"):
+        decode(counts_of(HELD), CLEAR, candidates)
+
+
+def test_candidate_that_no_client_could_report_is_an_error() -> None:
+    with pytest.raises(CandidateError, match="candidate 2: "):
+        decode(counts_of(HELD), CLEAR, ["alpha", "\ud800"])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.05, 5.0, math.nan])
+def test_alpha_outside_the_unit_interval_is_an_error(alpha: float) -> None:
+    with pytest.raises(ValueError, match=r"alpha = .*: must be between 0 and 1"):
+        decode(counts_of(HELD), CLEAR, ["alpha"], alpha=alpha)
+
+
+def test_smaller_alpha_detects_no_more() -> None:
+    counts = counts_of(dict(zip(names(8, "present"), [4000, 2000, 800, 400, 200, 100, 50, 25],
+                                strict=True)))  # fmt: skip
+    candidates = [*names(8, "present"), *names(100)]
+    detections = [found(decode(counts, CLEAR, candidates, alpha=a)) for a in (1e-6, 0.01, 0.3)]
+    assert detections[0] <= detections[1] <= detections[2]
+    assert len(detections[0]) < len(detections[2])
+
+
+def test_reports_of_two_collectors_are_decoded_as_one() -> None:
+    first, second = counts_of({"alpha": 6000}, seed=1), counts_of({"beta": 4000}, seed=2)
+    decoding = decode(first + second, CLEAR, ["alpha", "beta"])
+    assert np.abs((decoding.share - [0.6, 0.4]) / decoding.std_error).max() < 4.5

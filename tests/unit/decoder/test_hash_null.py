@@ -1,0 +1,158 @@
+"""The law of an absent string's score: exact where it can be enumerated, close elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.hash_null import HashNull, score_totals
+from significance import frequency_z, z_limit
+
+Levels = npt.NDArray[np.int64]
+
+
+def brute_force_tail(scores: FloatArray, hashes: int, total: float) -> float:
+    """Return P(T >= total) by trying every outcome of every hash in every cohort."""
+    choices = [row for row in scores.tolist() for _ in range(hashes)]
+    totals = np.array([sum(outcome) for outcome in itertools.product(*choices)])
+    return float(np.mean(totals >= total - 1e-9))
+
+
+def lattice_tails(levels: Levels, hashes: int) -> FloatArray:
+    """Return P(T >= 0), P(T >= 1), ... of non-negative whole scores, by convolution."""
+    law = np.ones(1)
+    for row in levels:
+        for _ in range(hashes):
+            law = np.convolve(law, np.bincount(row) / len(row))
+    return np.asarray(np.cumsum(law[::-1])[::-1])
+
+
+def normal_levels(rng: np.random.Generator, m: int = 64, k: int = 128) -> Levels:
+    """Return scores as noise gives them, in steps of a hundredth of a standard deviation."""
+    return np.asarray(np.clip(100 * rng.standard_normal((m, k)), -400, 400) + 400).astype(np.int64)
+
+
+def levels_with_strong_strings(rng: np.random.Generator) -> Levels:
+    """Return scores where three strings' bits in each cohort stand out, at the clip of 4 sd."""
+    levels = normal_levels(rng)
+    for row in levels:
+        row[rng.choice(128, 6, replace=False)] = 800
+    return levels
+
+
+@given(
+    arrays(
+        np.float64,
+        st.tuples(st.integers(1, 3), st.integers(2, 4)),
+        elements=st.integers(-3, 3).map(float),
+    ),
+    st.integers(1, 2),
+    st.integers(-20, 20),
+)
+def test_small_problems_are_enumerated_exactly(scores: FloatArray, hashes: int, total: int) -> None:
+    """A total beyond all outcomes counts as the highest one, or its p-value would be zero."""
+    highest = hashes * float(scores.max(axis=1).sum())
+    expected = brute_force_tail(scores, hashes, min(total, highest))
+    (log_tail,) = HashNull(scores, hashes).log_tails(np.array([float(total)]))
+    rarest = scores.shape[1] ** -float(len(scores) * hashes)
+    if total > highest:
+        assert rarest <= np.exp(log_tail) * (1 + 1e-9) <= expected * (1 + 2e-9)
+    else:
+        assert np.exp(log_tail) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("make_levels", [normal_levels, levels_with_strong_strings])
+@pytest.mark.parametrize("hashes", [1, 2])
+def test_large_problems_follow_the_exact_convolution(
+    make_levels: Callable[[np.random.Generator], Levels], hashes: int, rng: np.random.Generator
+) -> None:
+    """Within 1% of the probability itself, from 0.999 down to 1e-12."""
+    levels = make_levels(rng)
+    tails = lattice_tails(levels, hashes)
+    totals = np.flatnonzero((tails > 1e-12) & (tails < 0.999))
+    log_tails = HashNull(levels.astype(np.float64), hashes).log_tails(
+        totals.astype(np.float64) - 0.5
+    )
+    np.testing.assert_allclose(log_tails, np.log(tails[totals]), atol=0.01)
+
+
+@pytest.mark.parametrize("hashes", [1, 2])
+def test_coarse_scores_are_within_a_factor_of_three(hashes: int, rng: np.random.Generator) -> None:
+    """Scores of 0 and 1 alone: the approximation spreads the steps of the law's staircase."""
+    levels = (rng.random((64, 128)) < 0.05).astype(np.int64)
+    tails = lattice_tails(levels, hashes)
+    totals = np.flatnonzero((tails > 1e-12) & (tails < 0.999))
+    log_tails = HashNull(levels.astype(np.float64), hashes).log_tails(totals.astype(np.float64))
+    assert np.abs(log_tails - np.log(tails[totals])).max() < np.log(3)
+
+
+def test_large_problems_follow_simulated_hashes(rng: np.random.Generator) -> None:
+    """200,000 random strings' scores, at the totals that P = 0.9, 0.5, 0.1 and 0.001 name.
+
+    P(false alarm) < 1e-6 for the four together (Bonferroni, normal approximation of binomials).
+    """
+    scores = np.clip(rng.standard_normal((64, 128)), -4, 4)
+    n, hashes = 200_000, 2
+    drawn = score_totals(scores, rng.integers(128, size=(n, 64, hashes)).astype(np.int16))
+    totals = np.asarray(np.quantile(drawn[: n // 2], [0.1, 0.5, 0.9, 0.999]), dtype=np.float64)
+    expected = np.exp(HashNull(scores, hashes).log_tails(totals))
+    reached = [int((drawn[n // 2 :] >= total).sum()) for total in totals]
+    assert np.abs(frequency_z(reached, n // 2, expected)).max() < z_limit(4)
+
+
+@settings(max_examples=20)  # 300 saddlepoints each
+@given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from([(2, 8), (3, 128), (64, 128)]))
+def test_one_tail_equals_many(seed: int, hashes: int, shape: tuple[int, int]) -> None:
+    """Up to the interpolation's 1%, and beyond both ends of what can happen."""
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal(shape)
+    null = HashNull(scores, hashes)
+    mean, highest = hashes * scores.mean(axis=1).sum(), hashes * scores.max(axis=1).sum()
+    deviation = np.sqrt(hashes * scores.var(axis=1).sum())
+    totals = np.array([*(mean + deviation * np.linspace(-8, 8, 17)), highest, highest + 1])
+    one_by_one = [null.log_tail(float(total)) for total in totals]
+    np.testing.assert_allclose(one_by_one, null.log_tails(totals), atol=0.01)
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (64, 128)], ids=["enumerated", "approximated"])
+def test_tails_fall_from_one_and_are_never_zero(
+    shape: tuple[int, int], rng: np.random.Generator
+) -> None:
+    null = HashNull(rng.standard_normal(shape), 2)
+    log_tails = null.log_tails(np.linspace(-1e6, 1e6, 4001))
+    assert log_tails[0] == pytest.approx(0, abs=1e-6)
+    assert (np.diff(log_tails) <= 0).all()
+    assert log_tails[-1] >= -2 * shape[0] * np.log(shape[1]) - 1e-9
+
+
+@pytest.mark.parametrize("m", [2, 64], ids=["enumerated", "approximated"])
+def test_cohorts_where_all_bits_score_alike_only_shift_the_total(
+    m: int, rng: np.random.Generator
+) -> None:
+    """An empty cohort scores 0 everywhere; a constant elsewhere tells strings apart no better."""
+    scores = rng.standard_normal((m, 16))
+    with_flat = np.vstack([scores, np.zeros((1, 16)), np.full((1, 16), 0.75)])
+    totals = np.linspace(-20, 20, 41)
+    expected = HashNull(scores, 2).log_tails(totals)
+    np.testing.assert_allclose(HashNull(with_flat, 2).log_tails(totals + 1.5), expected, atol=1e-9)
+
+
+def test_scores_that_tell_nothing_prove_nothing() -> None:
+    null = HashNull(np.zeros((4, 8)), 2)
+    assert null.log_tails(np.array([-1.0, 0.0, 5.0])).tolist() == [0, 0, 0]
+    assert null.log_tail(5.0) == 0
+
+
+def test_score_total_counts_a_repeated_position_twice() -> None:
+    """The null law draws every hash on its own, so the score must add every hash on its own."""
+    scores = np.array([[1.0, 2.0, 4.0], [10.0, 20.0, 40.0]])
+    positions = np.array([[[0, 2], [1, 1]], [[1, 1], [0, 2]]], dtype=np.int16)
+    assert score_totals(scores, positions).tolist() == [45.0, 54.0]

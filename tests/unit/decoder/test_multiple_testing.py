@@ -1,0 +1,58 @@
+"""Corrections for testing many candidates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from hubbub.decoder import Correction
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.multiple_testing import log_q_values
+
+log_p_values = arrays(np.float64, st.integers(1, 50), elements=st.floats(-700, 0))
+
+
+@given(log_p_values)
+def test_benjamini_hochberg_equals_scipys(log_p: FloatArray) -> None:
+    expected = stats.false_discovery_control(np.exp(log_p), method="bh")
+    np.testing.assert_allclose(np.exp(log_q_values(log_p, Correction.BH)), expected, rtol=1e-9)
+
+
+@given(log_p_values)
+def test_bonferroni_multiplies_by_the_number_of_candidates(log_p: FloatArray) -> None:
+    expected = np.minimum(len(log_p) * np.exp(log_p), 1)
+    log_q = log_q_values(log_p, Correction.BONFERRONI)
+    np.testing.assert_allclose(np.exp(log_q), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("correction", Correction)
+def test_p_values_too_small_for_a_double_do_not_underflow(correction: Correction) -> None:
+    log_p = np.array([-100_000.0, -50_000.0, -1.0])
+    log_q = log_q_values(log_p, correction)
+    assert log_q[0] == pytest.approx(-100_000 + np.log(3))
+    assert log_q[0] < log_q[1] < -40_000
+
+
+@given(log_p_values, st.sampled_from(Correction), st.integers(0, 2**32))
+def test_order_of_candidates_does_not_matter(
+    log_p: FloatArray, correction: Correction, seed: int
+) -> None:
+    order = np.random.default_rng(seed).permutation(len(log_p))
+    shuffled = log_q_values(log_p[order], correction)
+    np.testing.assert_allclose(shuffled, log_q_values(log_p, correction)[order])
+
+
+@given(log_p_values)
+def test_bonferroni_is_never_laxer_than_benjamini_hochberg(log_p: FloatArray) -> None:
+    lax, strict = (log_q_values(log_p, c) for c in (Correction.BH, Correction.BONFERRONI))
+    assert (lax <= strict + 1e-9).all()
+    assert (log_p <= lax + 1e-9).all()
+
+
+def test_single_candidate_needs_no_correction() -> None:
+    for correction in Correction:
+        assert log_q_values(np.array([-3.0]), correction)[0] == -3.0

@@ -1,0 +1,105 @@
+"""The selection proposes what is there, and never more than the rows can carry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.bits import BitEstimates, variance_of_one
+from hubbub.decoder.candidates import Design, bit_positions, make_design
+from hubbub.decoder.regression import estimate_all, fit_selected, reports_by_row, unknown_column
+from hubbub.decoder.selection import keep_fittest, penalty, select
+
+PARAMS = make_params()
+N_CANDIDATES = 300
+DESIGN = make_design(bit_positions([f"string {i}" for i in range(N_CANDIDATES)], PARAMS), PARAMS)
+
+
+def bits_of_a_population(
+    shares: FloatArray, rng: np.random.Generator, n_reports: float = 1e4
+) -> BitEstimates:
+    """Return noisy rates of so many reports a cohort; the first candidates hold the shares."""
+    present = DESIGN.matrix[: len(shares)].T @ shares
+    rates = np.asarray(present) + (1 - shares.sum()) * unknown_column(PARAMS)
+    sd = np.sqrt(variance_of_one(rates, PARAMS) / n_reports)
+    noisy = (rates + sd * rng.standard_normal(len(rates))).reshape(PARAMS.m, PARAMS.k)
+    return BitEstimates(noisy, np.full((PARAMS.m, 1), n_reports))
+
+
+def selected_from(bits: BitEstimates, design: Design = DESIGN) -> IntArray:
+    fit = fit_selected(bits, design, np.empty(0, dtype=np.int64), PARAMS)
+    return select(fit, estimate_all(fit, design, reports_by_row(bits)), design, bits)
+
+
+def test_every_strong_candidate_is_selected(rng: np.random.Generator) -> None:
+    """The marginal standard error is about 0.2%; each of ten holds 5%."""
+    selected = selected_from(bits_of_a_population(np.full(10, 0.05), rng))
+    assert set(range(10)) <= set(selected.tolist())
+
+
+def test_hardly_any_absent_candidate_is_selected(rng: np.random.Generator) -> None:
+    """About one null in n passes the penalty, so a run selects a Poisson(1) number at most.
+
+    P(more than 45 in 20 runs) < 1e-6 at a mean of 20.
+    """
+    runs = [selected_from(bits_of_a_population(np.full(10, 0.05), rng)) for _ in range(20)]
+    assert sum(int((run >= 10).sum()) for run in runs) <= 45
+
+
+def test_selection_is_ascending_and_deterministic(rng: np.random.Generator) -> None:
+    bits = bits_of_a_population(np.linspace(0.01, 0.1, 15), rng)
+    selected = selected_from(bits)
+    assert (np.diff(selected) > 0).all()
+    np.testing.assert_array_equal(selected_from(bits), selected)
+
+
+def test_nothing_is_selected_where_nothing_sticks_out() -> None:
+    """Rates that are flat to the last digit give no candidate a positive statistic of 2."""
+    flat = np.full((PARAMS.m, PARAMS.k), unknown_column(PARAMS))
+    assert not len(selected_from(BitEstimates(flat, np.full((PARAMS.m, 1), 1e4))))
+
+
+def test_penalty_lets_about_one_of_n_nulls_pass(rng: np.random.Generator) -> None:
+    """scikit-learn drops a column if |x'Wr| <= alpha times the sum of weights.
+
+    For noise of variance 1/w, and 200 x 300 scores, the number that pass is about Poisson(200)
+    (columns hardly overlap): P(outside 5 sd, 200 +- 71) < 1e-6. The penalty is set for columns
+    of median weight, which is what the wider bounds are for.
+    """
+    weights = rng.uniform(50, 150, PARAMS.m * PARAMS.k)
+    threshold = penalty(weights, DESIGN) * weights.sum()
+    noise = rng.standard_normal((200, len(weights))) / np.sqrt(weights)
+    passing = sum(int((DESIGN.sums(weights * row) > threshold).sum()) for row in noise)
+    assert 120 < passing < 280
+
+
+def bits_of_shape(params: RapporParams, empty: int = 0) -> BitEstimates:
+    reports = np.full((params.m, 1), 100.0)
+    reports[:empty] = 0
+    return BitEstimates(np.zeros((params.m, params.k)), reports)
+
+
+@given(arrays(np.float64, st.integers(0, 60), elements=st.floats(-1, 1)), st.integers(1, 9))
+def test_fittest_are_the_best_of_positive_merit_that_the_rows_can_carry(
+    merit: FloatArray, m: int
+) -> None:
+    candidates = 3 * np.arange(len(merit)) + 7
+    kept = keep_fittest(candidates, merit, bits_of_shape(make_params(k=8, m=m)))
+    room = 8 * m // 3
+    assert len(kept) == min(room, int((merit > 0).sum()))
+    assert (np.diff(kept) > 0).all()
+    out = ~np.isin(candidates, kept)
+    assert (merit[~out] > 0).all()
+    assert merit[out].max(initial=-1) <= max(merit[~out].min(initial=1), 0)
+
+
+@pytest.mark.parametrize(("empty", "room"), [(0, 10), (2, 5), (3, 2)])
+def test_empty_cohorts_carry_nothing(empty: int, room: int) -> None:
+    bits = bits_of_shape(make_params(k=8, m=4), empty)
+    assert len(keep_fittest(np.arange(50), np.ones(50), bits)) == room

