@@ -7,7 +7,9 @@ import hashlib
 import json
 from dataclasses import replace
 
-from hubbub.client import Metric, RapporParams, Registry, Report
+import msgspec
+
+from hubbub.client import Batch, Metric, RapporParams, Registry, Report
 from hubbub.client.kinds import Kind, StringKind
 from hubbub.client.metrics import MAX_VALUES
 from hubbub.client.randomness import KeyedStream
@@ -73,6 +75,12 @@ def make_report(metric: Metric | None = None, *, cohort: int = 0, bits: int = 0)
     metric = metric or make_metric()
     width = metric.params.k // 8
     return Report(metric.name, metric.version, cohort, bits.to_bytes(width, "little"))
+
+
+def batch_to_msgpack(batch: Batch) -> bytes:
+    """Return the MessagePack body of a batch; hubbub's own clients send JSON."""
+    reports = [report._asdict() for report in batch.reports]
+    return msgspec.msgpack.encode({"batch_id": batch.batch_id, "reports": reports})
 
 
 def seeded_stream(label: str) -> KeyedStream:

@@ -108,7 +108,7 @@ class Outbox:
             for key, reports, body, checksum, holder, held_until in connection.execute(query):
                 if self._is_held(holder, held_until, now):
                     continue
-                if checksum == _checksum(body):
+                if _is_whole(body, checksum):
                     connection.execute(
                         "UPDATE batches SET holder = ?, held_until = ? WHERE id = ?",
                         (self._holder, now + self._hold_seconds, key),
@@ -156,7 +156,7 @@ class Outbox:
         total = 0
         query = "SELECT id, reports, body, checksum FROM spool ORDER BY id"
         for key, reports, body, checksum in connection.execute(query).fetchall():
-            if checksum != _checksum(body):
+            if not _is_whole(body, checksum):
                 self._drop(connection, "spool", key, reports, DAMAGED)
                 continue
             if total >= enough:
@@ -220,6 +220,10 @@ def _entries(connection: sqlite3.Connection) -> Iterator[tuple[str, int, int, in
 def _sum(connection: sqlite3.Connection, what: str, table: str) -> int:
     query = f"SELECT coalesce(sum({what}), 0) FROM {table}"  # noqa: S608 (constants)
     return int(connection.execute(query).fetchone()[0])
+
+
+def _is_whole(body: object, checksum: bytes) -> bool:
+    return isinstance(body, bytes) and checksum == _checksum(body)
 
 
 def _checksum(body: bytes) -> bytes:
