@@ -1,6 +1,6 @@
 """The client that apps embed: values in, noisy reports out."""
 
-from hubbub.client.base import Status
+from hubbub.client.base import Preview, Status
 from hubbub.client.encoder import Encoder
 from hubbub.client.errors import (
     EncodingError,
@@ -16,7 +16,6 @@ from hubbub.client.metrics import Metric, Registry, check_compatible
 from hubbub.client.params import RapporParams
 from hubbub.client.telemetry import Telemetry
 from hubbub.client.wire import Batch, Report, batch_to_json
-from hubbub.client.words import Preview
 
 __all__ = [
     "Batch",

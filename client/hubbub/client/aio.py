@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ import aiohttp
 
 from hubbub.client.base import BaseTelemetry
 from hubbub.client.disk import Disk
-from hubbub.client.errors import StateError
+from hubbub.client.errors import BusyError, StateError
 from hubbub.client.kinds import Value
 from hubbub.client.outbox import Parcel
 from hubbub.client.transport import (
@@ -158,7 +157,7 @@ class AsyncTelemetry(BaseTelemetry):
             return _RETRY_DISK_SECONDS
         try:
             return await self._deliver()
-        except sqlite3.OperationalError:
+        except BusyError:
             return _RETRY_DISK_SECONDS  # busy, or the disk is full
 
     async def _deliver(self) -> float:

@@ -1,39 +1,36 @@
 """What every kind of `Telemetry` shares: start-up, recording, and telling people what goes on.
 
 Drivers add the part that takes time: threads (`telemetry`) or asyncio (`aio`) bring reports to the
-disk, and from there to the collector.
+disk, and from there to the collector. Modules that only some apps need, or only with consent, are
+imported where they are used, so that importing the client stays cheap.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.client import consent as consents
-from hubbub.client import words
-from hubbub.client.delivery import REFUSED, Settled
-from hubbub.client.disk import Disk, Settings
 from hubbub.client.encoder import SECRET_BYTES
-from hubbub.client.errors import StateError
-from hubbub.client.intake import Entry, Intake
+from hubbub.client.errors import BusyError, StateError
+from hubbub.client.intake import Entry, Intake, Settings, log
 from hubbub.client.kinds import Value
 from hubbub.client.ledger import Ledger, Spending
 from hubbub.client.metrics import Registry
-from hubbub.client.outbox import Outbox
-from hubbub.client.state import delete_state, open_state, replace_secret, state_folder
 from hubbub.client.transport import check_endpoint
-from hubbub.client.wire import Batch, batch_to_json
+from hubbub.client.wire import Batch, Report, batch_to_json
 
-_log = logging.getLogger("hubbub.client")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hubbub.client.delivery import Settled
+    from hubbub.client.disk import Disk
+    from hubbub.client.outbox import Outbox
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(NamedTuple):
     """What a `Telemetry` has done so far in this process.
 
     Attributes
@@ -53,6 +50,30 @@ class Status:
     waiting: int
     dropped: Mapping[str, int]
     disabled: str | None
+
+
+class Preview(NamedTuple):
+    """What `record` would send for a value.
+
+    Attributes
+    ----------
+    report : Report
+        Drawn as `record` would draw it; another call draws anew.
+    body : bytes
+        The bytes that would go over the wire if this report travelled alone (before compression).
+    words : str
+        The same for people.
+    refusal : str or None
+        Why it wouldn't be sent, if so.
+    epsilon_report, epsilon_permanent : float
+    """
+
+    report: Report
+    body: bytes
+    words: str
+    refusal: str | None
+    epsilon_report: float
+    epsilon_permanent: float
 
 
 class BaseTelemetry:
@@ -75,10 +96,12 @@ class BaseTelemetry:
     ) -> None:
         if not 1 <= batch_size <= max_pending:
             raise ValueError(f"batch_size = {batch_size}: must be between 1 and max_pending")
+        from pathlib import Path
+
         self._endpoint = endpoint
         check_endpoint(endpoint)
         self._registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
-        self._folder = state_folder(state_dir)
+        self._folder = Path(state_dir).expanduser()
         self._settings = Settings(
             batch_size, batch_seconds, max_outbox_bytes, connect_timeout, read_timeout
         )
@@ -118,9 +141,11 @@ class BaseTelemetry:
         people : int
             How many share this device; as a group they have `people` times the epsilon.
         """
+        from hubbub.client import words
+
         return words.explain(self._registry, self.ledger(), people)
 
-    def preview(self, metric: str, value: Value) -> words.Preview:
+    def preview(self, metric: str, value: Value) -> Preview:
         """Return exactly what `record` would send, by the same code, without spending anything.
 
         Works without consent too, with a secret that is thrown away; so it can be shown before.
@@ -130,11 +155,13 @@ class BaseTelemetry:
         UnknownMetricError, EncodingError
             If the metric isn't registered, or the value isn't one of its type.
         """
+        from hubbub.client import words
+
         intake = self._intake if self._intake.is_open else self._throwaway_intake()
         entry = intake.prepare(metric, value)
         entry_metric = self._registry[metric]
         refusal = self._intake.disabled or intake.refusal(entry)
-        return words.Preview(
+        return Preview(
             report=entry.report,
             body=batch_to_json(Batch((entry.report,))),
             words=words.describe_preview(entry_metric, entry.report, refusal),
@@ -153,6 +180,8 @@ class BaseTelemetry:
         StateError
             If the state can't be read or written.
         """
+        from hubbub.client.state import replace_secret
+
         replace_secret(self._folder)
         self._open_state()
 
@@ -161,13 +190,18 @@ class BaseTelemetry:
         raise NotImplementedError
 
     def _forget(self) -> str:
+        from hubbub.client.state import delete_state
+        from hubbub.client.words import describe_forgetting
+
         spending = self.ledger()
         self._intake.disable("forgotten")
         self._intake.drain()
         delete_state(self._folder)
-        return words.describe_forgetting(spending)
+        return describe_forgetting(spending)
 
     def _open_state(self) -> None:
+        from hubbub.client.state import open_state
+
         try:
             secret, ledger = open_state(self._folder, self._registry)
         except StateError as error:
@@ -181,13 +215,15 @@ class BaseTelemetry:
         return intake
 
     def _open_disk(self) -> Disk:
+        from hubbub.client.disk import Disk
+
         return Disk(self._folder, self._registry, self._settings)
 
     def _waiting_on_disk(self) -> int:
         try:
             with closing(self._open_disk()) as disk:
                 return disk.outbox.waiting()
-        except (StateError, sqlite3.OperationalError):
+        except (StateError, BusyError):
             return 0
 
     def _absorb(self, disk: Disk, entries: list[Entry]) -> bool:
@@ -195,8 +231,8 @@ class BaseTelemetry:
         intake = self._intake
         try:
             ledger, refused = disk.absorb(entries)
-        except sqlite3.OperationalError as error:
-            _log.info("hubbub will try again to write its outbox: %s", error)
+        except BusyError as error:
+            log("INFO", f"hubbub will try again to write its outbox: {error}")
             intake.give_back(entries)
             return False
         intake.refresh(ledger)
@@ -210,7 +246,7 @@ class BaseTelemetry:
             with self._intake.changed:
                 self._intake.delivered += settled.delivered
             if settled.refused:
-                self._intake.drop(REFUSED, settled.refused)
+                self._intake.drop("refused by the collector", settled.refused)
         for reason, count in outbox.dropped.items():
             self._intake.drop(reason, count)
         outbox.dropped.clear()

@@ -15,7 +15,6 @@ from hubbub.client.outbox import Outbox, Parcel
 from hubbub.client.transport import Answer, Outcome
 from hubbub.client.wire import without_reports
 
-REFUSED = "refused by the collector"
 _FIRST_DELAY = 1.0
 _LONGEST_DELAY = 300.0
 _LONGEST_REQUESTED_DELAY = 86_400.0

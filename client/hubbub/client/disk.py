@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from hubbub.client.delivery import Courier, system_chance
-from hubbub.client.intake import Entry
+from hubbub.client.intake import Entry, Settings
 from hubbub.client.ledger import Ledger
 from hubbub.client.metrics import Registry
 from hubbub.client.outbox import Outbox, spool
@@ -19,17 +18,6 @@ MAX_AGE = 13 * 86_400.0
 """Seconds: a day less than the collector remembers batch ids."""
 
 _HOLD_MARGIN = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How reports travel; see `Telemetry`."""
-
-    batch_size: int
-    batch_seconds: float
-    max_outbox_bytes: int
-    connect_timeout: float
-    read_timeout: float
 
 
 class Disk:

@@ -29,6 +29,10 @@ class StateError(HubbubError):
     """The client's secret can't be read, written or trusted."""
 
 
+class BusyError(HubbubError):
+    """The client's database is in use, or the disk full: try again later."""
+
+
 class EncodingError(HubbubError, ValueError):
     """A value can't be encoded as the metric's type demands."""
 

@@ -6,7 +6,6 @@ What a maintainer must not break: no raw value is kept, and nothing is lost with
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter, deque
@@ -25,9 +24,18 @@ from hubbub.client.ledger import Ledger, Spend, Spending
 from hubbub.client.metrics import Metric, Registry
 from hubbub.client.wire import Report
 
-_log = logging.getLogger("hubbub.client")
 _SECONDS_A_DAY = 86_400
 _MOST_SPENDS = 1024
+
+
+class Settings(NamedTuple):
+    """How reports travel; see `Telemetry`."""
+
+    batch_size: int
+    batch_seconds: float
+    max_outbox_bytes: int
+    connect_timeout: float
+    read_timeout: float
 
 
 class Entry(NamedTuple):
@@ -105,7 +113,7 @@ class Intake:
     def disable(self, reason: str) -> None:
         """Stop recording; logged, because it means that no data comes any more."""
         if self.disabled is None:
-            _log.error("hubbub is off: %s", reason)
+            log("ERROR", f"hubbub is off: {reason}")
         self.disabled = reason
 
     def take(self, metric: str, value: Value) -> None:
@@ -186,7 +194,7 @@ class Intake:
             self.dropped[reason] += count
             self.changed.notify_all()
         if first:
-            _log.warning("hubbub dropped a report (%s) %s", reason, detail)
+            log("WARNING", f"hubbub dropped a report ({reason}) {detail}")
 
     def _refusal(self, entry: Entry) -> str | None:
         if time.time() >= self._recipes[entry.spend.metric].ends:
@@ -223,6 +231,13 @@ _KINDS_OF_MISTAKE: dict[type[HubbubError], str] = {
     UnknownMetricError: "unknown metric",
     UnknownCategoryError: "unknown category",
 }
+
+
+def log(level: str, message: str) -> None:
+    """Tell the app's log; logging is imported for those who have something to read."""
+    import logging
+
+    logging.getLogger("hubbub.client").log(getattr(logging, level), message)
 
 
 def _end_of_day(metric: Metric) -> float:

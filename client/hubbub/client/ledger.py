@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hubbub.client.metrics import Metric, Registry
@@ -48,8 +47,7 @@ class Row(NamedTuple):
     price: Price
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSpending:
+class MetricSpending(NamedTuple):
     """What a client spent on one version of a metric.
 
     Attributes
@@ -68,8 +66,7 @@ class MetricSpending:
     epsilon: float
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
+class Spending(NamedTuple):
     """A client's whole account.
 
     Attributes

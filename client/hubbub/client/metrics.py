@@ -8,17 +8,18 @@ under the same version, because reports drawn in different ways can't be told ap
 from __future__ import annotations
 
 import datetime as dt
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hubbub.client import toml_checks as check
 from hubbub.client.errors import MetricError, ParameterError, UnknownMetricError
 from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, StringKind
 from hubbub.client.params import RapporParams
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_VALUES = 100
 """Default of `max_values`: distinct values that a client reports of a metric in its life."""
@@ -112,6 +113,8 @@ class Registry(Mapping[str, Metric]):
         MetricError
             If the file can't be read, isn't TOML, or an entry is wrong (the message says where).
         """
+        from pathlib import Path
+
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -121,6 +124,8 @@ class Registry(Mapping[str, Metric]):
     @classmethod
     def parse(cls, text: str) -> Registry:
         """Read a registry from the text of a metrics.toml (raises as `load`)."""
+        import tomllib
+
         try:
             document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

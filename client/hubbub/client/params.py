@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal, localcontext
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from hubbub.client.errors import ParameterError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _DIGITS = 50
 
@@ -92,7 +94,7 @@ class RapporParams:
 
         2h ln((1 - f/2) / (f/2)); infinite when f = 0.
         """
-        flip = Fraction(self.flip)
+        flip = _exact(self.flip)
         return _log_bound(2 * self.h, (1 - flip) / flip) if flip else math.inf
 
     @property
@@ -108,7 +110,7 @@ class RapporParams:
     @property
     def epsilon_permanent_of_a_bit(self) -> float:
         """As `epsilon_permanent`, of values that differ in one bit: ln((1 - f/2) / (f/2))."""
-        flip = Fraction(self.flip)
+        flip = _exact(self.flip)
         return _log_bound(1, (1 - flip) / flip) if flip else math.inf
 
     @property
@@ -123,15 +125,15 @@ class RapporParams:
 
     @property
     def _exact_p_star(self) -> Fraction:
-        return self._reported(Fraction(self.flip))
+        return self._reported(_exact(self.flip))
 
     @property
     def _exact_q_star(self) -> Fraction:
-        return self._reported(1 - Fraction(self.flip))
+        return self._reported(1 - _exact(self.flip))
 
     def _reported(self, permanent: Fraction) -> Fraction:
         """Chance of a reported 1 when the permanent bit is 1 with probability `permanent`."""
-        return permanent * Fraction(self.q) + (1 - permanent) * Fraction(self.p)
+        return permanent * _exact(self.q) + (1 - permanent) * _exact(self.p)
 
 
 def _check_integer(name: str, value: object, low: int, high: int) -> None:
@@ -146,8 +148,17 @@ def _probability(name: str, value: object) -> float:
     return float(value)
 
 
+def _exact(number: float) -> Fraction:
+    """Return a double as the fraction that it is."""
+    from fractions import Fraction
+
+    return Fraction(number)
+
+
 def _log_bound(factor: int, ratio: Fraction) -> float:
     """Smallest double that is certainly not below factor * ln(ratio)."""
+    from decimal import ROUND_CEILING, Decimal, localcontext
+
     with localcontext() as context:
         context.prec = _DIGITS
         context.rounding = ROUND_CEILING

@@ -11,13 +11,12 @@ import contextlib
 import hashlib
 import os
 import re
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from hubbub.client.encoder import SECRET_BYTES
-from hubbub.client.errors import StateError
+from hubbub.client.errors import BusyError, StateError
 from hubbub.client.ledger import Ledger
 from hubbub.client.metrics import Registry
 from hubbub.client.storage import Storage, delete_database, load_ledger
@@ -38,7 +37,7 @@ def open_state(directory: str | Path, registry: Registry) -> tuple[bytes, Ledger
     StateError
         If a file can't be read or written, is damaged, or lacks its companion.
     """
-    folder = state_folder(directory)
+    folder = Path(directory).expanduser()
     path = folder / _FILE
     with _translated(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,7 +61,7 @@ def replace_secret(directory: str | Path) -> None:
     StateError
         If a file can't be read or written.
     """
-    folder = state_folder(directory)
+    folder = Path(directory).expanduser()
     path = folder / _FILE
     secret = os.urandom(SECRET_BYTES)
     with _translated(folder), closing(Storage(folder)) as storage:
@@ -81,22 +80,17 @@ def delete_state(directory: str | Path) -> None:
     StateError
         If a file can't be removed.
     """
-    folder = state_folder(directory)
+    folder = Path(directory).expanduser()
     with _translated(folder):
         (folder / _FILE).unlink(missing_ok=True)
         delete_database(folder)
-
-
-def state_folder(directory: str | Path) -> Path:
-    """Return the directory's path, with ~ for the home directory understood."""
-    return Path(directory).expanduser()
 
 
 @contextmanager
 def _translated(folder: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, RuntimeError, sqlite3.OperationalError) as error:
+    except (OSError, RuntimeError, BusyError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StateError(f"state directory {folder}: {reason}") from error
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hubbub.client.errors import StateError
+from hubbub.client.errors import BusyError, StateError
 from hubbub.client.ledger import Ledger, Price, Row, Spend
 from hubbub.client.metrics import Registry
 
@@ -107,8 +107,8 @@ class Storage:
         ------
         StateError
             If the database is damaged.
-        sqlite3.OperationalError
-            If it is busy, or the disk full: try again later.
+        BusyError
+            If it is in use, or the disk full: try again later.
         """
         with _translated(self._path):
             self._connection.execute("BEGIN IMMEDIATE")
@@ -196,12 +196,12 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Tell damage (StateError) from what may pass (sqlite3.OperationalError)."""
+    """Tell damage (StateError) from what will pass (BusyError)."""
     try:
         yield
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_FULL")):
-            raise
+            raise BusyError(f"{path}: {error}") from error
         raise StateError(f"{path}: {error}; {_CONSEQUENCE}") from error
     except sqlite3.DatabaseError as error:
         raise StateError(f"{path}: damaged ({error}); {_CONSEQUENCE}") from error

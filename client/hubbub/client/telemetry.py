@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import atexit
 import os
-import sqlite3
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from hubbub.client.base import BaseTelemetry
-from hubbub.client.disk import Disk
-from hubbub.client.errors import StateError
+from hubbub.client.errors import BusyError, StateError
 from hubbub.client.kinds import Value
-from hubbub.client.outbox import Parcel
 from hubbub.client.transport import HttpSender
+
+if TYPE_CHECKING:
+    from hubbub.client.disk import Disk
 
 _EXIT_SECONDS = 2.0
 _SPOOL_SECONDS = 1.0  # a killed app loses at most what it recorded so long ago
@@ -184,7 +185,7 @@ class Telemetry(BaseTelemetry):
             absorbed = self._absorbed  # read before the disk is, or a report would be overlooked
             try:
                 pause = self._step(disk, absorbed)
-            except sqlite3.OperationalError:
+            except BusyError:
                 pause = _RETRY_DISK_SECONDS  # busy, or the disk is full
             self._rest(pause, absorbed)
 
@@ -192,7 +193,7 @@ class Telemetry(BaseTelemetry):
         """Bring one parcel to the collector, if any is due; return the pause."""
         step = disk.courier.next(hurry=self._hurry)
         self._count(disk.outbox)
-        if isinstance(step, Parcel):
+        if not isinstance(step, float):
             answer = self._sender.send(step.body)
             self._count(disk.outbox, disk.courier.settle(step, answer))
             return 0.0

@@ -7,12 +7,10 @@ redirects, or says 200 with a page of its own, must not make the client throw re
 from __future__ import annotations
 
 import enum
-import gzip
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -31,8 +29,7 @@ class Outcome(enum.Enum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What an attempt came to.
 
     Attributes
@@ -64,6 +61,8 @@ def encode_request(body: bytes) -> tuple[bytes, dict[str, str]]:
     headers = {"Content-Type": "application/json", "User-Agent": "hubbub"}
     if len(body) <= _COMPRESS_ABOVE:
         return body, headers
+    import gzip
+
     return gzip.compress(body, mtime=0), headers | {"Content-Encoding": "gzip"}
 
 
@@ -116,10 +115,9 @@ class HttpSender:
 
     def send(self, body: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
-        # Apps that never send don't pay for these imports.
-        from http.client import HTTPException  # noqa: PLC0415
-        from urllib.error import HTTPError  # noqa: PLC0415
-        from urllib.request import Request  # noqa: PLC0415
+        from http.client import HTTPException
+        from urllib.error import HTTPError
+        from urllib.request import Request
 
         data, headers = encode_request(body)
         request = Request(self._url, data=data, headers=headers, method="POST")  # noqa: S310
@@ -154,8 +152,8 @@ class HttpSender:
 
 
 def _build_opener(read_timeout: float) -> OpenerDirector:
-    from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415
-    from urllib import request  # noqa: PLC0415
+    from http.client import HTTPConnection, HTTPSConnection
+    from urllib import request
 
     class PlainConnection(HTTPConnection):
         def connect(self) -> None:
@@ -205,7 +203,7 @@ def _retry_after(value: str | None, now: float) -> float | None:
         return None
     if value.strip().isdecimal():
         return float(value)
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415
+    from email.utils import parsedate_to_datetime
 
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - now)

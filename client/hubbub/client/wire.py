@@ -7,7 +7,7 @@ counts each report once.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
 import os
 from collections.abc import Iterable
@@ -76,5 +76,5 @@ def _as_dict(report: Report) -> dict[str, str | int]:
         "metric": report.metric,
         "version": report.version,
         "cohort": report.cohort,
-        "bits": base64.b64encode(report.bits).decode("ascii"),
+        "bits": binascii.b2a_base64(report.bits, newline=False).decode("ascii"),
     }

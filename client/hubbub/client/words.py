@@ -3,36 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from hubbub.client.ledger import Spending
 from hubbub.client.metrics import Metric, Registry
 from hubbub.client.wire import Report
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What `record` would send for a value.
-
-    Attributes
-    ----------
-    report : Report
-        Drawn as `record` would draw it; another call draws anew.
-    body : bytes
-        The bytes that would go over the wire if this report travelled alone (before compression).
-    words : str
-        The same for people.
-    refusal : str or None
-        Why it wouldn't be sent, if so.
-    epsilon_report, epsilon_permanent : float
-    """
-
-    report: Report
-    body: bytes
-    words: str
-    refusal: str | None
-    epsilon_report: float
-    epsilon_permanent: float
 
 
 def describe_preview(metric: Metric, report: Report, refusal: str | None) -> str:

@@ -15,11 +15,11 @@ from hubbub.client.outbox import Outbox, Parcel, spool
 from hubbub.client.storage import Storage
 
 HOLD_SECONDS = 45.0
-MAX_AGE = 1000.0
+MAX_AGE = 13 * 86_400.0
 
 
 def open_storage(folder: Path) -> Storage:
-    """Open a database as the client does, but don't wait for a disk that can survive a power cut."""
+    """Open a database as the client does, but don't wait until it could survive a power cut."""
     storage = Storage(folder, create=True)
     storage._connection.execute("PRAGMA synchronous = OFF")
     return storage
@@ -27,9 +27,11 @@ def open_storage(folder: Path) -> Storage:
 
 @contextmanager
 def opened(folder: Path, max_bytes: int = 2**20) -> Iterator[Outbox]:
-    with closing(open_storage(folder)) as storage:
-        with closing(Outbox(storage, max_bytes, MAX_AGE, HOLD_SECONDS)) as outbox:
-            yield outbox
+    with (
+        closing(open_storage(folder)) as storage,
+        closing(Outbox(storage, max_bytes, MAX_AGE, HOLD_SECONDS)) as outbox,
+    ):
+        yield outbox
 
 
 def put(folder: Path, *numbers: int, at_most: int = 10) -> None:
