@@ -73,23 +73,20 @@ def kill_at_a_random_moment(
 
 @contextmanager
 def unreliable_road_to(collector: Collector) -> Iterator[ScriptedServer]:
-    """Lose a fifth of the requests, a fifth of the answers, and let the other answers take time.
+    """Take time; lose a third of the requests, and a quarter of the answers to the others.
 
-    So most kills strike when the collector knows of a batch what the client doesn't know yet.
+    So most kills strike when the client doesn't know yet what has become of a batch.
     """
 
     def forward(number: int) -> Answer:
-        luck = random.Random(number).random()  # noqa: S311
-        if luck < 0.2:
-            return Answer(0)
+        chance = random.Random(number)  # noqa: S311
+        is_lost, is_answered = chance.random() < 1 / 3, chance.random() < 3 / 4
         request = road.received[number]
         encoding = request.headers.get("Content-Encoding")
         headers = {"Content-Encoding": encoding} if encoding else {}
-        answer = post(collector.url, request.body, headers=headers)
-        if luck < 0.4:
-            return Answer(0)
-        time.sleep(luck / 5)
-        return Answer(answer.status, answer.body)
+        answer = None if is_lost else post(collector.url, request.body, headers=headers)
+        time.sleep(chance.uniform(0.0, 0.3))
+        return Answer(answer.status, answer.body) if answer and is_answered else Answer(0)
 
     with scripted_server(forward) as road:
         yield road

@@ -12,11 +12,13 @@ import contextlib
 import hashlib
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from hubbub.client.errors import BusyError, StateError
+from hubbub.client.forks import before_fork, no_fork
 from hubbub.client.ledger import Ledger, Price, Row, Spend
 from hubbub.client.metrics import Registry
 
@@ -62,7 +64,9 @@ INSERT INTO account VALUES (1, NULL, 0);
 
 
 class Storage:
-    """One connection to `client.db`; use it in one thread.
+    """A connection to `client.db`, closed by a fork and opened again when needed.
+
+    Use it in one thread.
 
     Parameters
     ----------
@@ -79,16 +83,16 @@ class Storage:
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self._path = folder / DATABASE
-        with _translated(self._path):
+        self._opened: sqlite3.Connection | None = None
+        with no_fork(), _translated(self._path):
             if create:
                 _create(self._path)
-            if not self._path.exists():
-                raise StateError(f"{self._path}: missing; {_CONSEQUENCE}")
-            self._connection = _connect(self._path)
+            self._opened = _connect(self._path)
+            _storages.add(self)
 
     def check(self) -> None:
         """Raise StateError if the database is damaged."""
-        with _translated(self._path):
+        with no_fork(), _translated(self._path):
             result = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             version = self._connection.execute("PRAGMA user_version").fetchone()[0]
             known = version == _FORMAT and self._connection.execute("SELECT * FROM account")
@@ -97,7 +101,9 @@ class Storage:
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        with no_fork():
+            _storages.discard(self)
+            self._disconnect()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -110,14 +116,15 @@ class Storage:
         BusyError
             If it is in use, or the disk full: try again later.
         """
-        with _translated(self._path):
-            self._connection.execute("BEGIN IMMEDIATE")
+        with no_fork(), _translated(self._path):
+            connection = self._connection
+            connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self._connection
-                self._connection.execute("COMMIT")
+                yield connection
+                connection.execute("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:  # a full disk has ended it already
-                    self._connection.execute("ROLLBACK")
+                if connection.in_transaction:  # a full disk has ended it already
+                    connection.execute("ROLLBACK")
                 raise
 
     def owner(self) -> bytes | None:
@@ -139,6 +146,26 @@ class Storage:
         """Untie the database from its secret, and count that as a reset."""
         with self.transaction() as connection:
             connection.execute("UPDATE account SET owner = NULL, resets = resets + 1")
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._opened is None:
+            self._opened = _connect(self._path)
+        return self._opened
+
+    def _disconnect(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+_storages: weakref.WeakSet[Storage] = weakref.WeakSet()
+
+
+@before_fork
+def _disconnect_all() -> None:
+    for storage in list(_storages):
+        storage._disconnect()
 
 
 def load_ledger(connection: sqlite3.Connection, registry: Registry) -> Ledger:
@@ -189,7 +216,14 @@ def _create(path: Path) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    if not path.exists():
+        raise StateError(f"{path}: missing; {_CONSEQUENCE}")
+    connection = sqlite3.connect(
+        path,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,  # it is closed by the thread that forks
+    )
     connection.execute("PRAGMA synchronous = FULL")
     return connection
 

@@ -153,9 +153,10 @@ class Telemetry(BaseTelemetry):
         try:
             with closing(self._open_disk()) as disk:
                 work(disk)
-        except StateError as error:
+        except Exception as error:  # an app must never fail because of telemetry
             if not self._closed:
-                self._intake.disable(str(error))
+                known = isinstance(error, StateError)
+                self._intake.disable(str(error) if known else f"internal error: {error!r}")
                 self._intake.drop("disabled", len(self._intake.drain()))
 
     def _write_for_ever(self, disk: Disk) -> None:

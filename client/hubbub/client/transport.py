@@ -113,6 +113,15 @@ class HttpSender:
         self._read_timeout = read_timeout
         self._opener: OpenerDirector | None = None
 
+    def prepare(self) -> None:
+        """Import what sending needs, which is best not done while the app forks."""
+        import email.utils
+        import encodings.idna
+        import gzip  # noqa: F401
+
+        if self._opener is None:
+            self._opener = _build_opener(self._read_timeout)
+
     def send(self, body: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
         from http.client import HTTPException

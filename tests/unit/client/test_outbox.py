@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from factories import make_report
 from hubbub.client.errors import BusyError
-from hubbub.client.outbox import DAMAGED, NO_ROOM, TOO_OLD, Outbox, Parcel
+from hubbub.client.outbox import DAMAGED, NO_ROOM, TOO_OLD, Outbox, Parcel, spool
 from hubbub.client.wire import without_reports
 from unit.client.outboxes import (
     HOLD_SECONDS,
@@ -24,6 +25,7 @@ from unit.client.outboxes import (
     id_in,
     must_hold,
     numbers_in,
+    open_storage,
     opened,
     put,
 )
@@ -267,6 +269,19 @@ def test_damaged_batch_is_dropped_and_counted_and_never_sent(tmp_path: Path, wha
         assert numbers_in(must_hold(outbox).body) == [3]
         assert outbox.dropped == {DAMAGED: 2}
         assert outbox.waiting() == 1
+
+
+def test_full_disk_takes_no_reports_and_is_no_damage(tmp_path: Path) -> None:
+    with closing(open_storage(tmp_path)) as storage:
+        storage._connection.execute("PRAGMA max_page_count = 1")  # as many as there are
+        reports = [make_report(bits=number) for number in range(1000)]
+        with pytest.raises(BusyError, match="full"), storage.transaction() as connection:
+            spool(connection, reports, 100)
+        storage._connection.execute("PRAGMA max_page_count = 1000")
+        with storage.transaction() as connection:
+            spool(connection, reports, 100)
+    with opened(tmp_path) as outbox:
+        assert outbox.waiting() == 1000
 
 
 def test_full_disk_neither_loses_nor_counts_anything(tmp_path: Path) -> None:
