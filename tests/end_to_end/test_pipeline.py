@@ -250,6 +250,16 @@ def test_store_that_is_no_database_is_an_error(deployment: Deployment, tmp_path:
     assert_refused(done, "notes.db.*file is not a database")
 
 
+def test_full_disk_behind_standard_output_is_an_error(deployment: Deployment) -> None:
+    command = program("hubbub-decoder", *deployment.decode_command("--output", "-"))
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, timeout=SECONDS, check=False
+        )
+    assert done.returncode != 0
+    assert done.stderr == b"Error: standard output: No space left on device\n"
+
+
 def test_refused_upload_is_an_error_that_says_why(deployment: Deployment) -> None:
     with pytest.raises(UploadError, match=r"collector: 422 .*startpage"):
         upload(make_metric("startpage", params=LOOSE), deployment.collector.url)

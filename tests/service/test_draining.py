@@ -37,7 +37,9 @@ def test_request_under_way_is_answered_and_stored(
         wait_until(lambda: not accepts_connections(collector.url))
         assert collector.process.poll() is None
         connection.sendall(body[len(body) // 2 :])
-        assert _status(connection) == 201
+        answer = _answer(connection)
+        assert answer.status == 201
+        assert answer.will_close  # or a busy connection would go on for ever
     assert collector.process.wait(SECONDS) == 0
     assert stored_count(database) == 5
 
@@ -64,7 +66,7 @@ def test_batch_that_waits_for_the_store_is_answered_and_stored(
 def test_idle_connection_does_not_hold_the_collector(collector: Collector) -> None:
     with connect(collector.url) as silent, connect(collector.url) as used:
         used.sendall(b"GET /livez HTTP/1.1\r\nHost: collector\r\n\r\n")
-        assert _status(used) == 200
+        assert _answer(used).status == 200
         begun = time.monotonic()
         collector.process.terminate()
         assert collector.process.wait(SECONDS) == 0
@@ -108,8 +110,8 @@ def _begun_request(url: str, body: bytes) -> socket.socket:
     return connection
 
 
-def _status(connection: socket.socket) -> int:
+def _answer(connection: socket.socket) -> http.client.HTTPResponse:
     response = http.client.HTTPResponse(connection)
     response.begin()
     response.read()
-    return response.status
+    return response

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hubbub.simulations.processes import Collector, running_collector
-from unit.javascript.node import run_program
+from unit.javascript.node import CLIENT, run_node, run_program
 
 REGISTRY: dict[str, Any] = {
     "application": "com.example.browser",
@@ -33,8 +36,20 @@ REGISTRY: dict[str, Any] = {
 }
 CLIENTS = {"news.example.org": 1200, "example.com": 800, "Zürich \u65e5\u672c": 600, "": 400}
 DECOYS = [f"site {i}.example.net" for i in range(100)]
-# The rarest value's count is above 12 standard errors; its decoded count has p* = 0.18, q* = 0.82.
+# The rarest value's count is about 16 standard errors; one of 6 or so would be detected.
 STANDARD_ERRORS = 6
+
+
+# What a page has and Node hasn't: a localStorage, and its own files by a relative address.
+PAGE = """
+import { readFileSync } from "node:fs";
+const kept = new Map();
+Object.defineProperty(globalThis, "localStorage", { value: {
+  getItem: (key) => kept.get(key) ?? null, setItem: (key, text) => kept.set(key, text) } });
+const network = globalThis.fetch;
+globalThis.fetch = async (address, init) =>
+  init ? network(address, init) : new Response(readFileSync(address));
+"""
 
 
 def metrics_toml() -> str:
@@ -53,6 +68,12 @@ def folder(tmp_path: Path) -> Path:
     names = "".join(f"{name}\n" for name in [*CLIENTS, *DECOYS])
     (tmp_path / "names.txt").write_text(names, encoding="utf-8")
     return tmp_path
+
+
+@pytest.fixture
+def collector_url(folder: Path) -> Iterator[str]:
+    with running_collector(folder / "metrics.toml", folder / "hubbub.db") as collector:
+        yield collector.url
 
 
 def report(collector: Collector) -> dict[str, int]:
@@ -86,3 +107,37 @@ def test_collector_takes_and_decoder_finds_what_javascript_clients_report(folder
         row = {key: float(rows[name][key]) for key in ("count", "std_error")}
         assert abs(row["count"] - count) < STANDARD_ERRORS * row["std_error"]
         assert row["std_error"] < 0.1 * count, "too few clients for a test that could fail"
+
+
+def example(title: str) -> str:
+    """Return the README's example that follows a bold title."""
+    text = (CLIENT / "README.md").read_text(encoding="utf-8")
+    found = re.search(rf"\*\*{title}\*\*.*?```js\n(.*?)```", text, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def run_example(script: str, folder: Path) -> dict[str, Any]:
+    """Run it where the package is installed and metrics.json lies; return the status at its end."""
+    (folder / "metrics.json").write_text(json.dumps(REGISTRY), encoding="utf-8")
+    (folder / "node_modules").mkdir()
+    (folder / "node_modules" / "hubbub-client").symlink_to(CLIENT)
+    (folder / "hubbub-client").symlink_to(CLIENT)
+    program = folder / "app.mjs"
+    program.write_text(f"{script}\nconsole.log(JSON.stringify(telemetry.status()));\n", "utf-8")
+    done = run_node(program, folder=folder)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_readmes_example_for_node_delivers(folder: Path, collector_url: str) -> None:
+    script = example("In Node").replace("https://telemetry.example.com", collector_url)
+    status = run_example(script, folder)
+    assert (status["recorded"], status["delivered"], status["dropped"]) == (1, 1, {})
+    assert [path.name for path in (folder / "state").iterdir()] == ["hubbub.secret"]
+
+
+def test_readmes_example_for_browsers_delivers(folder: Path, collector_url: str) -> None:
+    script = example("In a browser").replace("/telemetry", collector_url)
+    status = run_example(f"{PAGE}\n{script}\nawait telemetry.flush();", folder)
+    assert (status["recorded"], status["delivered"], status["dropped"]) == (1, 1, {})

@@ -70,8 +70,8 @@ class Clients:
     epsilons: dict[str, float]
 
     def __init__(self, fields: dict[str, Any], noise: Noise, folder: Path) -> None:
-        noises = {"f": noise.f, "p": noise.p, "q": noise.q}
-        self._entry = {**fields, **noises}
+        mode = "one-time" if (noise.p, noise.q) == (0, 1) else "longitudinal"
+        self._entry = {**fields, "mode": mode, "f": noise.f, "p": noise.p, "q": noise.q}
         self._output = folder / "bits"
 
     def draw(
@@ -90,11 +90,15 @@ class Clients:
 
 
 def assert_law(sample: BitArray, expected: FloatArray) -> None:
-    """Every column has its probability and every two columns are independent."""
+    """Every column has its probability and every two columns are independent.
+
+    The two halves at a quarter of the alarm each leave room for the normal approximation's error
+    (skewness: at most half as much again, at z = 7 and 100,000 reports).
+    """
     k = len(expected)
     marginal = frequency_z(sample.sum(axis=0), len(sample), expected)
-    assert np.abs(marginal).max() < z_limit(k, ALARM / 2)
-    assert np.abs(pair_z(sample, expected)).max() < z_limit(k * (k - 1) // 2, ALARM / 2)
+    assert np.abs(marginal).max() < z_limit(k, ALARM / 4)
+    assert np.abs(pair_z(sample, expected)).max() < z_limit(k * (k - 1) // 2, ALARM / 4)
 
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
@@ -130,12 +134,12 @@ def test_instantaneous_responses_are_exact_and_independent(noise: Noise, tmp_pat
 def test_reports_of_other_types_follow_the_same_law(
     fields: dict[str, Any], value: object, tmp_path: Path
 ) -> None:
-    """200,000 clients; bits that no value sets are coins too; P(false alarm) < 1e-6 each."""
+    """100,000 clients; bits that no value sets are coins too; P(false alarm) < 1e-6 each."""
     noise = NOISES["awkward"]
     clients = Clients(fields, noise, tmp_path)
     (bits,) = clients.filters([value])
     assert bits.sum() == (value is not False)
-    assert_law(clients.draw([value], ["report"]), noise.reported(bits))
+    assert_law(clients.draw([value], ["report"], clients=100_000), noise.reported(bits))
 
 
 @pytest.mark.parametrize("stage", ["permanent", "instantaneous"])
@@ -175,6 +179,14 @@ def law(chances: FloatArray) -> FloatArray:
     return np.asarray(np.where(lanes == 1, chances, 1 - chances).prod(axis=1))
 
 
+def fit_p(observed: IntArray, expected: FloatArray) -> float:
+    """Return the p-value of pattern counts; patterns expected fewer than 50 times are pooled."""
+    rare = expected < 50
+    pooled = [np.append(x[~rare], x[rare].sum()) for x in (observed, expected)]
+    kept = pooled[1] > 0
+    return chi_squared_p(pooled[0][kept], pooled[1][kept])
+
+
 def loss_interval(ones: int, others: int, alarm: float) -> tuple[float, float]:
     """Return bounds of ln(P(event | one) / P(event | other)) from counts of the event."""
     low_one, high_one = frequency_bounds(ones, CLIENTS, alarm)
@@ -183,11 +195,12 @@ def loss_interval(ones: int, others: int, alarm: float) -> tuple[float, float]:
     return (math.log(low_one / high_other) if low_one else -math.inf), high
 
 
-def assert_epsilon(ones: IntArray, others: IntArray, filters: BitArray, epsilon: float) -> None:
+def assert_epsilon(counts: list[IntArray], filters: BitArray, epsilon: float) -> None:
     """No pattern breaks epsilon, and the set of patterns that tells most attains it.
 
     P(false alarm) < 1e-6 / 4: exact bounds, 2 x 256 patterns and one set.
     """
+    ones, others = counts
     for left, right in ((ones, others), (others, ones)):
         for pattern in range(PATTERNS):
             low, _ = loss_interval(int(left[pattern]), int(right[pattern]), ALARM / 16_384)
@@ -200,8 +213,16 @@ def assert_epsilon(ones: IntArray, others: IntArray, filters: BitArray, epsilon:
     assert high - low < 0.25 * epsilon, "too few reports for an audit that could fail"
 
 
-@pytest.mark.parametrize("fields", [SMALL, BOOLEAN], ids=["string", "boolean"])
-@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+@pytest.mark.parametrize(
+    ("fields", "noise"),
+    [
+        (SMALL, NOISES["dyadic"]),
+        (SMALL, NOISES["awkward"]),
+        (BOOLEAN, NOISES["awkward"]),
+        (SMALL, Noise(0.5, 0.0, 1.0)),
+    ],
+    ids=["dyadic", "awkward", "boolean", "permanent alone"],
+)
 def test_reports_and_permanent_responses_keep_their_epsilons(
     fields: dict[str, Any], noise: Noise, tmp_path: Path
 ) -> None:
@@ -216,10 +237,10 @@ def test_reports_and_permanent_responses_keep_their_epsilons(
     else:
         values, filters = disjoint_values(clients)
     samples = [clients.draw([v], ["permanent", "report"], label=f"audit {v}") for v in values]
-    permanent, reported = ([counts_of_patterns(s[:, a : a + 8]) for s in samples] for a in (0, 8))
-    assert_epsilon(*permanent, filters, clients.epsilons["permanent"])
-    assert_epsilon(*reported, filters, clients.epsilons["report"])
+    permanent = [counts_of_patterns(sample[:, :8]) for sample in samples]
+    reported = [counts_of_patterns(sample[:, 8:]) for sample in samples]
+    assert_epsilon(permanent, filters, clients.epsilons["permanent"])
+    assert_epsilon(reported, filters, clients.epsilons["report"])
     for i, bits in enumerate(filters):
-        expected = CLIENTS * law(noise.permanent(bits))
-        assert chi_squared_p(permanent[i], expected) > ALARM / 8
-        assert chi_squared_p(reported[i], CLIENTS * law(noise.reported(bits))) > ALARM / 8
+        assert fit_p(permanent[i], CLIENTS * law(noise.permanent(bits))) > ALARM / 8
+        assert fit_p(reported[i], CLIENTS * law(noise.reported(bits))) > ALARM / 8

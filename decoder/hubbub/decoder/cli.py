@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import math
 import sys
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def _check_output(
     raise click.BadParameter(f"{path!r} must end in .csv or .json, or be - for CSV on stdout")
 
 
+def _check_alpha(_context: click.Context, _option: click.Parameter, alpha: float) -> float:
+    """Refuse nan, which every comparison of the range lets pass."""
+    if math.isnan(alpha):
+        raise click.BadParameter("nan is not in the range 0<x<1.")
+    return alpha
+
+
 @main.command()
 @click.argument("metric")
 @click.option("--metrics", required=True, metavar="FILE", help="The registry, metrics.toml.")
@@ -63,6 +71,7 @@ def _check_output(
     default=0.05,
     show_default=True,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    callback=_check_alpha,
     help="Error rate of what is called detected.",
 )
 @click.option(
@@ -129,7 +138,10 @@ def decode(
             results.write(decoding, output, detected_only=detected_only)
     except (HubbubError, StoreError, DecoderError) as error:
         raise click.ClickException(str(error)) from error
+    except BrokenPipeError:
+        raise  # whoever reads standard output has seen enough; click ends quietly
     except OSError as error:
-        raise click.ClickException(f"{error.filename}: {error.strerror}") from error
+        where = error.filename or "standard output"
+        raise click.ClickException(f"{where}: {error.strerror}") from error
     console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_OFF_TERMINAL)
     results.print_table(decoding, console, detected_only=detected_only, limit=rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import sqlite3
@@ -225,6 +226,18 @@ async def test_registry_with_one_changed_metric_declares_none(store_url: str) ->
         with pytest.raises(StoreError):
             await store.declare([make_metric("search"), make_metric(params=make_params(k=8))])
         await store.declare([make_metric("search", params=make_params(k=8))])
+
+
+@in_event_loop
+async def test_collectors_may_make_and_open_one_store_at_the_same_time(store_url: str) -> None:
+    async def start_and_store() -> list[bool]:
+        async with open_store(store_url, create=True) as store:
+            await store.declare([make_metric()])
+            return await store.append([make_new_batch()], _DAY)
+
+    assert await asyncio.gather(*[start_and_store() for _ in range(8)]) == [[True]] * 8
+    async with open_store(store_url, create=False) as reader:
+        assert await reader.count(HOMEPAGE) == 24
 
 
 @in_event_loop

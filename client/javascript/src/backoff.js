@@ -1,0 +1,44 @@
+/**
+ * How long to wait before the next attempt. Full jitter keeps clients from coming back in step after
+ * an outage; a collector's Retry-After is a floor below which no wait falls.
+ */
+
+import { randomBytes } from "./coins.js";
+
+const LONGEST_ASKED = 24 * 3_600_000;
+
+/**
+ * @typedef {object} Delays
+ * @property {number} first milliseconds, upper end of the first wait
+ * @property {number} longest milliseconds, upper end of all later ones
+ */
+
+/**
+ * Return the milliseconds to wait after so many failures.
+ *
+ * @param {number} failures at least 1
+ * @param {number} asked what the collector asked for, 0 if nothing
+ * @param {Delays} delays
+ * @param {() => number} [uniform] from 0 to 1
+ * @returns {number}
+ */
+export function waitAfter(failures, asked, { first, longest }, uniform = systemUniform) {
+  return asked + uniform() * Math.min(longest, first * 2 ** (failures - 1));
+}
+
+/**
+ * Return the milliseconds of a Retry-After header, which has seconds or a date.
+ *
+ * @param {string | null} header
+ * @param {number} now milliseconds since 1970
+ * @returns {number} 0 to a day; 0 if there is no such header, or not in a known form
+ */
+export function retryAfter(header, now) {
+  const text = header?.trim() ?? "";
+  const asked = /^\d+$/.test(text) ? 1_000 * Number(text) : Date.parse(text) - now;
+  return Number.isNaN(asked) ? 0 : Math.min(Math.max(asked, 0), LONGEST_ASKED);
+}
+
+function systemUniform() {
+  return new DataView(randomBytes(4).buffer).getUint32(0) / 2 ** 32;
+}

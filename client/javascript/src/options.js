@@ -1,0 +1,90 @@
+/** What an app tells a telemetry, checked once, at construction; every fault is an error that says so. */
+
+import { OptionError, shown } from "./errors.js";
+import { makeRegistry } from "./registry.js";
+import { isStorage } from "./storage.js";
+
+/**
+ * @typedef {object} Options
+ * @property {unknown} registry the parsed metrics.toml: {application, metrics: {name: {...}}}
+ * @property {string | URL} endpoint the collector's base address; in a browser it may be relative
+ * @property {import("./storage.js").KeptTexts} storage where the secret lives; must survive updates
+ * @property {boolean} [consent] false: nothing is stored, recorded or sent (default: true)
+ * @property {number} [batchSize] send as soon as so many reports wait (default: 100)
+ * @property {number} [batchMillis] send at the latest so long after the first (default: a minute)
+ * @property {number} [maxWaiting] beyond so many unsent reports the oldest are dropped (10,000)
+ * @property {number} [timeoutMillis] for one request (default: ten seconds)
+ * @property {number} [firstRetryMillis] upper end of the first wait (default: one second)
+ * @property {number} [longestRetryMillis] upper end of later waits (default: five minutes)
+ * @property {typeof globalThis.fetch} [fetch] instead of the global one
+ * @property {(message: string) => void} [log] instead of console.warn; called once for each trouble
+ */
+
+export const DEFAULTS = Object.freeze({
+  batchSize: 100,
+  batchMillis: 60_000,
+  maxWaiting: 10_000,
+  timeoutMillis: 10_000,
+  firstRetryMillis: 1_000,
+  longestRetryMillis: 300_000,
+});
+export const LARGEST_TIMER = 2 ** 31 - 1;
+
+/**
+ * Return the options with their defaults.
+ *
+ * @param {Options} options throws MetricError, OptionError
+ */
+export function checkOptions(options) {
+  const { storage, consent = true } = options;
+  if (!isStorage(storage)) {
+    throw new OptionError("storage: must be an object with the functions get, and set or create");
+  }
+  if (typeof consent !== "boolean") {
+    throw new OptionError(`consent = ${shown(consent)}: must be true or false`);
+  }
+  const { metrics } = makeRegistry(options.registry);
+  const numbers = checkNumbers(options);
+  return {
+    metrics,
+    storage,
+    consent,
+    numbers,
+    endpoint: address(options.endpoint),
+    fetch: options.fetch,
+  };
+}
+
+/** @param {Options} options @returns {typeof DEFAULTS} */
+function checkNumbers(options) {
+  const numbers = Object.entries(DEFAULTS).map(([name, usual]) => {
+    const value = options[/** @type {keyof typeof DEFAULTS} */ (name)] ?? usual;
+    if (!Number.isInteger(value) || value < 1 || value > LARGEST_TIMER) {
+      throw new OptionError(
+        `${name} = ${shown(value)}: must be an integer between 1 and ${LARGEST_TIMER}`,
+      );
+    }
+    return [name, value];
+  });
+  const checked = Object.fromEntries(numbers);
+  if (checked.batchSize > checked.maxWaiting) {
+    throw new OptionError(`batchSize = ${checked.batchSize}: must be at most maxWaiting`);
+  }
+  return checked;
+}
+
+/** @param {unknown} endpoint @returns {URL} */
+function address(endpoint) {
+  const wanted = "must be an http or https address without user, query or fragment";
+  let url;
+  try {
+    url = new URL(String(endpoint), globalThis.location?.href);
+  } catch {
+    throw new OptionError(`endpoint = ${shown(endpoint)}: ${wanted}`);
+  }
+  const extras = url.username + url.password + url.search + url.hash;
+  if (!/^https?:$/.test(url.protocol) || extras) {
+    throw new OptionError(`endpoint = ${shown(String(endpoint))}: ${wanted}`);
+  }
+  return url;
+}

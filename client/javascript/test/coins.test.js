@@ -1,0 +1,37 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { randomBytes, systemCoins } from "../src/coins.js";
+import { Encoder } from "../src/encoder.js";
+import { RandomnessError } from "../src/errors.js";
+import { replaceGlobal } from "../testing/collecting.js";
+import { buildMetric, buildSecret } from "../testing/making.js";
+
+test("more bytes than one call of the system gives are drawn in several", () => {
+  const bytes = randomBytes(200_000);
+  for (let at = 0; at < bytes.length; at += 50_000) {
+    assert.ok(bytes.subarray(at, at + 50_000).some((byte) => byte !== 0));
+  }
+});
+
+test("without a system generator there is a clear error, and no report", (t) => {
+  replaceGlobal(t, "crypto", undefined);
+  const encoder = new Encoder(buildMetric(), buildSecret());
+  assert.throws(() => encoder.encode("example.com"), RandomnessError);
+  assert.throws(() => randomBytes(1), /getRandomValues is missing/);
+});
+
+test("reports draw their coins from the system, anew for each report", (t) => {
+  const getRandomValues = t.mock.method(globalThis.crypto, "getRandomValues");
+  const mathRandom = t.mock.method(Math, "random");
+  const encoder = new Encoder(buildMetric(), buildSecret());
+  for (let reports = 1; reports <= 3; reports++) {
+    encoder.encode("example.com");
+    assert.equal(getRandomValues.mock.callCount(), reports);
+  }
+  assert.equal(mathRandom.mock.callCount(), 0);
+});
+
+test("the coins can't be replaced from outside", () => {
+  assert.ok(Object.isFrozen(systemCoins));
+});

@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inspect } from "node:util";
+
+import { toHex } from "../src/bytes.js";
+import { Encoder } from "../src/encoder.js";
+import { buildMetric, buildSecret, stream } from "../testing/making.js";
+
+const permanentOf = (/** @type {object} */ fields, secret = buildSecret()) => {
+  const encoder = new Encoder(buildMetric(fields), secret);
+  return toHex(encoder.permanentResponse(encoder.filter("example.com")));
+};
+
+test("a report names its metric, version and cohort, and has k bits", () => {
+  const encoder = new Encoder(buildMetric({ version: 3 }), buildSecret());
+  const report = encoder.encode("example.com");
+  assert.deepEqual(Object.keys(report), ["metric", "version", "cohort", "bits"]);
+  assert.deepEqual([report.metric, report.version, report.cohort], ["homepage", 3, encoder.cohort]);
+  assert.equal(report.bits.length, 16);
+});
+
+test("the permanent response is the same for life, and no report is", () => {
+  assert.equal(permanentOf({}), permanentOf({}));
+  const encoder = new Encoder(buildMetric(), buildSecret());
+  const reports = Array.from({ length: 50 }, () => toHex(encoder.encode("example.com").bits));
+  assert.equal(new Set(reports).size, 50);
+});
+
+test("another secret, metric, version or application gives another permanent response", () => {
+  const m = 1;
+  const all = [
+    permanentOf({ m }),
+    permanentOf({ m }, buildSecret(1)),
+    permanentOf({ m, name: "search" }),
+    permanentOf({ m, version: 2 }),
+    permanentOf({ m, application: "com.example.editor" }),
+  ];
+  assert.equal(new Set(all).size, all.length);
+});
+
+test("without permanent noise the true bits go on, without instantaneous noise the permanent", () => {
+  const bare = new Encoder(buildMetric({ mode: "one-time", f: 0 }), buildSecret());
+  const filter = bare.filter("example.com");
+  assert.deepEqual(bare.permanentResponse(filter), filter);
+  const once = new Encoder(buildMetric({ mode: "one-time", p: 0, q: 1 }), buildSecret());
+  assert.deepEqual(once.encode("a").bits, once.permanentResponse(once.filter("a")));
+});
+
+test("bits that no value sets are noise as all others", () => {
+  const encoder = new Encoder(buildMetric({ type: "boolean" }), buildSecret());
+  let seen = 0;
+  for (let i = 0; i < 200; i++) seen |= encoder.encode(false).bits[0]; // missed with chance < 1e-24
+  assert.equal(seen, 0xff);
+});
+
+test("a test may bring repeatable coins, by a name that says so", () => {
+  const draw = () => {
+    const coins = { repeatableCoinsForTestsOnly: stream("coins") };
+    return toHex(new Encoder(buildMetric(), buildSecret(), coins).encode("a").bits);
+  };
+  assert.equal(draw(), draw());
+});
+
+test("a secret of another length is refused", () => {
+  assert.throws(() => new Encoder(buildMetric(), new Uint8Array(31)), /32 bytes/);
+});
+
+test("nothing of the secret or of a value shows in an encoder that is logged", () => {
+  const encoder = new Encoder(buildMetric(), buildSecret());
+  encoder.encode("hunter2");
+  assert.deepEqual(Object.keys(encoder), ["metric", "cohort"]);
+  assert.ok(!inspect(encoder, { depth: 9, showHidden: true }).includes("hunter2"));
+});

@@ -1,0 +1,159 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { MetricError } from "../src/errors.js";
+import { makeRegistry } from "../src/registry.js";
+import { buildMetric, buildRegistry, makeEntry } from "../testing/making.js";
+
+const ENUM = { type: "enum", categories: ["light", "dark"] };
+const ORDINAL = { type: "ordinal", edges: [0, 1] };
+
+/** Fields of an entry, and the message that they must give. */
+const WRONG = [
+  [{ k: 100 }, "metrics.homepage.k = 100: must be a multiple of 8 between 8 and 1024"],
+  [{ k: 0 }, "metrics.homepage.k = 0: must be a multiple of 8 between 8 and 1024"],
+  [{ k: 1032 }, "metrics.homepage.k = 1032: must be a multiple of 8 between 8 and 1024"],
+  [{ k: "128" }, 'metrics.homepage.k = "128": must be a multiple of 8 between 8 and 1024'],
+  [{ k: undefined }, "metrics.homepage.k = (missing): must be a multiple of 8 between 8 and 1024"],
+  [{ h: 0 }, "metrics.homepage.h = 0: must be an integer between 1 and 8"],
+  [{ h: 9 }, "metrics.homepage.h = 9: must be an integer between 1 and 8"],
+  [{ h: 1.5 }, "metrics.homepage.h = 1.5: must be an integer between 1 and 8"],
+  [{ m: 0 }, "metrics.homepage.m = 0: must be an integer between 1 and 1024"],
+  [{ m: 1025 }, "metrics.homepage.m = 1025: must be an integer between 1 and 1024"],
+  [{ f: -0.1 }, "metrics.homepage.f = -0.1: must be a number between 0 and 1"],
+  [{ f: NaN }, "metrics.homepage.f = NaN: must be a number between 0 and 1"],
+  [{ f: true }, "metrics.homepage.f = true: must be a number between 0 and 1"],
+  [{ f: 1 }, "metrics.homepage.f = 1: must be at least 0 and less than 1"],
+  [{ p: 1.1 }, "metrics.homepage.p = 1.1: must be a number between 0 and 1"],
+  [{ p: 0.75 }, "metrics.homepage.q = 0.75: must differ from p, or reports say nothing"],
+  [{ version: 0 }, "metrics.homepage.version = 0: must be an integer between 1 and 2147483647"],
+  [{ version: 2 ** 31 }, /^metrics\.homepage\.version = 2147483648: must be an integer/],
+  [{ type: "text" }, /^metrics\.homepage\.type = "text": must be one of "string", "enum", /],
+  [
+    { mode: "once" },
+    /^metrics\.homepage\.mode = "once": must be one of "longitudinal", "one-time"/,
+  ],
+  [{ description: " " }, 'metrics.homepage.description = " ": must be a text that isn\'t blank'],
+  [{ owner: 5 }, "metrics.homepage.owner = 5: must be a text that isn't blank"],
+  [{ expires: "soon" }, 'metrics.homepage.expires = "soon": must be a day as YYYY-MM-DD'],
+  [{ expires: "2027-02-30" }, /expires = "2027-02-30": must be a day/],
+  [{ expires: undefined }, "metrics.homepage.expires = (missing): must be a day as YYYY-MM-DD"],
+  [{ colour: "red" }, "metrics.homepage.colour: unknown key"],
+  [{ edges: [1] }, "metrics.homepage.edges = [1]: a metric of type string has no edges"],
+  [{ ...ENUM, k: 8 }, "metrics.homepage.k = 8: a metric of type enum has no k"],
+  [{ ...ENUM, categories: ["a"] }, /categories = \["a"\]: must be a list of 2 to 1024 different/],
+  [{ ...ENUM, categories: undefined }, /categories = \(missing\): must be a list of 2 to 1024/],
+  [
+    { ...ENUM, categories: ["a", 5] },
+    "metrics.homepage.categories[1] = 5: must be a string, not number",
+  ],
+  [
+    { ...ENUM, categories: ["\u00fc", "u\u0308"] },
+    /categories\[1\] = "u\u0308": must not occur twice/,
+  ],
+  [
+    { ...ORDINAL, edges: [] },
+    "metrics.homepage.edges = []: must be a list of 1 to 1023 ascending numbers",
+  ],
+  [
+    { ...ORDINAL, edges: [0, -0] },
+    "metrics.homepage.edges[1] = -0: must be above the edge before it",
+  ],
+  [
+    { ...ORDINAL, edges: [2, 1] },
+    "metrics.homepage.edges[1] = 1: must be above the edge before it",
+  ],
+  [
+    { ...ORDINAL, edges: [Infinity] },
+    "metrics.homepage.edges[0] = Infinity: must be a finite number",
+  ],
+  [{ ...ORDINAL, edges: ["1"] }, 'metrics.homepage.edges[0] = "1": must be a finite number'],
+];
+
+test("a wrong entry is refused with its field, its value and what was expected", () => {
+  for (const [fields, message] of WRONG) {
+    assert.throws(
+      () => buildMetric(fields),
+      (error) => {
+        assert.ok(error instanceof MetricError);
+        if (message instanceof RegExp) assert.match(error.message, message);
+        else assert.equal(error.message, message);
+        return true;
+      },
+    );
+  }
+});
+
+test("parameters under which a report reveals a true bit for certain are refused", () => {
+  for (const [p, q] of [
+    [0, 0.5],
+    [0, 1],
+    [0.5, 1],
+    [1, 0.5],
+    [0.5, 0],
+    [1, 0],
+  ]) {
+    const fields = { mode: "one-time", f: 0, p, q };
+    assert.throws(() => buildMetric(fields), /would reveal a true bit for certain/);
+  }
+});
+
+test("the longitudinal mode needs both responses", () => {
+  assert.throws(() => buildMetric({ f: 0 }), /needs both responses/);
+  assert.throws(() => buildMetric({ p: 0, q: 1 }), /needs both responses/);
+  assert.throws(() => buildMetric({ p: 1, q: 0 }), /needs both responses/);
+  assert.equal(buildMetric({ p: 0, q: 0.5 }).mode, "longitudinal");
+});
+
+test("the one-time mode leaves out one response", () => {
+  assert.throws(() => buildMetric({ mode: "one-time" }), /leaves out one response/);
+  assert.throws(() => buildMetric({ mode: "one-time", p: 1, q: 0 }), /leaves out one response/);
+  assert.equal(buildMetric({ mode: "one-time", f: 0 }).mode, "one-time");
+  assert.equal(buildMetric({ mode: "one-time", p: 0, q: 1 }).mode, "one-time");
+});
+
+test("names are 1 to 64 of a-z 0-9 _ -, a letter first", () => {
+  for (const name of ["a", "home-page_2", "a".repeat(64)]) buildMetric({ name });
+  for (const name of ["", "2a", "_a", "A", "a.b", "ä", "a".repeat(65), "a\n"]) {
+    assert.throws(() => buildMetric({ name }), /a letter first/);
+  }
+});
+
+test("the number of bits follows from the type", () => {
+  const categories = Array.from({ length: 1024 }, (_, i) => `c${i}`);
+  const kOf = (/** @type {object} */ fields) => buildMetric(fields).params.k;
+  assert.equal(kOf({ type: "boolean" }), 8);
+  assert.equal(kOf({ ...ENUM, categories: categories.slice(0, 8) }), 8);
+  assert.equal(kOf({ ...ENUM, categories: categories.slice(0, 9) }), 16);
+  assert.equal(kOf({ ...ENUM, categories }), 1024);
+  assert.equal(kOf({ ...ORDINAL, edges: [1, 2, 3, 4, 5, 6, 7] }), 8);
+  assert.equal(kOf({ ...ORDINAL, edges: [1, 2, 3, 4, 5, 6, 7, 8] }), 16);
+  const { h, m } = buildMetric(ENUM).params;
+  assert.deepEqual([h, m], [1, 1]);
+});
+
+test("a day may come as a Date, as some TOML parsers make it", () => {
+  assert.equal(buildMetric({ expires: new Date("2027-12-31T00:00:00Z") }).expires, "2027-12-31");
+});
+
+test("epsilons stay exact where p* is tiny", () => {
+  const { epsilonReport } = buildMetric({ h: 1, f: 1e-20, p: 0, q: 1, mode: "one-time" });
+  assert.ok(Math.abs(epsilonReport - 2 * Math.log(2e20)) < 1e-9);
+});
+
+test("a registry has an application and at least one metric, and nothing else", () => {
+  const { metrics, application } = makeRegistry(buildRegistry({ homepage: {}, search: ENUM }));
+  assert.equal(application, "com.example.browser");
+  assert.deepEqual([...metrics.keys()], ["homepage", "search"]);
+  const wrong = {
+    "registry = null: must be an object": null,
+    "application = (missing): must be a text that isn't blank": { metrics: { a: makeEntry() } },
+    "metrics = (missing): must be an object": { application: "a" },
+    "metrics: must have at least one metric": { application: "a", metrics: {} },
+    "metrics.a = 5: must be an object": { application: "a", metrics: { a: 5 } },
+    "owner: unknown key": { ...buildRegistry(), owner: "me" },
+  };
+  for (const [message, registry] of Object.entries(wrong)) {
+    assert.throws(() => makeRegistry(registry), { name: "MetricError", message });
+  }
+});

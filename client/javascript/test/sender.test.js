@@ -1,0 +1,140 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { makeBatch } from "../src/batch.js";
+import { judge, Sender } from "../src/sender.js";
+import { scriptedCollector, SILENCE } from "../testing/collecting.js";
+
+const REPORT = { metric: "homepage", version: 1, cohort: 17, bits: new Uint8Array(16) };
+const BATCH = makeBatch([REPORT, REPORT, REPORT]);
+
+function post(url, { timeout = 5_000, fetch, outliveThePage = false, batch = BATCH } = {}) {
+  const { signal } = new AbortController();
+  return new Sender(new URL(url), { timeout, fetch }).post(batch, { signal, outliveThePage });
+}
+
+const kindOf = (status, body) => judge(status, body, 3).kind;
+
+test("only a collector's own 200 or 201 counts as delivered", () => {
+  assert.equal(kindOf(201, '{"accepted": 3}'), "delivered");
+  assert.equal(kindOf(200, '{"accepted": 3, "duplicate": true}'), "delivered");
+  for (const body of [
+    "",
+    "<html>Welcome</html>",
+    "{}",
+    "[]",
+    "null",
+    '{"accepted": "3"}',
+    '{"accepted": 2.5}',
+  ]) {
+    assert.equal(kindOf(200, body), "retry");
+    assert.equal(kindOf(201, body), "retry");
+  }
+  for (const status of [202, 204, 206, 500])
+    assert.equal(kindOf(status, '{"accepted": 3}'), "retry");
+});
+
+test("what may pass is tried again, what can't pass is dropped", () => {
+  for (const status of [302, 304, 408, 429, 500, 502, 503, 599])
+    assert.equal(kindOf(status, ""), "retry");
+  for (const status of [400, 401, 403, 404, 410, 413, 415, 422, 451]) {
+    assert.equal(kindOf(status, ""), "refused");
+  }
+});
+
+test("a 422 that names reports concerns these alone", () => {
+  const outcome = judge(422, '{"errors": [{"report": 2, "detail": "bits: x"}, {"report": 0}]}', 3);
+  assert.deepEqual(outcome, {
+    kind: "partly",
+    refused: new Set([2, 0]),
+    why: "status 422: bits: x",
+  });
+});
+
+test("a 422 whose errors can't be understood concerns the whole batch", () => {
+  for (const errors of [
+    "[]",
+    "{}",
+    "null",
+    '[{"report": 3}]',
+    '[{"report": -1}]',
+    '[{"report": "0"}]',
+    "[null]",
+  ]) {
+    assert.equal(kindOf(422, `{"errors": ${errors}}`), "refused");
+  }
+  assert.equal(kindOf(400, '{"errors": [{"report": 0}]}'), "refused");
+});
+
+test("a batch is posted as JSON to /v1/reports below the address", async (t) => {
+  const { url, received } = await scriptedCollector(t);
+  assert.deepEqual(await post(`${url}/telemetry/`), { kind: "delivered" });
+  const [{ path, headers, batch }] = received;
+  assert.equal(path, "/telemetry/v1/reports");
+  assert.equal(headers["content-type"], "application/json");
+  assert.equal(batch.batch_id, BATCH.id);
+  assert.equal(batch.reports.length, 3);
+});
+
+test("a request carries no cookies and no referrer, and follows no redirect", async () => {
+  let asked;
+  const fetch = async (_, init) => {
+    asked = init;
+    return new Response('{"accepted": 3}', { status: 201 });
+  };
+  await post("https://telemetry.example.com", { fetch });
+  const { redirect, credentials, referrerPolicy, keepalive } = asked;
+  assert.deepEqual(
+    { redirect, credentials, referrerPolicy, keepalive },
+    { redirect: "error", credentials: "omit", referrerPolicy: "no-referrer", keepalive: false },
+  );
+  await post("https://telemetry.example.com", { fetch, outliveThePage: true });
+  assert.equal(asked.keepalive, true);
+  const batch = makeBatch(Array(1_000).fill(REPORT)); // browsers refuse to keep so much alive
+  await post("https://telemetry.example.com", { fetch, batch, outliveThePage: true });
+  assert.equal(asked.keepalive, false);
+});
+
+test("a redirect is tried again, and nothing is sent to where it leads", async (t) => {
+  const other = await scriptedCollector(t);
+  for (const status of [301, 302, 303, 307, 308]) {
+    const { url } = await scriptedCollector(t, () => ({
+      status,
+      headers: { Location: other.url },
+    }));
+    assert.equal((await post(url)).kind, "retry");
+  }
+  assert.equal(other.received.length, 0);
+});
+
+test("a connection that is closed, and none at all, are tried again", async (t) => {
+  const { url } = await scriptedCollector(t, () => ({ status: 0 }));
+  assert.equal((await post(url)).kind, "retry");
+  assert.equal((await post("http://127.0.0.1:9")).kind, "retry");
+});
+
+test("a collector that doesn't answer in time is tried again", async (t) => {
+  const { url, counts } = await scriptedCollector(t, () => SILENCE);
+  assert.deepEqual(await post(url, { timeout: 50 }), {
+    kind: "retry",
+    asked: 0,
+    why: "AbortError",
+  });
+  while (!counts.hungUp) await new Promise((resolve) => setTimeout(resolve, 2));
+});
+
+test("a broken answer and one longer than any real answer are tried again", async (t) => {
+  const short = await scriptedCollector(t, () => {
+    return { status: 201, body: '{"accepted": 3}', headers: { "Content-Length": "1000" } };
+  });
+  assert.equal((await post(short.url, { timeout: 200 })).kind, "retry");
+  const long = await scriptedCollector(t, () => {
+    return { status: 201, body: `{"accepted": 3, "more": "${"x".repeat(2_000_000)}"}` };
+  });
+  assert.equal((await post(long.url)).kind, "retry");
+});
+
+test("Retry-After is told", async (t) => {
+  const busy = await scriptedCollector(t, () => ({ status: 429, headers: { "Retry-After": "7" } }));
+  assert.deepEqual(await post(busy.url), { kind: "retry", asked: 7_000, why: "status 429" });
+});

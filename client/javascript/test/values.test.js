@@ -1,0 +1,94 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { toHex } from "../src/bytes.js";
+import { ValueError } from "../src/errors.js";
+import { LARGEST_TEXT, trueBits } from "../src/values.js";
+import { buildMetric } from "../testing/making.js";
+
+const SECRET_WORD = "hunter2";
+
+function bitsOf(fields, value) {
+  return toHex(trueBits(buildMetric(fields))(value, 0));
+}
+
+function refusal(fields, value) {
+  try {
+    bitsOf(fields, value);
+  } catch (error) {
+    assert.ok(error instanceof ValueError);
+    return error.message;
+  }
+  return assert.fail("was accepted");
+}
+
+test("two spellings of one text are one value", () => {
+  assert.equal(bitsOf({}, "Zu\u0308rich"), bitsOf({}, "Z\u00fcrich"));
+});
+
+test("the empty text is a value, and blanks and case count", () => {
+  const forms = ["", " ", "a", "A", " a"].map((value) => bitsOf({ k: 1024 }, value));
+  assert.equal(new Set(forms).size, forms.length);
+});
+
+test("a text may have 65,536 bytes of UTF-8, and not one more", () => {
+  bitsOf({}, "a".repeat(LARGEST_TEXT));
+  bitsOf({}, "ü".repeat(LARGEST_TEXT / 2));
+  assert.match(refusal({}, "a".repeat(LARGEST_TEXT + 1)), /at most 65536 bytes/);
+  assert.match(refusal({}, `${"ü".repeat(LARGEST_TEXT / 2)}a`), /at most 65536 bytes/);
+  // It is the normal form that counts: u and the dots are three bytes, ü is two.
+  bitsOf({}, "u\u0308".repeat(LARGEST_TEXT / 2));
+});
+
+test("a lone surrogate is refused, a pair isn't", () => {
+  for (const wrong of ["\ud83d", "a\ude00", "\ude00\ud83d"]) {
+    assert.match(refusal({}, wrong), /lone surrogate/);
+  }
+  bitsOf({}, "\ud83d\ude00");
+});
+
+test("a value of another type is refused, never converted", () => {
+  for (const wrong of [1, true, null, undefined, {}, Symbol("x"), ["a"]]) {
+    assert.match(refusal({}, wrong), /must be a string/);
+  }
+  for (const wrong of [1, 0, "true", null]) {
+    assert.match(refusal({ type: "boolean" }, wrong), /must be a boolean/);
+  }
+  for (const wrong of ["1", true, null, 1n, new Date()]) {
+    assert.match(refusal({ type: "ordinal", edges: [0] }, wrong), /must be a number/);
+  }
+});
+
+test("a text that is no category is refused", () => {
+  assert.match(refusal({ type: "enum", categories: ["a", "b"] }, "c"), /one of the metric's categ/);
+});
+
+test("infinities belong to the outer buckets, not-a-number to none", () => {
+  const fields = { type: "ordinal", edges: [-1, 0, 1] };
+  assert.equal(bitsOf(fields, -Infinity), "01");
+  assert.equal(bitsOf(fields, Infinity), "08");
+  assert.match(refusal(fields, NaN), /not NaN/);
+});
+
+test("buckets are found among a thousand edges as by counting", () => {
+  const edges = Array.from({ length: 1023 }, (_, i) => i / 2);
+  const bits = trueBits(buildMetric({ type: "ordinal", edges }));
+  for (const value of [-1, 0, 0.25, 0.5, 100, 255.75, 510.9, 511, 1e9]) {
+    const bucket = edges.filter((edge) => edge <= value).length;
+    const filter = bits(value, 0);
+    assert.equal(filter.length, 128);
+    assert.equal(filter[bucket >> 3], 1 << (bucket & 7));
+    assert.equal(
+      filter.reduce((sum, byte) => sum + byte, 0),
+      filter[bucket >> 3],
+    );
+  }
+});
+
+test("no refusal shows the value", () => {
+  const long = SECRET_WORD.repeat(10_000);
+  assert.ok(!refusal({}, long).includes(SECRET_WORD));
+  assert.ok(!refusal({}, `${SECRET_WORD}\ud800`).includes(SECRET_WORD));
+  assert.ok(!refusal({ type: "enum", categories: ["a", "b"] }, SECRET_WORD).includes(SECRET_WORD));
+  assert.ok(!refusal({ type: "ordinal", edges: [0] }, SECRET_WORD).includes(SECRET_WORD));
+});

@@ -1,0 +1,88 @@
+/** The protocol's test vectors: every step that can be repeated, compared with the specification's. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { batchToJson } from "../src/batch.js";
+import { bernoulli, exactChance } from "../src/bernoulli.js";
+import { bloomPositions, filterOf } from "../src/bloom.js";
+import { fromHex, toHex } from "../src/bytes.js";
+import { Encoder } from "../src/encoder.js";
+import { message } from "../src/keyed.js";
+import { Shake256 } from "../src/shake256.js";
+import { trueBits } from "../src/values.js";
+import { buildMetric, vectors } from "../testing/making.js";
+
+const bytes = (text) => new TextEncoder().encode(text.normalize("NFC"));
+
+/** f = 0, or p = 0 and q = 1, leave out a response: the vectors use them, so the mode must fit. */
+function metricOf({ f = 0.5, p = 0.25, q = 0.75, ...fields }) {
+  const mode = f === 0 || (p === 0 && q === 1) ? "one-time" : "longitudinal";
+  return buildMetric({ mode, f, p, q, ...fields });
+}
+
+function nineDigits(number) {
+  return number === Infinity ? null : Number(number.toPrecision(9));
+}
+
+test("Bloom filters have the positions of the vectors", () => {
+  for (const { value, k, h, cohort, positions, bits } of vectors("bloom")) {
+    assert.deepEqual(bloomPositions(bytes(value), cohort, { k, h }), positions);
+    assert.equal(toHex(filterOf(positions, k)), bits);
+    const metric = buildMetric({ k, h, m: 1024 });
+    assert.equal(toHex(trueBits(metric)(value, cohort)), bits);
+  }
+});
+
+test("values of every type set the bits of the vectors", () => {
+  for (const { entry, value, k, bits } of vectors("types")) {
+    const metric = metricOf(entry);
+    assert.equal(metric.params.k, k);
+    assert.equal(toHex(trueBits(metric)(value, 0)), bits);
+  }
+});
+
+test("epsilons are those of the vectors, to nine digits", () => {
+  for (const { entry, epsilon_permanent, epsilon_report } of vectors("types")) {
+    const metric = metricOf(entry);
+    assert.equal(nineDigits(metric.epsilonPermanent), epsilon_permanent);
+    assert.equal(nineDigits(metric.epsilonReport), epsilon_report);
+  }
+});
+
+test("coins of a known stream fall as in the vectors", () => {
+  for (const { low, high, selector, stream_message, bits } of vectors("bernoulli")) {
+    const stream = new Shake256(fromHex(stream_message));
+    const drawn = bernoulli(exactChance(low), exactChance(high), fromHex(selector), stream);
+    assert.equal(toHex(drawn), bits);
+  }
+});
+
+test("messages and cohorts are those of the vectors", () => {
+  for (const vector of vectors("cohort")) {
+    const { application, metric: name, version, m } = vector;
+    const metric = buildMetric({ application, name, version, m });
+    const secret = fromHex(vector.secret);
+    assert.equal(toHex(message("hubbub/1/cohort", secret, metric)), vector.message);
+    assert.equal(new Encoder(metric, secret).cohort, vector.cohort);
+  }
+});
+
+test("permanent responses are those of the vectors", () => {
+  for (const vector of vectors("permanent")) {
+    const { application, metric: name, version, k, h, m, f } = vector;
+    const metric = metricOf({ application, name, version, k, h, m, f });
+    const encoder = new Encoder(metric, fromHex(vector.secret));
+    assert.equal(encoder.cohort, vector.cohort);
+    const filter = encoder.filter(vector.value);
+    assert.equal(toHex(filter), vector.bits);
+    assert.equal(toHex(encoder.permanentResponse(filter)), vector.permanent);
+  }
+});
+
+test("a batch has exactly the JSON of the vectors", () => {
+  for (const { batch_id, reports, json } of vectors("wire")) {
+    const decoded = reports.map((report) => ({ ...report, bits: fromHex(report.bits) }));
+    assert.equal(batchToJson({ id: batch_id, reports: decoded }), json);
+  }
+});
