@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from dataclasses import replace
 
 import msgspec
 
@@ -39,7 +38,8 @@ def make_metric(
     kind = kind or StringKind()
     params = params or make_params()
     if not isinstance(kind, StringKind):
-        params = replace(params, k=-(-kind.width // 8) * 8, h=1, m=1)
+        width = -(-kind.width // 8) * 8
+        params = RapporParams(width, 1, 1, params.f, params.p, params.q)
     return Metric(
         application=application,
         name=name,

@@ -159,7 +159,7 @@ def test_each_kind_of_loss_is_logged_once(tmp_path: Path, caplog: pytest.LogCapt
             telemetry.record("hompage", "x")
     telemetry.close(0)
     assert [r.getMessage() for r in caplog.records] == [
-        "hubbub dropped a report (unknown metric) metric 'hompage': must be one of: homepage"
+        "hubbub dropped a report (unknown metric) metric: must be one of: homepage"
     ]
     assert telemetry.status().dropped == {"unknown metric": 5}
 

@@ -35,12 +35,14 @@ def _before() -> None:
         prepare()
 
 
+def _in_parent() -> None:
+    _lock.release()
+
+
 def _in_child() -> None:
     global _lock  # noqa: PLW0603
     _lock = threading.RLock()  # others may have waited for the old one
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before, after_in_parent=lambda: _lock.release(), after_in_child=_in_child
-    )
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -19,6 +19,7 @@ from hubbub.client.errors import (
     UnknownCategoryError,
     UnknownMetricError,
 )
+from hubbub.client.forks import no_fork
 from hubbub.client.kinds import Value
 from hubbub.client.ledger import Ledger, Spend, Spending
 from hubbub.client.metrics import Metric, Registry
@@ -218,9 +219,15 @@ class Intake:
         if isinstance(error, _NotRecordedError):
             self.drop(str(error))
         elif isinstance(error, HubbubError):
-            self.drop(_KINDS_OF_MISTAKE.get(type(error), "bad value"), detail=error)
+            self.drop(_KINDS_OF_MISTAKE.get(type(error), "bad value"), detail=self._detail(error))
         else:
             self.drop("internal error", detail=type(error).__name__)
+
+    def _detail(self, error: HubbubError) -> str:
+        """Return what may be logged: no metric name, for it is the value if both were swapped."""
+        if isinstance(error, UnknownMetricError):
+            return f"metric: must be one of: {', '.join(sorted(self.registry))}"
+        return str(error)
 
 
 class _NotRecordedError(HubbubError):
@@ -235,7 +242,8 @@ _KINDS_OF_MISTAKE: dict[type[HubbubError], str] = {
 
 def log(level: str, message: str) -> None:
     """Tell the app's log; logging is imported for those who have something to read."""
-    import logging
+    with no_fork():
+        import logging
 
     logging.getLogger("hubbub.client").log(getattr(logging, level), message)
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hubbub.client.bloom import bloom_bits
@@ -22,23 +20,38 @@ Value = str | bool | int | float
 """What apps may record."""
 
 
-@dataclass(frozen=True, slots=True)
-class StringKind:
-    """Any text, in a Bloom filter of its cohort."""
+class _Kind:
+    """What all types share: two are equal if the same values give the same bits."""
 
-    name: ClassVar[str] = "string"
-
-    def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
-        """Return the Bloom filter."""
-        return bloom_bits(value, cohort, params)
+    __slots__ = ()
+    name: ClassVar[str]
 
     def definition(self) -> dict[str, object]:
         """Return what, besides the parameters, reports of this type depend on."""
         return {}
 
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.definition() == other.definition()
 
-@dataclass(frozen=True, slots=True)
-class EnumKind:
+    def __hash__(self) -> int:
+        return hash((self.name, repr(self.definition())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.definition()})"
+
+
+class StringKind(_Kind):
+    """Any text, in a Bloom filter of its cohort."""
+
+    __slots__ = ()
+    name = "string"
+
+    def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
+        """Return the Bloom filter."""
+        return bloom_bits(value, cohort, params)
+
+
+class EnumKind(_Kind):
     """One of a few known texts, one bit each.
 
     Parameters
@@ -47,13 +60,12 @@ class EnumKind:
         2 to 1024, different also in their NFC forms.
     """
 
-    name: ClassVar[str] = "enum"
-    categories: tuple[str, ...]
-    _bits: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    __slots__ = ("_bits", "categories")
+    name = "enum"
 
-    def __post_init__(self) -> None:
-        bits = {_normal(category): 1 << i for i, category in enumerate(self.categories)}
-        object.__setattr__(self, "_bits", bits)
+    def __init__(self, categories: tuple[str, ...]) -> None:
+        self.categories = categories
+        self._bits = {_normal(category): 1 << i for i, category in enumerate(categories)}
 
     @property
     def width(self) -> int:
@@ -83,12 +95,12 @@ class EnumKind:
         return {"categories": list(self.categories)}
 
 
-@dataclass(frozen=True, slots=True)
-class BooleanKind:
+class BooleanKind(_Kind):
     """Yes or no, in a single bit."""
 
-    name: ClassVar[str] = "boolean"
-    width: ClassVar[int] = 1
+    __slots__ = ()
+    name = "boolean"
+    width = 1
 
     def bits(self, value: Value, _cohort: int, _params: RapporParams) -> int:
         """Return 1 for True, 0 for False (raises EncodingError for anything else)."""
@@ -96,13 +108,8 @@ class BooleanKind:
             raise EncodingError(f"value of type {type(value).__name__}: must be True or False")
         return int(value)
 
-    def definition(self) -> dict[str, object]:
-        """Return nothing: a boolean has no choices to make."""
-        return {}
 
-
-@dataclass(frozen=True, slots=True)
-class OrdinalKind:
+class OrdinalKind(_Kind):
     """A number, in the bucket where it falls.
 
     Parameters
@@ -111,8 +118,11 @@ class OrdinalKind:
         Strictly ascending; each opens the bucket above it. One bucket more than edges.
     """
 
-    name: ClassVar[str] = "ordinal"
-    edges: tuple[float, ...]
+    __slots__ = ("edges",)
+    name = "ordinal"
+
+    def __init__(self, edges: tuple[float, ...]) -> None:
+        self.edges = edges
 
     @property
     def width(self) -> int:

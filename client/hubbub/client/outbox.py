@@ -173,7 +173,8 @@ class Outbox:
     def _is_held(self, holder: int, held_until: float, now: float) -> bool:
         if holder in {0, self._holder} or not _is_open(*divmod(holder, _NUMBERS)):
             return False
-        return now < held_until <= now + self._hold_seconds  # a clock set back holds nothing
+        # A clock set back holds nothing; but who holds it may have read the clock a little later.
+        return now < held_until <= now + 2 * self._hold_seconds
 
     def _drop(
         self, connection: sqlite3.Connection, table: str, key: int, reports: int, reason: str

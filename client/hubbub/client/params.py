@@ -8,19 +8,27 @@ sampler compares against, and rounded up, so that the stated privacy is never be
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.client.errors import ParameterError
 
 if TYPE_CHECKING:
     from fractions import Fraction
+    from typing import Self
 
 _DIGITS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class RapporParams:
+class _Six(NamedTuple):
+    k: int
+    h: int
+    m: int
+    f: float
+    p: float
+    q: float
+
+
+class RapporParams(_Six):
     """Parameters of the two randomized responses and of the Bloom filter.
 
     Parameters
@@ -55,23 +63,27 @@ class RapporParams:
     p: float
     q: float
 
-    def __post_init__(self) -> None:
-        _check_integer("k", self.k, 8, 1024)
-        if self.k % 8:
-            raise ParameterError(f"k = {self.k}: must be a multiple of 8 between 8 and 1024")
-        _check_integer("h", self.h, 1, 8)
-        _check_integer("m", self.m, 1, 1024)
-        for name in ("f", "p", "q"):
-            object.__setattr__(self, name, _probability(name, getattr(self, name)))
-        if self.f == 1:
+    __slots__ = ()
+
+    def __new__(cls, k: int, h: int, m: int, f: float, p: float, q: float) -> Self:
+        """Check and keep the six numbers."""
+        _check_integer("k", k, 8, 1024)
+        if k % 8:
+            raise ParameterError(f"k = {k}: must be a multiple of 8 between 8 and 1024")
+        _check_integer("h", h, 1, 8)
+        _check_integer("m", m, 1, 1024)
+        f, p, q = _probability("f", f), _probability("p", p), _probability("q", q)
+        if f == 1:
             raise ParameterError("f = 1.0: must be less than 1, or reports carry no information")
-        if self.p == self.q:
-            raise ParameterError(f"p = q = {self.p}: must differ, or reports carry no information")
-        if not (0 < self._exact_p_star < 1 and 0 < self._exact_q_star < 1):
+        if p == q:
+            raise ParameterError(f"p = q = {p}: must differ, or reports carry no information")
+        params = super().__new__(cls, k, h, m, f, p, q)
+        if not (0 < params._exact_p_star < 1 and 0 < params._exact_q_star < 1):
             raise ParameterError(
-                f"f = {self.f}, p = {self.p}, q = {self.q}: some reports would reveal a true bit "
+                f"f = {f}, p = {p}, q = {q}: some reports would reveal a true bit "
                 "for certain; choose f > 0, or p and q strictly between 0 and 1"
             )
+        return params
 
     @property
     def flip(self) -> float:

@@ -45,13 +45,13 @@ CREATE TABLE spending (
     PRIMARY KEY (metric, version, digest)
 ) WITHOUT ROWID;
 CREATE TABLE spool (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     reports INTEGER NOT NULL,
     body BLOB NOT NULL,
     checksum BLOB NOT NULL
 );
 CREATE TABLE batches (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: somebody slow may still settle it
     reports INTEGER NOT NULL,
     body BLOB NOT NULL,
     checksum BLOB NOT NULL,
@@ -162,10 +162,12 @@ class Storage:
 _storages: weakref.WeakSet[Storage] = weakref.WeakSet()
 
 
-@before_fork
 def _disconnect_all() -> None:
     for storage in list(_storages):
         storage._disconnect()
+
+
+before_fork(_disconnect_all)
 
 
 def load_ledger(connection: sqlite3.Connection, registry: Registry) -> Ledger:

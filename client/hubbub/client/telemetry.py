@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from hubbub.client.base import BaseTelemetry
 from hubbub.client.errors import BusyError, StateError
+from hubbub.client.forks import no_fork
 from hubbub.client.kinds import Value
 from hubbub.client.transport import HttpSender
 
@@ -195,6 +196,8 @@ class Telemetry(BaseTelemetry):
         step = disk.courier.next(hurry=self._hurry)
         self._count(disk.outbox)
         if not isinstance(step, float):
+            with no_fork():
+                self._sender.prepare()
             answer = self._sender.send(step.body)
             self._count(disk.outbox, disk.courier.settle(step, answer))
             return 0.0

@@ -7,7 +7,6 @@ redirects, or says 200 with a page of its own, must not make the client throw re
 from __future__ import annotations
 
 import enum
-import json
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -114,13 +113,8 @@ class HttpSender:
         self._opener: OpenerDirector | None = None
 
     def prepare(self) -> None:
-        """Import what sending needs, which is best not done while the app forks."""
-        import email.utils
-        import encodings.idna
-        import gzip  # noqa: F401
-
-        if self._opener is None:
-            self._opener = _build_opener(self._read_timeout)
+        """Import what sending needs, if that hasn't been done; not while the app forks."""
+        self._open()
 
     def send(self, body: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
@@ -156,6 +150,10 @@ class HttpSender:
 
     def _open(self) -> OpenerDirector:
         if self._opener is None:
+            import email.utils  # noqa: F401
+            import encodings.idna  # noqa: F401
+            import gzip  # noqa: F401
+
             self._opener = _build_opener(self._read_timeout)
         return self._opener
 
@@ -190,6 +188,8 @@ def _build_opener(read_timeout: float) -> OpenerDirector:
 
 
 def _json_object(body: bytes) -> dict[str, object]:
+    import json
+
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

@@ -8,11 +8,12 @@ counts each report once.
 from __future__ import annotations
 
 import binascii
-import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class Report(NamedTuple):
@@ -39,12 +40,19 @@ def new_batch_id() -> str:
     return os.urandom(16).hex()
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Reports that travel, and are acknowledged, together."""
-
+class _Pair(NamedTuple):
     reports: tuple[Report, ...]
-    batch_id: str = field(default_factory=new_batch_id)
+    batch_id: str
+
+
+class Batch(_Pair):
+    """Reports that travel, and are acknowledged, together; under a new id unless one is given."""
+
+    __slots__ = ()
+
+    def __new__(cls, reports: tuple[Report, ...], batch_id: str | None = None) -> Self:
+        """Keep the reports, and draw an id for them."""
+        return super().__new__(cls, reports, batch_id or new_batch_id())
 
 
 def batch_to_json(batch: Batch) -> bytes:
@@ -54,6 +62,8 @@ def batch_to_json(batch: Batch) -> bytes:
 
 def reports_to_json(reports: Iterable[Report]) -> bytes:
     """Return reports as JSON objects between commas: a piece of a body to be."""
+    import json
+
     return ",".join(json.dumps(_as_dict(r), separators=(",", ":")) for r in reports).encode()
 
 
@@ -64,6 +74,8 @@ def assemble_body(batch_id: str, pieces: Iterable[bytes]) -> bytes:
 
 def without_reports(body: bytes, indices: Iterable[int]) -> tuple[bytes, int]:
     """Return a body without some of its reports, under the same id, and how many remain."""
+    import json
+
     document = json.loads(body)
     left_out = frozenset(indices)
     kept = [r for i, r in enumerate(document["reports"]) if i not in left_out]

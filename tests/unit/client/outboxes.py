@@ -51,6 +51,15 @@ def numbers_in(body: bytes) -> list[int]:
     return [int.from_bytes(raw, "little") for raw in bits]
 
 
+def numbers_on_disk(folder: Path) -> list[int]:
+    """Return the numbers of all reports in pieces and batches, damaged or not."""
+    with closing(open_storage(folder)) as storage, storage.transaction() as connection:
+        pieces = connection.execute("SELECT body FROM spool").fetchall()
+        batches = connection.execute("SELECT body FROM batches").fetchall()
+    bodies = [*(b'{"reports":[%s]}' % piece for (piece,) in pieces), *(body for (body,) in batches)]
+    return [number for body in bodies for number in numbers_in(body)]
+
+
 def id_in(body: bytes) -> str:
     return str(json.loads(body)["batch_id"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import stat
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from factories import make_registry, registry_toml
 from hubbub.client import StateError
+from hubbub.client.errors import BusyError
 from hubbub.client.ledger import Ledger, Price, Row, Spend
 from hubbub.client.state import delete_state, open_state, replace_secret
 from hubbub.client.storage import Storage, save_rows
@@ -215,6 +215,6 @@ def test_other_writers_are_waited_for(tmp_path: Path) -> None:
     secret_of(tmp_path)
     with closing(Storage(tmp_path)) as one, closing(Storage(tmp_path)) as other:
         other._connection.execute("PRAGMA busy_timeout = 50")
-        with one.transaction(), pytest.raises(sqlite3.OperationalError, match="locked"):
+        with one.transaction(), pytest.raises(BusyError, match="locked"):
             other.owner()
         assert other.owner() is not None
