@@ -156,3 +156,9 @@ def test_what_reports_mean_is_compared_between_registries() -> None:
     one, other = make_metric(kind=COLOURS), make_metric(kind=EnumKind(("red", "blue", "green")))
     assert definition(one) != definition(other)
     assert definition(make_metric(kind=BooleanKind())) != definition(one)
+
+
+def test_certain_responses_the_wrong_way_round_are_refused() -> None:
+    text = STRING.replace("p = 0.25\nq = 0.75", 'p = 1\nq = 0\nmode = "one-time"')
+    with pytest.raises(MetricError, match=r"homepage\.p = 1, q = 0: must be left out"):
+        Registry.parse(text)
