@@ -220,6 +220,34 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
     assert by_metric(server) == {"parent": 3, "child": 2}
 
 
+def test_child_that_outlives_its_parent_keeps_its_reports(tmp_path: Path) -> None:
+    """A parent with an open database would leave SQLite in the child wrong about its locks."""
+    script = """
+telemetry = open_telemetry()
+record(telemetry, 3, "parent")
+telemetry.flush(0.1)
+parent = os.getpid()
+reader, writer = os.pipe()
+if os.fork() == 0:
+    record(telemetry, 2, "child")
+    telemetry.flush(0.1)
+    os.write(writer, b"!")
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    record(telemetry, 4, "child")
+    telemetry.close(0)
+    os._exit(0)
+os.read(reader, 1)
+telemetry.close(0)
+for thread in threading.enumerate():
+    if thread.daemon:
+        thread.join()
+"""
+    app = App(tmp_path, NOWHERE, PARENT, CHILD)
+    app.run(script)
+    assert len(app.records_on_disk()) == app.reports_in_ledger() == 9
+
+
 def test_forks_of_a_busy_process_lose_nothing_and_send_nothing_twice(tmp_path: Path) -> None:
     script = """
 telemetry = open_telemetry(batch_size=10)
