@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
 
-from hubbub.client import Metric, RapporParams, Registry, Report
+import msgspec
+
+from hubbub.client import Batch, Metric, RapporParams, Registry, Report
+from hubbub.client.kinds import Kind, StringKind
+from hubbub.client.metrics import MAX_VALUES
 from hubbub.client.randomness import KeyedStream
 
 APPLICATION = "com.example.browser"
@@ -25,26 +30,40 @@ def make_metric(
     params: RapporParams | None = None,
     application: str = APPLICATION,
     expires: dt.date = FAR_AWAY,
+    kind: Kind | None = None,
+    one_time: bool = False,
+    max_values: int = MAX_VALUES,
 ) -> Metric:
+    """Return a metric; another type than string brings k, h and m of its own."""
+    kind = kind or StringKind()
+    params = params or make_params()
+    if not isinstance(kind, StringKind):
+        width = -(-kind.width // 8) * 8
+        params = RapporParams(width, 1, 1, params.f, params.p, params.q)
     return Metric(
         application=application,
         name=name,
         version=version,
-        params=params or make_params(),
+        kind=kind,
+        params=params,
         description="What the tests ask",
         owner="privacy@example.com",
         expires=expires,
+        one_time=one_time,
+        max_values=max_values,
     )
 
 
-def registry_toml(*metrics: Metric) -> str:
+def registry_toml(*metrics: Metric, lifetime_epsilon: float | None = None) -> str:
     """Return the metrics.toml of some metrics, all of one application."""
     given = metrics or (make_metric(),)
-    return f'application = "{given[0].application}"\n' + "".join(map(_metric_toml, given))
+    budget = "" if lifetime_epsilon is None else f"lifetime_epsilon = {lifetime_epsilon}\n"
+    head = f'application = "{given[0].application}"\n{budget}'
+    return head + "".join(map(_metric_toml, given))
 
 
-def make_registry(*metrics: Metric) -> Registry:
-    return Registry.parse(registry_toml(*metrics))
+def make_registry(*metrics: Metric, lifetime_epsilon: float | None = None) -> Registry:
+    return Registry.parse(registry_toml(*metrics, lifetime_epsilon=lifetime_epsilon))
 
 
 def make_secret(client: int | str = 0) -> bytes:
@@ -58,6 +77,12 @@ def make_report(metric: Metric | None = None, *, cohort: int = 0, bits: int = 0)
     return Report(metric.name, metric.version, cohort, bits.to_bytes(width, "little"))
 
 
+def batch_to_msgpack(batch: Batch) -> bytes:
+    """Return the MessagePack body of a batch; hubbub's own clients send JSON."""
+    reports = [report._asdict() for report in batch.reports]
+    return msgspec.msgpack.encode({"batch_id": batch.batch_id, "reports": reports})
+
+
 def seeded_stream(label: str) -> KeyedStream:
     """Return uniform bytes that are the same in every run: a test's own, repeatable coins."""
     return KeyedStream(f"test stream {label}".encode())
@@ -65,17 +90,18 @@ def seeded_stream(label: str) -> KeyedStream:
 
 def _metric_toml(metric: Metric) -> str:
     params = metric.params
-    return f"""
-[metrics.{metric.name}]
-version = {metric.version}
-type = "string"
-description = "{metric.description}"
-owner = "{metric.owner}"
-expires = {metric.expires}
-k = {params.k}
-h = {params.h}
-m = {params.m}
-f = {params.f}
-p = {params.p}
-q = {params.q}
-"""
+    entries: dict[str, object] = {
+        "version": metric.version,
+        "type": metric.kind.name,
+        "description": metric.description,
+        "owner": metric.owner,
+        "max_values": metric.max_values,
+        **metric.kind.definition(),
+        **({"k": params.k, "h": params.h, "m": params.m} if metric.kind.name == "string" else {}),
+        "f": params.f,
+        "p": params.p,
+        "q": params.q,
+        **({"mode": "one-time"} if metric.one_time else {}),
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in entries.items()]
+    return "\n".join(["", f"[metrics.{metric.name}]", *lines, f"expires = {metric.expires}", ""])

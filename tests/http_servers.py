@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +30,8 @@ class Received:
 
     @property
     def batch(self) -> dict[str, Any]:
-        return dict(json.loads(self.body))
+        compressed = self.headers.get("Content-Encoding") == "gzip"
+        return dict(json.loads(gzip.decompress(self.body) if compressed else self.body))
 
 
 @dataclass
@@ -53,9 +56,16 @@ class ScriptedServer:
         return [report for batch in batches.values() for report in batch["reports"]]
 
 
+class _QuietServer(ThreadingHTTPServer):
+    def handle_error(self, *_details: object) -> None:
+        """Stay silent: clients that hang up are what some tests are about."""
+
+
 @contextmanager
 def scripted_server(
     script: Callable[[int], Answer] = lambda _number: Answer(),
+    *,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[ScriptedServer]:
     """Serve until the context closes; threads that still answer are waited for."""
     scripted = ScriptedServer(script)
@@ -81,8 +91,10 @@ def scripted_server(
         def log_message(self, *_args: object) -> None:
             """Stay silent."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        scripted.url = f"http://127.0.0.1:{server.server_port}"
+    with _QuietServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        scripted.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -19,18 +19,13 @@ _GROUPS = {
 def main() -> None:
     """Run the named groups, or all."""
     console = Console() if sys.stdout.isatty() else Console(width=140)
-    table = Table(title="Speed (ratio above 1: faster than the baseline)", title_justify="left")
-    for heading in ("what", "a second", "baseline", "a second", "ratio"):
-        table.add_column(heading, justify="left" if heading in {"what", "baseline"} else "right")
+    table = Table(title="Each figure beside a baseline of the same run", title_justify="left")
+    for heading in ("what", "measured", "baseline", "measured", "verdict"):
+        table.add_column(heading, justify="right" if heading == "measured" else "left")
     for group in sys.argv[1:] or _GROUPS:
         for row in _GROUPS[group]():
-            table.add_row(
-                row.what,
-                f"{row.rate:,.0f} {row.unit}",
-                row.baseline,
-                f"{row.baseline_rate:,.0f} {row.unit}",
-                f"{row.ratio:.2f}",
-            )
+            cells = (row.what, row.measured, row.baseline, row.baseline_measured, row.verdict)
+            table.add_row(*cells)
     console.print(table)
 
 

@@ -6,36 +6,49 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from itertools import count, repeat
 
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Comparison, compare, compare_amounts, compare_calls
 from factories import make_metric, make_params, make_registry, make_secret
+from http_servers import scripted_server
 from hubbub.client import Encoder, RapporParams, Telemetry
 from hubbub.client.bloom import bloom_bits
 
 _VALUE = "https://www.example.com/"
 _NOWHERE = "http://127.0.0.1:9"
-_REPORTS, _LOOPED_REPORTS, _IMPORTS = 5_000, 100, 20
+_REPORTS, _LOOPED_REPORTS = 5_000, 100
 _SETTINGS = (
     make_params(f=0.5, p=0.5, q=0.75),
     make_params(f=0.3141, p=0.1234, q=0.8765),
 )
+_MEMORY = "print(next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1])"
 
 
 def comparisons() -> Iterator[Comparison]:
     """Time the client's parts."""
-    yield from map(_encoding, _SETTINGS)
+    for params in _SETTINGS:
+        yield _encoding(params, "a new value each time", (f"{_VALUE}{i}" for i in count()))
+        yield _encoding(params, "the same value", repeat(_VALUE))
     yield _recording()
-    yield _importing()
+    yield compare_amounts(
+        "import hubbub.client: time", lambda: _start("import hubbub.client"),
+        "python -c pass", lambda: _start("pass"), "ms",
+    )  # fmt: skip
+    yield compare_amounts(
+        "import hubbub.client: memory", lambda: _memory("import hubbub.client"),
+        "python -c pass", lambda: _memory("pass"), "MB",
+    )  # fmt: skip
 
 
-def _encoding(params: RapporParams) -> Comparison:
+def _encoding(params: RapporParams, label: str, values: Iterator[str]) -> Comparison:
     encoder = Encoder(make_metric(params=params), make_secret())
     draw = random.SystemRandom().random
 
     def encode() -> int:
         for _ in range(_REPORTS):
-            encoder.encode(_VALUE)
+            encoder.encode(next(values))
         return _REPORTS
 
     def loop() -> int:
@@ -49,7 +62,7 @@ def _encoding(params: RapporParams) -> Comparison:
 
     setting = f"k={params.k} h={params.h} f={params.f} p={params.p} q={params.q}"
     return compare(
-        f"Encoder.encode, {setting}",
+        f"Encoder.encode, {setting}, {label}",
         encode,
         "each bit by random.SystemRandom().random() < p",
         loop,
@@ -59,37 +72,30 @@ def _encoding(params: RapporParams) -> Comparison:
 
 def _recording() -> Comparison:
     encoder = Encoder(make_metric(), make_secret())
-    with tempfile.TemporaryDirectory() as state:
-        telemetry = Telemetry(
-            make_registry(), _NOWHERE, state, batch_size=10**6, max_waiting=10**6,
-            batch_seconds=3600,
-        )  # fmt: skip
-
-        def record() -> int:
-            for _ in range(_REPORTS):
-                telemetry.record("homepage", _VALUE)
-            return _REPORTS
-
-        def encode() -> int:
-            for _ in range(_REPORTS):
-                encoder.encode(_VALUE)
-            return _REPORTS
-
-        result = compare("Telemetry.record", record, "Encoder.encode alone", encode, "calls")
-        telemetry.close(0)
+    with scripted_server() as server, tempfile.TemporaryDirectory() as state:
+        telemetry = Telemetry(make_registry(), server.url, state)
+        result = compare_calls(
+            "Telemetry.record, while its threads write and send",
+            lambda: telemetry.record("homepage", _VALUE),
+            "Encoder.encode alone",
+            lambda: encoder.encode(_VALUE),
+        )
+        telemetry.close(60)
+        status = telemetry.status()
+    if status.delivered != status.recorded:
+        raise RuntimeError(f"not everything was delivered: {status}")
     return result
 
 
-def _importing() -> Comparison:
-    def run(script: str) -> int:
-        subprocess.run([sys.executable, "-c", script], check=True)
-        return 1
+def _start(script: str) -> float:
+    """Return the milliseconds of a whole interpreter's life."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", script], check=True)
+    return 1000 * (time.perf_counter() - started)
 
-    return compare(
-        "python -c 'import hubbub.client'",
-        lambda: run("import hubbub.client"),
-        "python -c pass",
-        lambda: run("pass"),
-        "starts",
-        _IMPORTS,
-    )
+
+def _memory(script: str) -> float:
+    """Return an interpreter's peak resident memory in megabytes."""
+    command = [sys.executable, "-c", f"{script}\n{_MEMORY}"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return int(done.stdout) / 1024

@@ -10,17 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many times faster `what` is than `baseline`: the median of the turns' ratios.
-
-    `rate` and `baseline_rate` are medians, in `unit` a second.
-    """
+    """A figure beside its baseline, as they are printed, and what the one is to the other."""
 
     what: str
+    measured: str
     baseline: str
-    unit: str
-    rate: float
-    baseline_rate: float
-    ratio: float
+    baseline_measured: str
+    verdict: str
 
 
 def compare(
@@ -31,17 +27,60 @@ def compare(
     unit: str,
     turns: int = 7,
 ) -> Comparison:
-    """Run both tasks in turns; each returns how many units of work it did."""
+    """Run both tasks in turns; each returns how many units of work it did.
+
+    The verdict is the median of the turns' ratios: above 1, `what` is faster.
+    """
     rates, baseline_rates = [], []
     for _ in range(turns):
         baseline_rates.append(_rate(baseline_task))
         rates.append(_rate(task))
-    ratios = [a / b for a, b in zip(rates, baseline_rates, strict=True)]
-    medians = statistics.median(rates), statistics.median(baseline_rates)
-    return Comparison(what, baseline, unit, *medians, statistics.median(ratios))
+    ratio = statistics.median(a / b for a, b in zip(rates, baseline_rates, strict=True))
+    medians = (f"{statistics.median(r):,.0f} {unit}/s" for r in (rates, baseline_rates))
+    return Comparison(what, next(medians), baseline, next(medians), f"{ratio:.2f} times")
+
+
+def compare_calls(
+    what: str, call: Callable[[], object], baseline: str, baseline_call: Callable[[], object]
+) -> Comparison:
+    """Compare the medians of single calls' durations: above 1, `what` takes longer."""
+    durations, baseline_durations = [], []
+    for _ in range(20_000):
+        baseline_durations.append(_duration(baseline_call))
+        durations.append(_duration(call))
+    medians = statistics.median(durations), statistics.median(baseline_durations)
+    shown = (f"{median / 1000:.1f} µs" for median in medians)
+    verdict = f"{medians[0] / medians[1]:.2f} times the median"
+    return Comparison(what, next(shown), baseline, next(shown), verdict)
+
+
+def compare_amounts(
+    what: str,
+    measure: Callable[[], float],
+    baseline: str,
+    baseline_measure: Callable[[], float],
+    unit: str,
+    turns: int = 20,
+) -> Comparison:
+    """Compare the medians of measurements taken in turns; the verdict is what `what` adds."""
+    pairs = [(measure(), baseline_measure()) for _ in range(turns)]
+    amount, baseline_amount = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return Comparison(
+        what,
+        f"{amount:.1f} {unit}",
+        baseline,
+        f"{baseline_amount:.1f} {unit}",
+        f"adds {amount - baseline_amount:.1f} {unit}",
+    )
 
 
 def _rate(task: Callable[[], int]) -> float:
     started = time.perf_counter()
     done = task()
     return done / (time.perf_counter() - started)
+
+
+def _duration(call: Callable[[], object]) -> int:
+    started = time.perf_counter_ns()
+    call()
+    return time.perf_counter_ns() - started

@@ -37,17 +37,17 @@ def fresh_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 def test_install_brings_hubbub_and_mmh3_alone(fresh_python: Path) -> None:
-    listed = json.loads(run(fresh_python, "-m", "pip", "list", "--format", "json"))
+    listed = json.loads(run(fresh_python, "-I", "-m", "pip", "list", "--format", "json"))
     assert {package["name"] for package in listed} - {"pip", "setuptools"} == {"hubbub", "mmh3"}
 
 
 def test_client_loads_no_third_party_module_but_mmh3(fresh_python: Path) -> None:
-    assert json.loads(run(fresh_python, "-c", THIRD_PARTY)) == ["hubbub", "mmh3"]
+    assert json.loads(run(fresh_python, "-I", "-c", THIRD_PARTY)) == ["hubbub", "mmh3"]
 
 
 def test_app_that_only_imports_the_client_loads_no_network_stack(fresh_python: Path) -> None:
     script = f"import sys, hubbub.client; print([m for m in {HEAVY!r} if m in sys.modules])"
-    assert run(fresh_python, "-c", script).strip() == "[]"
+    assert run(fresh_python, "-I", "-c", script).strip() == "[]"
 
 
 def test_types_are_shipped_with_all_four_packages(fresh_python: Path) -> None:
@@ -56,4 +56,4 @@ def test_types_are_shipped_with_all_four_packages(fresh_python: Path) -> None:
         "print([n for n in ('client', 'collector', 'decoder', 'simulations') if not "
         "p.Path(u.find_spec(f'hubbub.{n}').origin).with_name('py.typed').exists()])"
     )
-    assert run(fresh_python, "-c", script).strip() == "[]"
+    assert run(fresh_python, "-I", "-c", script).strip() == "[]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -45,7 +46,8 @@ def test_client_example_collector_and_decoder_work_together(readme: str, folder:
         script = example.replace("https://telemetry.example.com", collector.url)
         assert script != example
         run = [sys.executable, "-c", script]
-        subprocess.run(run, cwd=folder, env={"HOME": str(folder)}, check=True, timeout=60)
+        home = os.environ | {"HOME": str(folder)}
+        subprocess.run(run, cwd=folder, env=home, check=True, timeout=60)
     decode = [sys.executable, "-m", "hubbub.decoder", *command(readme, "hubbub-decoder")]
     subprocess.run(decode, cwd=folder, check=True, capture_output=True, timeout=60)
     lines = (folder / "result.csv").read_text(encoding="utf-8").splitlines()

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import msgspec
-
 from factories import make_metric, make_report
 from hubbub.client import Batch, Metric, batch_to_json
 from hubbub.collector.store import MetricVersion, Store, open_store
@@ -46,10 +44,6 @@ def make_batch(reports: int = 3, metric: Metric | None = None) -> Batch:
     metric = metric or make_metric()
     cohorts = metric.params.m
     return Batch(tuple(make_report(metric, cohort=i % cohorts, bits=i) for i in range(reports)))
-
-
-def batch_to_msgpack(batch: Batch) -> bytes:
-    return msgspec.msgpack.encode(batch)
 
 
 def send(

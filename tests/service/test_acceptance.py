@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from factories import make_metric, make_params, registry_toml
+from factories import batch_to_msgpack, make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.simulations.processes import Collector, running_collector
 from service.posting import (
     JSON,
     MSGPACK,
     Answer,
-    batch_to_msgpack,
     make_batch,
     post,
     records_of,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import gzip
 import socket
+import ssl
 import threading
 import time
 
 import pytest
+import trustme
 
 from http_servers import Answer, scripted_server
-from hubbub.client.transport import HttpSender, Outcome
+from hubbub.client.transport import UNREACHABLE, HttpSender, Outcome, judge
+from hubbub.client.transport import Answer as Verdict
 
 DELIVERED, RETRY, REFUSED = Outcome.DELIVERED, Outcome.RETRY, Outcome.REFUSED
 
@@ -43,7 +49,7 @@ DELIVERED, RETRY, REFUSED = Outcome.DELIVERED, Outcome.RETRY, Outcome.REFUSED
 )
 def test_outcome_of_an_answer(answer: Answer, outcome: Outcome) -> None:
     with scripted_server(lambda _: answer) as server:
-        assert HttpSender(server.url, timeout=5).send(b"{}") is outcome
+        assert HttpSender(server.url).send(b"{}").outcome is outcome
         assert len(server.received) == 1
 
 
@@ -64,7 +70,7 @@ def test_nobody_listening_means_try_again() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but not listening
         port = taken.getsockname()[1]
-        assert HttpSender(f"http://127.0.0.1:{port}", timeout=5).send(b"{}") is RETRY
+        assert HttpSender(f"http://127.0.0.1:{port}").send(b"{}") == UNREACHABLE
 
 
 def test_server_that_never_answers_is_left_after_the_timeout() -> None:
@@ -76,10 +82,10 @@ def test_server_that_never_answers_is_left_after_the_timeout() -> None:
 
     with scripted_server(hang) as server:
         started = time.monotonic()
-        outcome = HttpSender(server.url, timeout=0.2).send(b"{}")
+        answer = HttpSender(server.url, read_timeout=0.2).send(b"{}")
         elapsed = time.monotonic() - started
         released.set()
-    assert outcome is RETRY
+    assert answer == UNREACHABLE
     assert elapsed < 10
 
 
@@ -96,8 +102,97 @@ def test_answer_that_is_not_http_means_try_again(noise: bytes) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         port = listener.getsockname()[1]
-        assert HttpSender(f"http://127.0.0.1:{port}", timeout=5).send(b"{}") is RETRY
+        assert HttpSender(f"http://127.0.0.1:{port}").send(b"{}") == UNREACHABLE
         thread.join()
+
+
+def test_answer_that_drips_is_left_after_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 201 Created\r\nContent-Length: 1000\r\n\r\n")
+                for _ in range(100):
+                    connection.sendall(b" ")
+                    time.sleep(0.1)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        sender = HttpSender(f"http://127.0.0.1:{listener.getsockname()[1]}", read_timeout=0.5)
+        started = time.monotonic()
+        assert sender.send(b"{}") == UNREACHABLE
+        assert time.monotonic() - started < 5
+        thread.join()
+
+
+def test_large_body_is_compressed_and_a_small_one_is_not() -> None:
+    small, large = b"{}" + b" " * 500, b"{}" + b" " * 5000
+    with scripted_server() as server:
+        HttpSender(server.url).send(small)
+        HttpSender(server.url).send(large)
+    first, second = server.received
+    assert first.body == small
+    assert "Content-Encoding" not in first.headers
+    assert gzip.decompress(second.body) == large
+    assert second.headers["Content-Encoding"] == "gzip"
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("120", 120.0),
+        ("0", 0.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 60.0),
+        ("Wed, 21 Oct 2015 07:00:00 GMT", 0.0),
+        ("soon", None),
+        ("-5", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_retry_after_in_seconds_and_as_a_date(header: str | None, seconds: float | None) -> None:
+    now = dt.datetime(2015, 10, 21, 7, 27, tzinfo=dt.UTC).timestamp()
+    headers = {} if header is None else {"Retry-After": header}
+    assert judge(429, headers, b"", now).retry_after == seconds
+    assert judge(503, headers, b"", now).retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        (b'{"errors": [{"report": 3}, {"report": 0}]}', (3, 0)),
+        (b'{"errors": [{"report": true}, {"report": -1}, {"report": "1"}, 7, {}]}', ()),
+        (b'{"errors": {"report": 3}}', ()),
+        (b'{"detail": "reports[3].cohort"}', ()),
+        (b"[" * 50_000, ()),
+        (b"not json", ()),
+    ],
+)
+def test_422_names_the_reports_that_are_refused(body: bytes, refused: tuple[int, ...]) -> None:
+    assert judge(422, {}, body, 0.0) == Verdict(REFUSED, refused=refused)
+
+
+def test_tls_certificate_is_verified() -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with scripted_server(tls=context) as server, pytest.MonkeyPatch.context() as patch:
+        assert HttpSender(server.url).send(b"{}") == UNREACHABLE
+        assert server.received == []
+        with authority.cert_pem.tempfile() as path:
+            patch.setenv("SSL_CERT_FILE", path)
+            assert HttpSender(server.url).send(b"{}").outcome is DELIVERED
+
+
+def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_server() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        answer = HttpSender("http://telemetry.example.com").send(b"{}")
+    assert answer.outcome is DELIVERED
+    assert proxy.received[0].path == "http://telemetry.example.com/v1/reports"
 
 
 @pytest.mark.parametrize("endpoint", ["ftp://example.com", "example.com", "file:///etc/passwd", ""])

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from factories import make_metric
+from factories import make_metric, make_registry
 from hubbub.client import Encoder, Telemetry
-from hubbub.client.state import load_or_create_secret
+from hubbub.client.state import open_state
 from hubbub.simulations.processes import Collector, running_collector
 from service.posting import stored_count, stored_records
 
@@ -41,7 +41,7 @@ def test_stored_reports_bear_their_clients_cohorts(
 
     with ThreadPoolExecutor(len(folders)) as pool:
         list(pool.map(report, folders))
-    secrets = [load_or_create_secret(folder) for folder in folders]
+    secrets = [open_state(folder, make_registry())[0] for folder in folders]
     cohorts = [Encoder(make_metric(), secret).cohort for secret in secrets]
     expected = Counter(cohorts * 10)
     assert Counter(int.from_bytes(r[:2], "little") for r in stored_records(database)) == expected
@@ -84,7 +84,7 @@ def test_client_that_starts_before_the_collector_delivers(
 
 def _record(telemetry: Telemetry, reports: int) -> None:
     for i in range(reports):
-        telemetry.record("homepage", f"page {i}")
+        telemetry.record("homepage", f"page {i % 5}")
 
 
 @contextlib.contextmanager
@@ -102,3 +102,18 @@ def _quiet_port() -> int:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
     raise AssertionError("no port is free")
+
+
+def test_reports_that_the_collector_refuses_do_not_take_others_with_them(
+    collector: Collector, database: Path, tmp_path: Path
+) -> None:
+    """The app's registry is older than the collector's for one metric of two."""
+    registry = make_registry(make_metric(), make_metric("gone"))
+    with contextlib.closing(Telemetry(registry, collector.url, tmp_path / "client")) as telemetry:
+        for metric in ("homepage", "gone", "homepage", "gone", "homepage"):
+            telemetry.record(metric, "x")
+        assert telemetry.flush(timeout=60)
+        status = telemetry.status()
+    assert status.delivered == 3
+    assert status.dropped == {"refused by the collector": 2}
+    assert stored_count(database) == 3

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from factories import make_metric, make_params, make_secret
-from hubbub.client import Encoder, RapporParams
+from hubbub.client import Encoder, Metric, RapporParams
 from hubbub.client.bloom import bloom_bits
+from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, Value
 from significance import ALARM, FloatArray, IntArray, chi_squared_p, frequency_bounds, unpack
 
 CLIENTS = 200_000
@@ -25,6 +26,13 @@ PARAMS = {
     "the paper's": make_params(k=8, h=2, m=1, f=0.5, p=0.5, q=0.75),
     "awkward": make_params(k=8, h=2, m=1, f=0.3141, p=0.1234, q=0.8765),
     "permanent alone": make_params(k=8, h=2, m=1, f=0.5, p=0.0, q=1.0),
+}
+
+
+KINDS = {
+    "enum": (EnumKind(("red", "green", "blue")), "red", "blue"),
+    "boolean": (BooleanKind(), True, False),
+    "ordinal": (OrdinalKind((1.0, 10.0)), 0.5, 1e9),
 }
 
 
@@ -58,8 +66,7 @@ def law(bits: int, low: float, high: float) -> FloatArray:
     return result
 
 
-def sample(params: RapporParams, bits: int, rng: np.random.Generator) -> Sample:
-    metric = make_metric(params=params)
+def sample(metric: Metric, bits: int, rng: np.random.Generator) -> Sample:
     counts = Sample(np.zeros(PATTERNS, dtype=np.int64), np.zeros(PATTERNS, dtype=np.int64))
     for client in range(CLIENTS):
         encoder = Encoder(metric, make_secret(f"{bits} {client}"))
@@ -83,31 +90,45 @@ def assert_epsilon(ones: IntArray, others: IntArray, values: Values, epsilon: fl
         for pattern in range(PATTERNS):
             low, _ = loss_interval(int(left[pattern]), int(right[pattern]), CLIENTS, ALARM / 2048)
             assert low <= epsilon
-    telling = [pattern for pattern in range(PATTERNS) if tells_most(pattern, values)]
-    low, high = loss_interval(
-        int(ones[telling].sum()), int(others[telling].sum()), CLIENTS, ALARM / 8
-    )
+    ways = ((ones, others, values), (others, ones, Values(values.other, values.one)))
+    low, high = max(best_event(*way) for way in ways)
     assert low <= epsilon <= high
     assert high - low < 0.25 * epsilon, "too few reports for an audit that could fail"
 
 
-@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
-def test_reports_and_permanent_responses_keep_their_epsilons(
-    params: RapporParams, rng: np.random.Generator
-) -> None:
-    """200,000 clients a value, one report each.
+def best_event(left: IntArray, right: IntArray, values: Values) -> tuple[float, float]:
+    """Return the loss of the event that, by theory, speaks most for the first value."""
+    telling = [pattern for pattern in range(PATTERNS) if tells_most(pattern, values)]
+    return loss_interval(int(left[telling].sum()), int(right[telling].sum()), CLIENTS, ALARM / 8)
 
-    P(false alarm) < 1e-6 for each of the two audits (exact bounds) and the four tests of fit.
-    """
-    values = disjoint_values(params)
-    ones, others = (sample(params, bits, rng) for bits in values)
-    assert_epsilon(ones.reported, others.reported, values, params.epsilon_report)
-    assert_epsilon(ones.permanent, others.permanent, values, params.epsilon_permanent)
+
+def audit(metric: Metric, values: Values, rng: np.random.Generator) -> None:
+    """Compare 200,000 clients a value, one report each, with both epsilons and the exact law."""
+    params = metric.params
+    ones, others = (sample(metric, bits, rng) for bits in values)
+    assert_epsilon(ones.reported, others.reported, values, metric.epsilon_report)
+    assert_epsilon(ones.permanent, others.permanent, values, metric.epsilon_permanent)
     for bits, counts in zip(values, (ones, others), strict=True):
         expected = CLIENTS * law(bits, params.flip, 1 - params.flip)
         assert chi_squared_p(counts.permanent, expected) > ALARM
         expected = CLIENTS * law(bits, params.p_star, params.q_star)
         assert chi_squared_p(counts.reported, expected) > ALARM
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+def test_strings_keep_their_epsilons(params: RapporParams, rng: np.random.Generator) -> None:
+    """P(false alarm) < 1e-6 for each of the two audits (exact bounds) and the four tests of fit."""
+    audit(make_metric(params=params), disjoint_values(params), rng)
+
+
+@pytest.mark.parametrize(("kind", "one", "other"), KINDS.values(), ids=KINDS.keys())
+def test_other_types_keep_their_epsilons(
+    kind: Kind, one: Value, other: Value, rng: np.random.Generator
+) -> None:
+    """As for strings, with p and q that don't add up to 1, so that a boolean's outcomes differ."""
+    metric = make_metric(kind=kind, params=make_params(f=0.3141, p=0.1234, q=0.7))
+    encoder = Encoder(metric, make_secret())
+    audit(metric, Values(encoder.true_bits(one), encoder.true_bits(other)), rng)
 
 
 def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(

@@ -1,5 +1,6 @@
 """The client that apps embed: values in, noisy reports out."""
 
+from hubbub.client.base import Preview, Status
 from hubbub.client.encoder import Encoder
 from hubbub.client.errors import (
     EncodingError,
@@ -7,11 +8,13 @@ from hubbub.client.errors import (
     MetricError,
     ParameterError,
     StateError,
+    UnknownCategoryError,
     UnknownMetricError,
 )
+from hubbub.client.ledger import MetricSpending, Spending
 from hubbub.client.metrics import Metric, Registry, check_compatible
 from hubbub.client.params import RapporParams
-from hubbub.client.telemetry import Status, Telemetry
+from hubbub.client.telemetry import Telemetry
 from hubbub.client.wire import Batch, Report, batch_to_json
 
 __all__ = [
@@ -21,13 +24,17 @@ __all__ = [
     "HubbubError",
     "Metric",
     "MetricError",
+    "MetricSpending",
     "ParameterError",
+    "Preview",
     "RapporParams",
     "Registry",
     "Report",
+    "Spending",
     "StateError",
     "Status",
     "Telemetry",
+    "UnknownCategoryError",
     "UnknownMetricError",
     "batch_to_json",
     "check_compatible",

@@ -17,9 +17,10 @@ from hubbub.client.params import RapporParams
 
 MAX_VALUE_BYTES = 65_536
 _MASK = 0xFFFFFFFF
+_FIRST_WORDS = struct.Struct("<II").unpack_from
 
 
-def canonical_bytes(value: str) -> bytes:
+def canonical_bytes(value: object) -> bytes:
     """Return the bytes that stand for a value: UTF-8 of its NFC normal form.
 
     Raises
@@ -31,7 +32,7 @@ def canonical_bytes(value: str) -> bytes:
     if not isinstance(value, str):
         raise EncodingError(f"value of type {type(value).__name__}: must be a string")
     try:
-        data = unicodedata.normalize("NFC", value).encode()
+        data = (value if value.isascii() else unicodedata.normalize("NFC", value)).encode()
     except UnicodeEncodeError:
         raise EncodingError("value: must be Unicode text without lone surrogates") from None
     if len(data) > MAX_VALUE_BYTES:
@@ -41,24 +42,25 @@ def canonical_bytes(value: str) -> bytes:
     return data
 
 
-def hash_words(value: str) -> tuple[int, int]:
+def hash_words(value: object) -> tuple[int, int]:
     """Return the first two little-endian 32-bit words of MurmurHash3_x86_128 with seed 0."""
-    first, second = struct.unpack_from("<II", mmh3.hash_bytes(canonical_bytes(value), 0, False))
+    first, second = _FIRST_WORDS(mmh3.hash_bytes(canonical_bytes(value), 0, False))
     return first, second
 
 
-def bit_positions(value: str, cohort: int, params: RapporParams) -> tuple[int, ...]:
+def bit_positions(value: object, cohort: int, params: RapporParams) -> tuple[int, ...]:
     """Return the h positions, not necessarily distinct, that a value sets in a cohort's filter."""
-    first, second = hash_words(value)
+    x, second = hash_words(value)
     step = second | 1
-    start = cohort * params.h
-    return tuple(
-        _fmix32((first + index * step) & _MASK) % params.k
-        for index in range(start, start + params.h)
-    )
+    x += cohort * params.h * step
+    positions = []
+    for _ in range(params.h):
+        positions.append(_fmix32(x & _MASK) % params.k)
+        x += step
+    return tuple(positions)
 
 
-def bloom_bits(value: str, cohort: int, params: RapporParams) -> int:
+def bloom_bits(value: object, cohort: int, params: RapporParams) -> int:
     """Return the Bloom filter as an integer whose bit j is bit j of the filter."""
     bits = 0
     for position in bit_positions(value, cohort, params):

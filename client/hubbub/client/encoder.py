@@ -1,20 +1,22 @@
-"""From a value to a report: Bloom bits, then the permanent and the instantaneous response.
+"""From a value to a report: true bits, then the permanent and the instantaneous response.
 
-The permanent response is a pure function of (secret, metric, cohort, Bloom bits), so the memo that
+The permanent response is a pure function of (secret, metric, cohort, true bits), so the memo that
 RAPPOR asks for needs no storage; the instantaneous one is drawn anew from the operating system each
-time. What a maintainer must not break: nothing computed before the second response (value, Bloom
+time. What a maintainer must not break: nothing computed before the second response (value, true
 bits, permanent bits) may be stored, logged or returned to anyone but the caller of a private step.
 """
 
 from __future__ import annotations
 
-from hubbub.client.bloom import bloom_bits
+import hashlib
+
 from hubbub.client.errors import StateError
+from hubbub.client.kinds import Value
 from hubbub.client.metrics import Metric
 from hubbub.client.randomness import (
-    BernoulliSampler,
     ByteStream,
     KeyedStream,
+    bernoulli_sampler,
     keyed_message,
     os_stream,
     uniform_below,
@@ -24,6 +26,9 @@ from hubbub.client.wire import Report
 SECRET_BYTES = 32
 _COHORT_TAG = b"hubbub/1/cohort"
 _PERMANENT_TAG = b"hubbub/1/permanent"
+_VALUE_TAG = b"hubbub/1/value"
+_DIGEST_BYTES = 16
+_MOST_RESPONSES = 256
 
 
 class Encoder:
@@ -46,46 +51,67 @@ class Encoder:
         If the secret isn't 32 bytes.
     """
 
-    __slots__ = ("_instantaneous", "_permanent", "_secret", "cohort", "metric")
+    __slots__ = (
+        "_digest", "_instantaneous", "_length", "_permanent", "_permanent_stream", "_responses",
+        "_width", "cohort", "metric",
+    )  # fmt: skip
 
     def __init__(self, metric: Metric, secret: bytes) -> None:
         if len(secret) != SECRET_BYTES:
             raise StateError(f"secret of {len(secret)} bytes: must be {SECRET_BYTES} bytes")
         params = metric.params
         self.metric = metric
-        self._secret = secret
-        self._permanent = BernoulliSampler(params.k, params.flip, params.flip)
-        self._instantaneous = BernoulliSampler(params.k, params.p, params.q)
-        self.cohort = uniform_below(params.m, self._keyed_stream(_COHORT_TAG))
+        self._width = params.k // 8
+        self._length = self._width.to_bytes(4, "little")
+        self._permanent = bernoulli_sampler(params.k, params.flip, params.flip)
+        self._instantaneous = bernoulli_sampler(params.k, params.p, params.q)
+        self._responses: dict[int, int] = {}
+        self.cohort = uniform_below(params.m, KeyedStream(_keyed(_COHORT_TAG, secret, metric)))
+        in_cohort = keyed_message(self.cohort.to_bytes(2, "little"))
+        self._permanent_stream = KeyedStream(_keyed(_PERMANENT_TAG, secret, metric) + in_cohort)
+        self._digest = hashlib.sha256(_keyed(_VALUE_TAG, secret, metric) + in_cohort)
 
-    def encode(self, value: str) -> Report:
+    def encode(self, value: Value) -> Report:
         """Return a fresh report of a value.
 
         Raises
         ------
         EncodingError
-            If the value isn't a text that the metric accepts.
+            If the value isn't one that the metric's type takes.
         """
-        bits = bloom_bits(value, self.cohort, self.metric.params)
-        reported = self.instantaneous_response(self.permanent_response(bits))
-        return Report(
-            self.metric.name,
-            self.metric.version,
-            self.cohort,
-            reported.to_bytes(self.metric.params.k // 8, "little"),
-        )
+        return self.report(self.true_bits(value))
+
+    def true_bits(self, value: Value) -> int:
+        """Return the bits that a value sets, before any noise (raises as `encode`)."""
+        return self.metric.kind.bits(value, self.cohort, self.metric.params)
+
+    def report(self, bits: int) -> Report:
+        """Return a fresh report of true bits: both responses, the second with new coins."""
+        permanent = self._responses.get(bits)
+        if permanent is None:
+            permanent = self._remember(bits)
+        reported = self._instantaneous.draw(permanent, os_stream)
+        metric = self.metric
+        data = reported.to_bytes(self._width, "little")
+        return Report(metric.name, metric.version, self.cohort, data)
+
+    def value_digest(self, bits: int) -> bytes:
+        """Return 16 bytes that stand for a value in the ledger.
+
+        They are keyed with the secret, so they tell nothing to anyone who doesn't have it.
+        """
+        digest = self._digest.copy()
+        digest.update(bits.to_bytes(self._width, "little"))
+        return digest.digest()[:_DIGEST_BYTES]
 
     def permanent_response(self, bits: int) -> int:
-        """Return the memoized noisy bits (PRR) of a Bloom filter: the same for life.
+        """Return the memoized noisy bits (PRR) of true bits: the same for life.
 
         Each bit is turned over with probability f/2, which is RAPPOR's "1 with f/2, 0 with f/2,
         itself with 1 - f" (Erlingsson et al. 2014, section 2, step 2).
         """
-        stream = self._keyed_stream(
-            _PERMANENT_TAG,
-            self.cohort.to_bytes(2, "little"),
-            bits.to_bytes(self.metric.params.k // 8, "little"),
-        )
+        message = self._length + bits.to_bytes(self._width, "little")
+        stream = self._permanent_stream.after(message)
         return bits ^ self._permanent.draw(0, stream)
 
     def instantaneous_response(self, bits: int, stream: ByteStream = os_stream) -> int:
@@ -95,11 +121,20 @@ class Encoder:
         """
         return self._instantaneous.draw(bits, stream)
 
-    def _keyed_stream(self, tag: bytes, *details: bytes) -> KeyedStream:
-        metric = self.metric
-        domain = (
-            metric.application.encode(),
-            metric.name.encode(),
-            metric.version.to_bytes(4, "little"),
-        )
-        return KeyedStream(keyed_message(tag, self._secret, *domain, *details))
+    def _remember(self, bits: int) -> int:
+        """Draw a permanent response, and keep the last ones at hand; they never leave memory."""
+        if len(self._responses) >= _MOST_RESPONSES:
+            self._responses.clear()
+        response = self._responses[bits] = self.permanent_response(bits)
+        return response
+
+
+def _keyed(tag: bytes, secret: bytes, metric: Metric) -> bytes:
+    """Return the beginning of a message that only this client, for this metric, can make."""
+    return keyed_message(
+        tag,
+        secret,
+        metric.application.encode(),
+        metric.name.encode(),
+        metric.version.to_bytes(4, "little"),
+    )

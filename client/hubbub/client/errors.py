@@ -29,5 +29,13 @@ class StateError(HubbubError):
     """The client's secret can't be read, written or trusted."""
 
 
+class BusyError(HubbubError):
+    """The client's database is in use, or the disk full: try again later."""
+
+
 class EncodingError(HubbubError, ValueError):
     """A value can't be encoded as the metric's type demands."""
+
+
+class UnknownCategoryError(EncodingError):
+    """A value isn't one of an enum's categories."""

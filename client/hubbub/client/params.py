@@ -8,17 +8,27 @@ sampler compares against, and rounded up, so that the stated privacy is never be
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal, localcontext
-from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.client.errors import ParameterError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+    from typing import Self
 
 _DIGITS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class RapporParams:
+class _Six(NamedTuple):
+    k: int
+    h: int
+    m: int
+    f: float
+    p: float
+    q: float
+
+
+class RapporParams(_Six):
     """Parameters of the two randomized responses and of the Bloom filter.
 
     Parameters
@@ -53,23 +63,27 @@ class RapporParams:
     p: float
     q: float
 
-    def __post_init__(self) -> None:
-        _check_integer("k", self.k, 8, 1024)
-        if self.k % 8:
-            raise ParameterError(f"k = {self.k}: must be a multiple of 8 between 8 and 1024")
-        _check_integer("h", self.h, 1, 8)
-        _check_integer("m", self.m, 1, 1024)
-        for name in ("f", "p", "q"):
-            object.__setattr__(self, name, _probability(name, getattr(self, name)))
-        if self.f == 1:
+    __slots__ = ()
+
+    def __new__(cls, k: int, h: int, m: int, f: float, p: float, q: float) -> Self:
+        """Check and keep the six numbers."""
+        _check_integer("k", k, 8, 1024)
+        if k % 8:
+            raise ParameterError(f"k = {k}: must be a multiple of 8 between 8 and 1024")
+        _check_integer("h", h, 1, 8)
+        _check_integer("m", m, 1, 1024)
+        f, p, q = _probability("f", f), _probability("p", p), _probability("q", q)
+        if f == 1:
             raise ParameterError("f = 1.0: must be less than 1, or reports carry no information")
-        if self.p == self.q:
-            raise ParameterError(f"p = q = {self.p}: must differ, or reports carry no information")
-        if not (0 < self._exact_p_star < 1 and 0 < self._exact_q_star < 1):
+        if p == q:
+            raise ParameterError(f"p = q = {p}: must differ, or reports carry no information")
+        params = super().__new__(cls, k, h, m, f, p, q)
+        if not (0 < params._exact_p_star < 1 and 0 < params._exact_q_star < 1):
             raise ParameterError(
-                f"f = {self.f}, p = {self.p}, q = {self.q}: some reports would reveal a true bit "
+                f"f = {f}, p = {p}, q = {q}: some reports would reveal a true bit "
                 "for certain; choose f > 0, or p and q strictly between 0 and 1"
             )
+        return params
 
     @property
     def flip(self) -> float:
@@ -92,7 +106,7 @@ class RapporParams:
 
         2h ln((1 - f/2) / (f/2)); infinite when f = 0.
         """
-        flip = Fraction(self.flip)
+        flip = _exact(self.flip)
         return _log_bound(2 * self.h, (1 - flip) / flip) if flip else math.inf
 
     @property
@@ -106,16 +120,32 @@ class RapporParams:
         return _log_bound(self.h, max(odds, 1 / odds))
 
     @property
+    def epsilon_permanent_of_a_bit(self) -> float:
+        """As `epsilon_permanent`, of values that differ in one bit: ln((1 - f/2) / (f/2))."""
+        flip = _exact(self.flip)
+        return _log_bound(1, (1 - flip) / flip) if flip else math.inf
+
+    @property
+    def epsilon_report_of_a_bit(self) -> float:
+        """As `epsilon_report`, of values that differ in one bit: the worse of its two outcomes.
+
+        max(|ln(q*/p*)|, |ln((1 - p*)/(1 - q*))|).
+        """
+        p_star, q_star = self._exact_p_star, self._exact_q_star
+        up, down = q_star / p_star, (1 - p_star) / (1 - q_star)
+        return _log_bound(1, max(up, 1 / up, down, 1 / down))
+
+    @property
     def _exact_p_star(self) -> Fraction:
-        return self._reported(Fraction(self.flip))
+        return self._reported(_exact(self.flip))
 
     @property
     def _exact_q_star(self) -> Fraction:
-        return self._reported(1 - Fraction(self.flip))
+        return self._reported(1 - _exact(self.flip))
 
     def _reported(self, permanent: Fraction) -> Fraction:
         """Chance of a reported 1 when the permanent bit is 1 with probability `permanent`."""
-        return permanent * Fraction(self.q) + (1 - permanent) * Fraction(self.p)
+        return permanent * _exact(self.q) + (1 - permanent) * _exact(self.p)
 
 
 def _check_integer(name: str, value: object, low: int, high: int) -> None:
@@ -130,8 +160,17 @@ def _probability(name: str, value: object) -> float:
     return float(value)
 
 
+def _exact(number: float) -> Fraction:
+    """Return a double as the fraction that it is."""
+    from fractions import Fraction
+
+    return Fraction(number)
+
+
 def _log_bound(factor: int, ratio: Fraction) -> float:
     """Smallest double that is certainly not below factor * ln(ratio)."""
+    from decimal import ROUND_CEILING, Decimal, localcontext
+
     with localcontext() as context:
         context.prec = _DIGITS
         context.rounding = ROUND_CEILING

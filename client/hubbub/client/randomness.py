@@ -9,6 +9,7 @@ stream bit to two lanes.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable
@@ -51,30 +52,59 @@ class BernoulliSampler:
         planes = (0, selector, full ^ selector, full)
         below = planes[self._certain]
         undecided = full ^ below
-        rounds, chunk, offset = self._lookahead, b"", 0
+        rounds = self._lookahead
+        coins = left = 0
         for code in self._digits:
             if not undecided:
                 break
-            if offset == len(chunk):
-                chunk, offset = stream(rounds * width), 0
-                rounds = 1
-            coins = int.from_bytes(chunk[offset : offset + width], "little")
-            offset += width
-            plane = planes[code]
-            decided = undecided & (plane ^ coins)
-            below |= decided & plane
-            undecided ^= decided
+            if left:
+                coins >>= width * 8  # lanes above k are masked by `undecided`
+            else:
+                coins = int.from_bytes(stream(rounds * width), "little")
+                left, rounds = rounds, 1
+            left -= 1
+            if code == 0:
+                undecided ^= undecided & coins
+            elif code == 3:
+                open_lanes = undecided & coins
+                below |= undecided ^ open_lanes
+                undecided = open_lanes
+            else:
+                plane = planes[code]
+                decided = undecided & (plane ^ coins)
+                below |= decided & plane
+                undecided ^= decided
         return below  # a lane that matched every digit of P has U >= P
 
 
+@functools.lru_cache(maxsize=256)
+def bernoulli_sampler(k: int, low: float, high: float) -> BernoulliSampler:
+    """Return the sampler of these probabilities; it has no state, so all may share it."""
+    return BernoulliSampler(k, low, high)
+
+
 class KeyedStream:
-    """The endless SHAKE-256 output of one message: the same for the same message, for ever."""
+    """The endless SHAKE-256 output of a message: the same for the same message, for ever.
+
+    Parameters
+    ----------
+    message : bytes
+        The message, or its beginning.
+    """
 
     __slots__ = ("_hash", "_offset")
 
     def __init__(self, message: bytes) -> None:
         self._hash = hashlib.shake_256(message)
         self._offset = 0
+
+    def after(self, rest: bytes) -> KeyedStream:
+        """Return the stream of this message continued by `rest`; this one stays as it is."""
+        continued = KeyedStream.__new__(KeyedStream)
+        continued._hash = self._hash.copy()
+        continued._hash.update(rest)
+        continued._offset = 0
+        return continued
 
     def __call__(self, n: int) -> bytes:
         """Return the next n bytes."""

@@ -1,59 +1,37 @@
 """What an app calls: `Telemetry(...).record("homepage", url)`.
 
-Values are encoded on the caller's thread, so that no raw value ever waits in a queue; a daemon
-thread batches the reports and sends them. After start-up nothing here raises into the app or waits
-for the network: trouble is counted, logged once, and visible in `status()`.
+Values are encoded on the caller's thread, so that no raw value ever waits in a queue; one daemon
+thread puts reports on disk, another sends them. Both start with the first report. After start-up
+nothing here raises into the app or waits for disk or network: trouble is counted, logged once, and
+visible in `status()`.
 """
 
 from __future__ import annotations
 
 import atexit
-import datetime as dt
-import logging
 import os
 import threading
 import time
 import weakref
-from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
 
-from hubbub.client.encoder import Encoder
-from hubbub.client.errors import EncodingError, StateError, UnknownMetricError
-from hubbub.client.metrics import Registry
-from hubbub.client.state import load_or_create_secret
-from hubbub.client.transport import HttpSender, Outcome
-from hubbub.client.wire import Batch, Report, batch_to_json
+from hubbub.client.base import BaseTelemetry
+from hubbub.client.errors import BusyError, StateError
+from hubbub.client.forks import no_fork
+from hubbub.client.kinds import Value
+from hubbub.client.transport import HttpSender
 
-_log = logging.getLogger("hubbub.client")
+if TYPE_CHECKING:
+    from hubbub.client.disk import Disk
+
 _EXIT_SECONDS = 2.0
-_FIRST_DELAY = 1.0
-_LONGEST_DELAY = 300.0
+_SPOOL_SECONDS = 1.0  # a killed app loses at most what it recorded so long ago
+_RETRY_DISK_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What a `Telemetry` has done so far in this process.
-
-    Attributes
-    ----------
-    recorded, delivered, waiting : int
-        Reports made, reports that the collector acknowledged, reports still to be sent.
-    dropped : mapping of str to int
-        Reports or calls dropped, by reason.
-    disabled : str or None
-        Why nothing is recorded at all, if so.
-    """
-
-    recorded: int
-    delivered: int
-    waiting: int
-    dropped: Mapping[str, int]
-    disabled: str | None
-
-
-class Telemetry:
+class Telemetry(BaseTelemetry):
     """Records values and delivers their noisy reports in the background.
 
     Parameters
@@ -63,219 +41,203 @@ class Telemetry:
     endpoint : str
         The collector's base address.
     state_dir : str or Path
-        Where this client's secret lives; it must survive updates of the app.
+        Where this client's secret, ledger and outbox live; it must survive updates of the app.
+        Several processes of one user may share it.
+    consent : bool
+        Whether the user agrees. If not (or if DO_NOT_TRACK or HUBBUB_DISABLED is set in the
+        environment) there is no state, no file and no thread, and nothing is recorded.
+    development : bool
+        Let `record` raise for an unknown metric or category and for a value of the wrong type, so
+        that an app's author notices; otherwise they are dropped and counted.
     batch_size : int
         Send as soon as so many reports wait.
     batch_seconds : float
-        Send at the latest so long after the first waiting report.
-    max_waiting : int
-        Beyond so many unsent reports the oldest are dropped (and counted).
-    timeout : float
-        Seconds for connecting and for each read.
+        Send about so long after the first waiting report (half to one and a half of it).
+    max_pending : int
+        Beyond so many reports in memory, on their way to the disk, the oldest are dropped.
+    max_outbox_bytes : int
+        Beyond so much on disk the oldest are dropped.
+    connect_timeout, read_timeout : float
+        Seconds for connecting, and for an answer.
 
     Raises
     ------
     MetricError, ValueError
-        At construction only, for a registry or argument that can't work. A damaged secret doesn't
+        At construction only, for a registry or argument that can't work. Damaged state doesn't
         raise: it disables the object, and `status().disabled` says why.
     """
 
-    _changed: threading.Condition
-    _waiting: deque[Report]
-    _dropped: Counter[str]
-    _recorded: int
-    _delivered: int
-    _in_flight: int
-    _oldest: float | None
-    _thread: threading.Thread | None
-    _hurry: bool
+    _sender: HttpSender
+    _writer: threading.Thread | None
+    _started: bool
     _closed: bool
-    _abandon: bool
+    _hurry: bool
+    _rush: bool
+    _writing: bool
+    _outbox_empty: bool
+    _absorbed: int
 
-    def __init__(
-        self,
-        metrics: Registry | str | Path,
-        endpoint: str,
-        state_dir: str | Path,
-        *,
-        batch_size: int = 100,
-        batch_seconds: float = 60.0,
-        max_waiting: int = 10_000,
-        timeout: float = 10.0,
-    ) -> None:
-        if not 1 <= batch_size <= max_waiting:
-            raise ValueError(f"batch_size = {batch_size}: must be between 1 and max_waiting")
-        self._registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
-        self._sender = HttpSender(endpoint, timeout)
-        self._batch_size = batch_size
-        self._batch_seconds = batch_seconds
-        self._max_waiting = max_waiting
-        self._disabled: str | None = None
-        self._encoders: dict[str, Encoder] = {}
-        try:
-            secret = load_or_create_secret(state_dir)
-            self._encoders = {n: Encoder(metric, secret) for n, metric in self._registry.items()}
-        except StateError as error:
-            self._disabled = str(error)
-            _log.error("hubbub is off: %s", error)
-        self._start_afresh()
-        _instances.add(self)
-
-    def record(self, metric: str, value: str) -> None:
-        """Report a value, in noise. Returns at once and never raises."""
-        try:
-            report = self._encode(metric, value)
-            if report is not None:
-                self._enqueue(report)
-        except EncodingError as error:
-            self._drop("bad value", str(error))
-        except UnknownMetricError as error:
-            self._drop("unknown metric", str(error))
-        except Exception as error:  # an app must never fail because of telemetry
-            self._drop("internal error", type(error).__name__)
+    def record(self, metric: str, value: Value) -> None:
+        """Report a value, in noise. Returns at once and never raises (but see `development`)."""
+        self._intake.take(metric, value)
+        if not self._started and self._intake.pending:
+            self._start()
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Send what waits, now; return whether everything was settled within `timeout` seconds."""
-        with self._changed:
-            self._hurry = bool(self._waiting)
-            self._changed.notify_all()
-            return self._changed.wait_for(lambda: not self._pending(), timeout)
+        if self._intake.disabled or self._closed:
+            return False
+        self._start()
+        with self._intake.changed:
+            self._rush = self._hurry = True
+            self._outbox_empty = False
+            self._intake.changed.notify_all()
+            settled = self._intake.changed.wait_for(self._is_settled, timeout)
+            self._hurry = False
+            return settled
 
     def close(self, timeout: float = _EXIT_SECONDS) -> None:
-        """Flush for at most `timeout` seconds, then stop; later calls of `record` are dropped."""
-        with self._changed:
+        """Flush for at most `timeout` seconds, then stop; what is left stays on disk.
+
+        Later calls of `record` are dropped.
+        """
+        if timeout > 0 and self._started:
+            self.flush(timeout)
+        with self._intake.changed:
             self._closed = True
-        self.flush(timeout)
-        with self._changed:
-            abandoned, self._abandon = self._pending(), True
-            self._waiting.clear()
-            self._changed.notify_all()
-        if abandoned:
-            self._drop("not delivered before close", count=abandoned)
+            self._intake.disabled = self._intake.disabled or "closed"
+            self._intake.changed.notify_all()
+        if self._writer is not None:
+            self._writer.join(_EXIT_SECONDS)
         _instances.discard(self)
 
-    def status(self) -> Status:
-        """Return counters and, if recording is off, the reason."""
-        with self._changed:
-            return Status(
-                recorded=self._recorded,
-                delivered=self._delivered,
-                waiting=self._pending(),
-                dropped=dict(self._dropped),
-                disabled=self._disabled,
+    def forget(self) -> str:
+        """Delete this client's secret, ledger and unsent reports; return what that means.
+
+        Raises
+        ------
+        StateError
+            If a file can't be removed.
+        """
+        self.close(0)
+        return self._forget()
+
+    def _prepare(self) -> None:
+        settings = self._settings
+        self._sender = HttpSender(self._endpoint, settings.connect_timeout, settings.read_timeout)
+        self._start_afresh()
+        if not self._intake.disabled:
+            _instances.add(self)
+            if self._waiting_on_disk():
+                self._start()
+
+    def _start(self) -> None:
+        with self._intake.changed:
+            if self._started or self._closed or self._intake.disabled:
+                return
+            self._started = True
+            try:
+                self._writer = _daemon(self._write, "hubbub disk")
+                _daemon(self._send, "hubbub network")
+            except RuntimeError as error:  # too many threads, or Python is shutting down
+                self._intake.disable(str(error))
+
+    def _write(self) -> None:
+        """Bring reports to the disk until closed (one thread)."""
+        self._with_disk(self._write_for_ever)
+
+    def _send(self) -> None:
+        """Bring batches to the collector until closed (another thread)."""
+        self._with_disk(self._send_for_ever)
+
+    def _with_disk(self, work: Callable[[Disk], None]) -> None:
+        try:
+            with closing(self._open_disk()) as disk:
+                work(disk)
+        except Exception as error:  # an app must never fail because of telemetry
+            if not self._closed:
+                known = isinstance(error, StateError)
+                self._intake.disable(str(error) if known else f"internal error: {error!r}")
+                self._intake.drop("disabled", len(self._intake.drain()))
+
+    def _write_for_ever(self, disk: Disk) -> None:
+        changed = self._intake.changed
+        while True:
+            with changed:
+                changed.wait_for(lambda: self._intake.pending or self._closed)
+                changed.wait_for(self._is_time_to_write, _SPOOL_SECONDS)
+                self._writing = True
+                entries = self._intake.drain()
+            done = self._absorb(disk, entries)
+            with changed:
+                self._writing = False
+                self._outbox_empty = self._outbox_empty and not entries
+                self._absorbed += 1
+                changed.notify_all()
+                if self._closed and (not self._intake.pending or not done):
+                    return
+                if not done:
+                    changed.wait(_RETRY_DISK_SECONDS)
+
+    def _send_for_ever(self, disk: Disk) -> None:
+        while not self._closed:
+            if self._rush:
+                self._rush = False
+                disk.courier.rush()
+            absorbed = self._absorbed  # read before the disk is, or a report would be overlooked
+            try:
+                pause = self._step(disk, absorbed)
+            except BusyError:
+                pause = _RETRY_DISK_SECONDS  # busy, or the disk is full
+            self._rest(pause, absorbed)
+
+    def _step(self, disk: Disk, absorbed: int) -> float:
+        """Bring one parcel to the collector, if any is due; return the pause."""
+        step = disk.courier.next(hurry=self._hurry)
+        self._count(disk.outbox)
+        if not isinstance(step, float):
+            with no_fork():
+                self._sender.prepare()
+            answer = self._sender.send(step.body)
+            self._count(disk.outbox, disk.courier.settle(step, answer))
+            return 0.0
+        empty = disk.outbox.waiting() == 0
+        with self._intake.changed:
+            self._outbox_empty = empty and absorbed == self._absorbed
+            self._intake.changed.notify_all()
+        return step
+
+    def _rest(self, seconds: float, absorbed: int) -> None:
+        """Wait until something changes that a courier would care about."""
+        with self._intake.changed:
+            self._intake.changed.wait_for(
+                lambda: self._closed or self._rush or absorbed != self._absorbed, seconds
             )
 
-    def _encode(self, metric: str, value: str) -> Report | None:
-        if self._disabled:
-            self._drop("disabled")
-            return None
-        if dt.datetime.now(dt.UTC).date() > self._registry[metric].expires:
-            self._drop("expired metric")
-            return None
-        return self._encoders[metric].encode(value)
+    def _is_time_to_write(self) -> bool:
+        enough = len(self._intake.pending) >= self._settings.batch_size
+        return enough or self._hurry or self._closed
 
-    def _enqueue(self, report: Report) -> None:
-        with self._changed:
-            if self._closed:
-                lost = "closed"
-            else:
-                lost = "queue full" if len(self._waiting) >= self._max_waiting else ""
-                if lost:
-                    self._waiting.popleft()
-                self._recorded += 1
-                self._oldest = self._oldest or time.monotonic()
-                self._waiting.append(report)
-                self._ensure_thread()
-                self._changed.notify_all()
-        if lost:
-            self._drop(lost)
-
-    def _drop(self, reason: str, detail: str = "", count: int = 1) -> None:
-        """Count a loss; log each reason once, without the value."""
-        with self._changed:
-            first = reason not in self._dropped
-            self._dropped[reason] += count
-        if first:
-            _log.warning("hubbub dropped a report (%s) %s", reason, detail)
-
-    def _ensure_thread(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._work, name="hubbub", daemon=True)
-            self._thread.start()
-
-    def _work(self) -> None:
-        while (batch := self._next_batch()) is not None:
-            outcome = self._deliver(batch)
-            with self._changed:
-                if outcome is Outcome.DELIVERED:
-                    self._delivered += len(batch.reports)
-                self._in_flight = 0
-                self._changed.notify_all()
-            if outcome is Outcome.REFUSED:
-                self._drop("refused by the collector", count=len(batch.reports))
-
-    def _next_batch(self) -> Batch | None:
-        """Wait for a batch that is due; None once there is nothing left to do."""
-        with self._changed:
-            while not self._due():
-                if self._closed and not self._waiting:
-                    return None
-                self._changed.wait(self._seconds_until_due())
-            size = min(self._batch_size, len(self._waiting))
-            batch = Batch(tuple(self._waiting.popleft() for _ in range(size)))
-            self._in_flight = size
-            self._oldest = time.monotonic() if self._waiting else None
-            return batch
-
-    def _due(self) -> bool:
-        if not self._waiting:
-            self._hurry = False
-            return False
-        full = len(self._waiting) >= self._batch_size
-        return full or self._hurry or self._seconds_until_due() == 0
-
-    def _seconds_until_due(self) -> float | None:
-        if self._oldest is None:
-            return None
-        return max(0.0, self._oldest + self._batch_seconds - time.monotonic())
-
-    def _deliver(self, batch: Batch) -> Outcome | None:
-        """Repeat one batch, under one id, until it is settled; None if it was given up."""
-        body = batch_to_json(batch)
-        delay = _FIRST_DELAY
-        while not self._abandon:
-            outcome = self._sender.send(body)
-            if outcome is not Outcome.RETRY:
-                return outcome
-            with self._changed:
-                self._changed.wait_for(lambda: self._abandon, _jitter(delay))
-            delay = min(2 * delay, _LONGEST_DELAY)
-        return None
-
-    def _pending(self) -> int:
-        return len(self._waiting) + self._in_flight
+    def _is_settled(self) -> bool:
+        busy = self._intake.pending or self._writing or not self._outbox_empty
+        return not busy or self._intake.disabled is not None
 
     def _start_afresh(self) -> None:
-        """Set everything that a thread holds or waits for; a forked child starts here too.
-
-        Locks are replaced, never acquired, because their owner may not exist in the child; the
-        parent's reports stay the parent's, or they would be sent twice under two batch ids.
-        """
-        self._changed = threading.Condition()
-        self._waiting = deque()
-        self._dropped = Counter()
-        self._recorded = self._delivered = self._in_flight = 0
-        self._oldest = None
-        self._thread = None
-        self._hurry = self._closed = self._abandon = False
+        """Set everything that a thread holds or waits for; a forked child starts here too."""
+        self._writer = None
+        self._started = self._closed = False
+        self._hurry = self._rush = self._writing = False
+        self._outbox_empty = True
+        self._absorbed = 0
 
 
 _instances: weakref.WeakSet[Telemetry] = weakref.WeakSet()
 
 
-def _jitter(delay: float) -> float:
-    """Return a uniform time in [0, delay): full jitter keeps clients from retrying in step."""
-    return delay * int.from_bytes(os.urandom(4), "little") / 2**32
+def _daemon(work: Callable[[], None], name: str) -> threading.Thread:
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 @atexit.register
@@ -287,6 +249,7 @@ def _close_all() -> None:
 
 def _restart_in_child() -> None:
     for instance in list(_instances):
+        instance._intake.start_afresh()
         instance._start_afresh()
 
 

@@ -7,12 +7,16 @@ redirects, or says 200 with a page of its own, must not make the client throw re
 from __future__ import annotations
 
 import enum
-import json
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from http.client import HTTPResponse
     from urllib.request import OpenerDirector
 
+MAX_ANSWER = 65_536
+_COMPRESS_ABOVE = 1024
 _RETRY_STATUSES = frozenset({408, 429})
 
 
@@ -24,15 +28,75 @@ class Outcome(enum.Enum):
     REFUSED = "refused"
 
 
+class Answer(NamedTuple):
+    """What an attempt came to.
+
+    Attributes
+    ----------
+    outcome : Outcome
+    retry_after : float or None
+        Seconds that the server asks to be left alone.
+    refused : tuple of int
+        Indices of the reports that a 422 names; empty if it means the whole batch.
+    """
+
+    outcome: Outcome
+    retry_after: float | None = None
+    refused: tuple[int, ...] = ()
+
+
+UNREACHABLE = Answer(Outcome.RETRY)
+
+
+def check_endpoint(endpoint: str) -> str:
+    """Return the address to post to (raises ValueError if it isn't an http or https address)."""
+    if not endpoint.startswith(("https://", "http://")):
+        raise ValueError(f"endpoint = {endpoint!r}: must start with https:// or http://")
+    return endpoint.rstrip("/") + "/v1/reports"
+
+
+def encode_request(body: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return what goes over the wire, and its headers: nothing about the machine."""
+    headers = {"Content-Type": "application/json", "User-Agent": "hubbub"}
+    if len(body) <= _COMPRESS_ABOVE:
+        return body, headers
+    import gzip
+
+    return gzip.compress(body, mtime=0), headers | {"Content-Encoding": "gzip"}
+
+
+def judge(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
+    """Return what an HTTP answer means.
+
+    Parameters
+    ----------
+    status : int
+    headers : mapping
+        Looked up as "Retry-After".
+    body : bytes
+        At most `MAX_ANSWER` of it.
+    now : float
+        Seconds since the epoch, for a Retry-After that is a date.
+    """
+    if status in {200, 201}:
+        accepted = _json_object(body).get("accepted")
+        return Answer(Outcome.DELIVERED) if isinstance(accepted, int) else UNREACHABLE
+    if 400 <= status < 500 and status not in _RETRY_STATUSES:
+        return Answer(Outcome.REFUSED, refused=_named_reports(body) if status == 422 else ())
+    return Answer(Outcome.RETRY, retry_after=_retry_after(headers.get("Retry-After"), now))
+
+
 class HttpSender:
     """Post batches to a collector; standard library only.
+
+    TLS certificates are verified, proxies taken from the environment, redirects not followed.
 
     Parameters
     ----------
     endpoint : str
         Base address, such as "https://telemetry.example.com".
-    timeout : float
-        Seconds for connecting and for each read.
+    connect_timeout, read_timeout : float
+        Seconds for connecting, and for the whole answer after that.
 
     Raises
     ------
@@ -40,55 +104,117 @@ class HttpSender:
         If the endpoint isn't an http or https address.
     """
 
-    def __init__(self, endpoint: str, timeout: float = 10.0) -> None:
-        if not endpoint.startswith(("https://", "http://")):
-            raise ValueError(f"endpoint = {endpoint!r}: must start with https:// or http://")
-        self._url = endpoint.rstrip("/") + "/v1/reports"
-        self._timeout = timeout
+    def __init__(
+        self, endpoint: str, connect_timeout: float = 5.0, read_timeout: float = 10.0
+    ) -> None:
+        self._url = check_endpoint(endpoint)
+        self._connect_timeout = connect_timeout
+        self._read_timeout = read_timeout
         self._opener: OpenerDirector | None = None
 
-    def send(self, body: bytes) -> Outcome:
-        """Try once. Never raises for anything that the network or the server does."""
-        from http.client import HTTPException  # noqa: PLC0415 (apps that never send don't pay)
-        from urllib.error import HTTPError  # noqa: PLC0415
-        from urllib.request import Request  # noqa: PLC0415
+    def prepare(self) -> None:
+        """Import what sending needs, if that hasn't been done; not while the app forks."""
+        self._open()
 
-        headers = {"Content-Type": "application/json", "User-Agent": "hubbub"}
-        request = Request(self._url, data=body, headers=headers, method="POST")  # noqa: S310
+    def send(self, body: bytes) -> Answer:
+        """Try once. Never raises for anything that the network or the server does."""
+        from http.client import HTTPException
+        from urllib.error import HTTPError
+        from urllib.request import Request
+
+        data, headers = encode_request(body)
+        request = Request(self._url, data=data, headers=headers, method="POST")  # noqa: S310
         try:
-            with self._open().open(request, timeout=self._timeout) as response:
-                return _judge_answer(response.read(65_536))
-        except HTTPError as error:
-            with error:
-                return _judge_status(error.code)
-        except (OSError, HTTPException):
-            return Outcome.RETRY
+            try:
+                response = self._open().open(request, timeout=self._connect_timeout)
+            except HTTPError as error:
+                response = error
+            with response:
+                answer = self._read(response)
+                return judge(response.status, response.headers, answer, time.time())
+        except (OSError, HTTPException, ValueError):
+            return UNREACHABLE
+
+    def _read(self, response: HTTPResponse) -> bytes:
+        """Read an answer within the time for all of it, however slowly it drips."""
+        deadline = time.monotonic() + self._read_timeout
+        pieces: list[bytes] = []
+        while (room := MAX_ANSWER - sum(map(len, pieces))) > 0:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the answer came too slowly")
+            piece = response.read1(room)
+            if not piece:
+                break
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def _open(self) -> OpenerDirector:
         if self._opener is None:
-            self._opener = _opener_without_redirects()
+            import email.utils  # noqa: F401
+            import encodings.idna  # noqa: F401
+            import gzip  # noqa: F401
+
+            self._opener = _build_opener(self._read_timeout)
         return self._opener
 
 
-def _opener_without_redirects() -> OpenerDirector:
-    from urllib.request import HTTPRedirectHandler, build_opener  # noqa: PLC0415
+def _build_opener(read_timeout: float) -> OpenerDirector:
+    from http.client import HTTPConnection, HTTPSConnection
+    from urllib import request
 
-    class NoRedirects(HTTPRedirectHandler):
+    class PlainConnection(HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            self.sock.settimeout(read_timeout)
+
+    class TlsConnection(HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            self.sock.settimeout(read_timeout)
+
+    class PlainHandler(request.HTTPHandler):
+        def http_open(self, req: request.Request) -> HTTPResponse:
+            return self.do_open(PlainConnection, req)
+
+    class TlsHandler(request.HTTPSHandler):
+        def https_open(self, req: request.Request) -> HTTPResponse:
+            return self.do_open(TlsConnection, req)
+
+    class NoRedirects(request.HTTPRedirectHandler):
         def redirect_request(self, *_args: object) -> None:
             return None
 
-    return build_opener(NoRedirects)
+    return request.build_opener(PlainHandler, TlsHandler, NoRedirects)
 
 
-def _judge_answer(body: bytes) -> Outcome:
+def _json_object(body: bytes) -> dict[str, object]:
+    import json
+
     try:
-        answer = json.loads(body)
-    except ValueError:
-        return Outcome.RETRY
-    accepted = isinstance(answer, dict) and isinstance(answer.get("accepted"), int)
-    return Outcome.DELIVERED if accepted else Outcome.RETRY
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
-def _judge_status(status: int) -> Outcome:
-    final = 400 <= status < 500 and status not in _RETRY_STATUSES
-    return Outcome.REFUSED if final else Outcome.RETRY
+def _named_reports(body: bytes) -> tuple[int, ...]:
+    """Return the reports that a problem document names in "errors"."""
+    errors = _json_object(body).get("errors")
+    if not isinstance(errors, list):
+        return ()
+    indices = (error.get("report") for error in errors if isinstance(error, dict))
+    return tuple(index for index in indices if type(index) is int and index >= 0)
+
+
+def _retry_after(value: str | None, now: float) -> float | None:
+    """Return the seconds of a Retry-After header, which may be a number or a date."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None

@@ -7,14 +7,16 @@ counts each report once.
 
 from __future__ import annotations
 
-import base64
-import json
+import binascii
 import os
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """One noisy report.
 
     Attributes
@@ -38,18 +40,47 @@ def new_batch_id() -> str:
     return os.urandom(16).hex()
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Reports that travel, and are acknowledged, together."""
-
+class _Pair(NamedTuple):
     reports: tuple[Report, ...]
-    batch_id: str = field(default_factory=new_batch_id)
+    batch_id: str
+
+
+class Batch(_Pair):
+    """Reports that travel, and are acknowledged, together; under a new id unless one is given."""
+
+    __slots__ = ()
+
+    def __new__(cls, reports: tuple[Report, ...], batch_id: str | None = None) -> Self:
+        """Keep the reports, and draw an id for them."""
+        return super().__new__(cls, reports, batch_id or new_batch_id())
 
 
 def batch_to_json(batch: Batch) -> bytes:
     """Return the body of POST /v1/reports (docs/protocol, section 7)."""
-    body = {"batch_id": batch.batch_id, "reports": [_as_dict(r) for r in batch.reports]}
-    return json.dumps(body, separators=(",", ":")).encode()
+    return assemble_body(batch.batch_id, [reports_to_json(batch.reports)])
+
+
+def reports_to_json(reports: Iterable[Report]) -> bytes:
+    """Return reports as JSON objects between commas: a piece of a body to be."""
+    import json
+
+    return ",".join(json.dumps(_as_dict(r), separators=(",", ":")) for r in reports).encode()
+
+
+def assemble_body(batch_id: str, pieces: Iterable[bytes]) -> bytes:
+    """Return the body of a batch from pieces that `reports_to_json` made."""
+    return b'{"batch_id":"%s","reports":[%s]}' % (batch_id.encode(), b",".join(pieces))
+
+
+def without_reports(body: bytes, indices: Iterable[int]) -> tuple[bytes, int]:
+    """Return a body without some of its reports, under the same id, and how many remain."""
+    import json
+
+    document = json.loads(body)
+    left_out = frozenset(indices)
+    kept = [r for i, r in enumerate(document["reports"]) if i not in left_out]
+    pieces = (json.dumps(report, separators=(",", ":")).encode() for report in kept)
+    return assemble_body(document["batch_id"], pieces), len(kept)
 
 
 def _as_dict(report: Report) -> dict[str, str | int]:
@@ -57,5 +88,5 @@ def _as_dict(report: Report) -> dict[str, str | int]:
         "metric": report.metric,
         "version": report.version,
         "cohort": report.cohort,
-        "bits": base64.b64encode(report.bits).decode("ascii"),
+        "bits": binascii.b2a_base64(report.bits, newline=False).decode("ascii"),
     }

@@ -76,11 +76,11 @@ async def _problems(request: web.Request, handler: _Handler) -> web.StreamRespon
     try:
         return await handler(request)
     except BatchError as error:
-        return problem(error.status, error.detail)
+        return problem(error.status, error.detail, reports=error.reports)
     except BusyError as error:
-        return problem(503, f"too busy: {error}", _RETRY_SECONDS)
+        return problem(503, f"too busy: {error}", retry_after=_RETRY_SECONDS)
     except StoreError as error:
-        return problem(503, str(error), _RETRY_SECONDS)
+        return problem(503, str(error), retry_after=_RETRY_SECONDS)
     except web.HTTPRequestEntityTooLarge:
         return problem(413, f"body: must be at most {request.client_max_size} bytes")
     except web.HTTPException as error:

@@ -19,6 +19,7 @@ from hubbub.collector.errors import BatchError
 from hubbub.collector.store import COHORT_BYTES, MetricVersion, NewBatch
 
 _BATCH_ID = r"^[0-9a-f]{32}\Z"
+_AT_REPORT = re.compile(r"reports\[(\d+)\]")
 _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
 
 
@@ -73,13 +74,17 @@ class BatchReader:
         """
         batch = _decode(body, content_type)
         records: dict[MetricVersion, list[bytes]] = {}
+        faults: dict[int, str] = {}
         for index, report in enumerate(batch.reports):
             expected = self._expected.get(report.metric)
             fault = _fault(report, expected) if expected else self._unknown(report.metric)
             if fault or expected is None:
-                raise BatchError(422, f"reports[{index}].{fault}")
+                faults[index] = f"reports[{index}].{fault}"
+                continue
             record = report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
             records.setdefault(expected.key, []).append(record)
+        if faults:
+            raise BatchError(422, next(iter(faults.values())), faults)
         return NewBatch(bytes.fromhex(batch.batch_id), records)
 
     def _unknown(self, metric: str) -> str:
@@ -95,7 +100,9 @@ def _decode(body: bytes, content_type: str) -> _Batch:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise BatchError(422, _shape_fault(str(error))) from error
+        detail = _shape_fault(str(error))
+        at_report = _AT_REPORT.match(detail)
+        raise BatchError(422, detail, {int(at_report[1]): detail} if at_report else None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BatchError(400, f"body: not valid {content_type}: {error}") from error
 

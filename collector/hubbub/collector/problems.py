@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import http
 import json
+from collections.abc import Mapping
 
 from aiohttp import web
 
 
-def problem(status: int, detail: str, retry_after: int | None = None) -> web.Response:
+def problem(
+    status: int,
+    detail: str,
+    *,
+    retry_after: int | None = None,
+    reports: Mapping[int, str] | None = None,
+) -> web.Response:
     """Return an application/problem+json answer.
 
     Parameters
@@ -18,12 +25,20 @@ def problem(status: int, detail: str, retry_after: int | None = None) -> web.Res
         What was wrong and what was expected.
     retry_after : int, optional
         Seconds after which to try again.
+    reports : mapping of int to str, optional
+        Details of single reports, by their index in the batch: the member "errors".
     """
-    body = {"type": "about:blank", "title": http.HTTPStatus(status).phrase, "status": status}
-    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    body = {
+        "type": "about:blank",
+        "title": http.HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+    }
+    if reports:
+        body["errors"] = [{"report": index, "detail": text} for index, text in reports.items()]
     return web.Response(
         status=status,
-        text=json.dumps({**body, "detail": detail}),
+        text=json.dumps(body),
         content_type="application/problem+json",
-        headers=headers,
+        headers={} if retry_after is None else {"Retry-After": str(retry_after)},
     )

@@ -14,7 +14,6 @@ import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -248,7 +247,7 @@ def _only(
 
 
 def _parameter_row(metric: Metric) -> dict[str, str | int]:
-    parameters = json.dumps(asdict(metric.params), sort_keys=True)
+    parameters = json.dumps(metric.definition, sort_keys=True)
     return {"metric": metric.name, "version": metric.version, "parameters": parameters}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -41,7 +42,7 @@ def test_permanent_response_is_the_same_in_every_process(request: pytest.Fixture
             capture_output=True,
             text=True,
             check=True,
-            env={"PYTHONHASHSEED": hash_seed},
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
         )
         cohort, bits = map(int, done.stdout.split())
         assert cohort == Encoder(make_metric(), make_secret(1)).cohort
@@ -119,4 +120,4 @@ def test_secret_of_another_size_is_refused(size: int) -> None:
 
 def test_value_that_is_no_text_is_refused() -> None:
     with pytest.raises(EncodingError, match="must be a string"):
-        Encoder(make_metric(), make_secret()).encode(3)  # type: ignore[arg-type]
+        Encoder(make_metric(), make_secret()).encode(3)

@@ -18,7 +18,7 @@ from hubbub.client.randomness import BernoulliSampler, KeyedStream
 from reference import __main__ as writer
 
 FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
-MAKERS = {"bloom", "bernoulli", "cohort", "permanent", "wire"}
+MAKERS = {"bloom", "types", "bernoulli", "cohort", "permanent", "wire"}
 
 
 def vectors(name: str) -> list[dict[str, Any]]:

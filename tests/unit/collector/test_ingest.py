@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from factories import make_metric, make_params, make_registry, make_report
+from factories import batch_to_msgpack, make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Report, batch_to_json
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest import BatchReader
@@ -64,7 +64,7 @@ def test_json_batch_becomes_its_records(batch: Batch) -> None:
 
 @given(batches)
 def test_messagepack_batch_becomes_its_records(batch: Batch) -> None:
-    _assert_same(_READER.read(msgspec.msgpack.encode(batch), _MSGPACK), batch)
+    _assert_same(_READER.read(batch_to_msgpack(batch), _MSGPACK), batch)
 
 
 @given(st.binary(), media_types | st.text())

@@ -1,0 +1,116 @@
+"""The text of a metrics.toml -> checked entries; imported when a registry is read, not before."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from hubbub.client import toml_checks as check
+from hubbub.client.errors import MetricError, ParameterError
+from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, StringKind
+from hubbub.client.metrics import MAX_VALUES, Metric
+from hubbub.client.params import RapporParams
+
+_TYPES = ("string", "enum", "boolean", "ordinal")
+_MODES = ("longitudinal", "one-time")
+_REQUIRED = ("version", "type", "description", "owner", "expires")
+_OPTIONAL = ("mode", "max_values")
+_OF_TYPE = {"string": ("k", "h", "m"), "enum": ("categories",), "ordinal": ("edges",)}
+_NOISE = ("f", "p", "q")
+_MAX_VERSION = 2**31 - 1
+_MOST_BITS = 1024
+
+
+def read_registry(text: str) -> tuple[str, dict[str, Metric], float | None]:
+    """Return the application, the metrics by name, and the lifetime budget.
+
+    Raises
+    ------
+    MetricError
+        If the text isn't TOML, or an entry is wrong (the message says where).
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise MetricError(f"metrics.toml: not valid TOML: {error}") from error
+    check.refuse_unknown("metrics.toml", document, ("application", "lifetime_epsilon", "metrics"))
+    application = check.text("application", document.get("application"))
+    budget = document.get("lifetime_epsilon")
+    tables = document.get("metrics")
+    if not isinstance(tables, dict) or not tables:
+        raise MetricError("metrics: must be at least one table [metrics.NAME]")
+    metrics = {name: _metric(application, name, table) for name, table in tables.items()}
+    if budget is not None:
+        budget = check.positive("lifetime_epsilon", budget)
+    return application, metrics, budget
+
+
+def _metric(application: str, name: str, table: Any) -> Metric:
+    where = f"metrics.{name}"
+    check.metric_name(where, name)
+    if not isinstance(table, dict):
+        raise MetricError(f"{where} = {table!r}: must be a table")
+    check.require(where, table, _REQUIRED)
+    kind_name = check.choice(f"{where}.type", table["type"], _TYPES)
+    of_type = _OF_TYPE.get(kind_name, ())
+    check.refuse_unknown(where, table, _REQUIRED + _OPTIONAL + of_type + _NOISE)
+    one_time = check.choice(f"{where}.mode", table.get("mode", _MODES[0]), _MODES) == _MODES[1]
+    check.require(where, table, (*of_type, *(("f",) if one_time else _NOISE)))
+    kind = _kind(where, kind_name, table)
+    return Metric(
+        application=application,
+        name=name,
+        version=check.integer(f"{where}.version", table["version"], 1, _MAX_VERSION),
+        kind=kind,
+        params=_params(where, kind, one_time, table),
+        description=check.text(f"{where}.description", table["description"]),
+        owner=check.text(f"{where}.owner", table["owner"]),
+        expires=check.date(f"{where}.expires", table["expires"]),
+        one_time=one_time,
+        max_values=check.integer(
+            f"{where}.max_values", table.get("max_values", MAX_VALUES), 1, _MAX_VERSION
+        ),
+    )
+
+
+def _kind(where: str, name: str, table: Mapping[str, object]) -> Kind:
+    if name == "enum":
+        values = table["categories"]
+        return EnumKind(check.different_texts(f"{where}.categories", values, 2, _MOST_BITS))
+    if name == "ordinal":
+        edges = table["edges"]
+        return OrdinalKind(check.ascending_numbers(f"{where}.edges", edges, 1, _MOST_BITS - 1))
+    return BooleanKind() if name == "boolean" else StringKind()
+
+
+def _params(where: str, kind: Kind, one_time: bool, table: Mapping[str, Any]) -> RapporParams:
+    """Return the parameters; without p and q there is no second response."""
+    noise = {"f": table["f"], "p": table.get("p", 0.0), "q": table.get("q", 1.0)}
+    if (noise["p"], noise["q"]) == (1, 0):
+        raise MetricError(f"{where}.p = 1, q = 0: must be left out, which means p = 0 and q = 1")
+    try:
+        if isinstance(kind, StringKind):
+            params = RapporParams(k=table["k"], h=table["h"], m=table["m"], **noise)
+        else:
+            params = RapporParams(k=-(-kind.width // 8) * 8, h=1, m=1, **noise)
+    except ParameterError as error:
+        raise MetricError(f"{where}.{error}") from error
+    missing = _missing_response(params)
+    if missing and not one_time:
+        raise MetricError(
+            f'{where}.{missing}: needs mode = "one-time", which sends a single report'
+        )
+    if one_time and not missing:
+        raise MetricError(
+            f'{where}.mode = "one-time": must leave out one response: f = 0, or neither p nor q'
+        )
+    return params
+
+
+def _missing_response(params: RapporParams) -> str | None:
+    if params.f == 0:
+        return "f = 0.0"
+    if (params.p, params.q) == (0.0, 1.0):
+        return "p = 0.0, q = 1.0"
+    return None

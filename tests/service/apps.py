@@ -1,0 +1,142 @@
+"""Apps that embed the client, as real processes: started, ended in every way, looked into."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from factories import registry_toml
+from http_servers import ScriptedServer
+from hubbub.client import Metric
+
+_PRELUDE = """
+import os, signal, sys, threading, time
+from hubbub.client import Telemetry
+
+def open_telemetry(**options):
+    return Telemetry(sys.argv[1], sys.argv[2], sys.argv[3], **options)
+
+def record(telemetry, count, metric="homepage"):
+    for _ in range(count):
+        telemetry.record(metric, "x")
+"""
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an app ended.
+
+    Attributes
+    ----------
+    code : int
+    output : list of str
+        Its lines on standard output; it tells its last moment by `print(time.monotonic())`.
+    at : float
+        When it had ended, on the same clock.
+    """
+
+    code: int
+    output: list[str]
+    at: float
+
+    @property
+    def farewell_seconds(self) -> float:
+        """How long the app lived on after it had nothing more to do."""
+        return self.at - float(self.output[-1])
+
+
+class App:
+    """One app on one machine: its registry, its state directory, and where it reports to."""
+
+    def __init__(self, folder: Path, url: str, *metrics: Metric) -> None:
+        self.folder = folder
+        self.url = url
+        self.state = folder / "state"
+        self._metrics = folder / "app.toml"
+        self._metrics.write_text(registry_toml(*metrics), encoding="utf-8")
+
+    @contextmanager
+    def started(self, script: str) -> Iterator[subprocess.Popen[str]]:
+        """Run a script, which is killed if it hasn't ended when the context closes."""
+        with tempfile.NamedTemporaryFile(
+            "w", suffix=".py", dir=self.folder, delete=False, encoding="utf-8"
+        ) as file:
+            file.write(_PRELUDE + script)
+        command = [sys.executable, file.name, str(self._metrics), self.url, str(self.state)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def run(self, script: str, *, codes: Collection[int] = (0,)) -> Ended:
+        """Run a script to its end, which must come with one of these exit codes."""
+        with self.started(script) as process:
+            output, _ = process.communicate(timeout=_SECONDS)
+            ended = Ended(process.returncode, output.splitlines(), time.monotonic())
+        assert ended.code in codes
+        return ended
+
+    def records_on_disk(self) -> list[bytes]:
+        return records_on_disk(self.state)
+
+    def reports_in_ledger(self) -> int:
+        """Return how many reports ever reached the disk, which is what the client has paid for."""
+        with closing(sqlite3.connect(self.state / "client.db")) as connection:
+            query = "SELECT coalesce(sum(reports), 0) FROM spending"
+            return int(connection.execute(query).fetchone()[0])
+
+
+def records_on_disk(state: Path) -> list[bytes]:
+    """Return what waits in an outbox, as the collector would store it; looks at a copy."""
+    with tempfile.TemporaryDirectory() as copy:
+        for name in ("client.db", "client.db-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copy(state / name, copy)
+        path = Path(copy) / "client.db"
+        return _records_in(path) if path.exists() else []
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    """Wait for an app to say something."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, "the app has ended"
+    return line.strip()
+
+
+def contents_by_id(server: ScriptedServer) -> dict[str, set[bytes]]:
+    """Return all that was ever sent under each batch id."""
+    contents: dict[str, set[bytes]] = {}
+    for request in server.received:
+        batch = request.batch
+        contents.setdefault(batch["batch_id"], set()).add(json.dumps(batch).encode())
+    return contents
+
+
+def _records_in(path: Path) -> list[bytes]:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        pieces = [json.loads(b"[%s]" % body) for (body,) in _bodies(connection, "spool")]
+        batches = [json.loads(body)["reports"] for (body,) in _bodies(connection, "batches")]
+    return [
+        report["cohort"].to_bytes(2, "little") + base64.b64decode(report["bits"])
+        for reports in (*batches, *pieces)
+        for report in reports
+    ]
+
+
+def _bodies(connection: sqlite3.Connection, table: str) -> list[tuple[bytes]]:
+    return connection.execute(f"SELECT body FROM {table} ORDER BY id").fetchall()  # noqa: S608

@@ -1,0 +1,420 @@
+"""Telemetry in an event loop: delivers, never gets in the loop's way, survives cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factories import make_registry
+from http_servers import Answer, scripted_server
+from hubbub.client.aio import AsyncTelemetry
+from service.apps import App, contents_by_id, records_on_disk
+
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
+SLACK = 3.0  # seconds that a busy machine may take for what takes no time
+
+
+class Gate:
+    """A server that hangs until it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+    def __call__(self, _number: int) -> Answer:
+        self.opened.wait(60)
+        return Answer()
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run to the end, at which no task may be left."""
+
+    async def watched() -> None:
+        await main()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(watched())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def record(telemetry: AsyncTelemetry, count: int) -> None:
+    for _ in range(count):
+        telemetry.record("homepage", "x")
+
+
+def test_what_is_recorded_is_delivered(tmp_path: Path) -> None:
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            record(telemetry, 250)
+            assert await telemetry.flush()
+            status = telemetry.status()
+        assert (status.recorded, status.delivered, status.waiting) == (250, 250, 0)
+        assert status.dropped == {}
+        assert status.disabled is None
+
+    with scripted_server() as server:
+        run(app)
+    assert len(server.reports) == 250
+
+
+def test_leaving_delivers_what_waits(tmp_path: Path) -> None:
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            record(telemetry, 3)
+        telemetry.record("homepage", "x")
+        assert telemetry.status().dropped == {"closed": 1}
+
+    with scripted_server() as server:
+        run(app)
+    assert len(server.reports) == 3
+
+
+def test_reports_are_sent_when_their_time_has_come(tmp_path: Path) -> None:
+    async def app() -> None:
+        async with AsyncTelemetry(
+            make_registry(), server.url, tmp_path, batch_size=5, batch_seconds=0.1
+        ) as telemetry:
+            record(telemetry, 7)
+            await until(lambda: len(server.reports) == 7)
+            await asyncio.sleep(0.1)
+            record(telemetry, 1)
+            await until(lambda: len(server.reports) == 8)
+
+    with scripted_server() as server:
+        run(app)
+
+
+def test_batch_keeps_its_id_through_every_retry(tmp_path: Path) -> None:
+    answers = [Answer(0), Answer(200, b"captive portal"), Answer(201)]
+
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            record(telemetry, 1)
+            assert await telemetry.flush(30)
+            assert telemetry.status().delivered == 1
+
+    with scripted_server(lambda n: answers[min(n, 2)]) as server:
+        run(app)
+    assert len(server.received) == 3
+    assert len({request.body for request in server.received}) == 1
+
+
+def test_loop_runs_on_while_the_server_hangs(tmp_path: Path) -> None:
+    """A report's journey takes fractions of a millisecond of the loop's time, not a second."""
+    lags: list[float] = []
+    gate = Gate()
+
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path, batch_size=5) as telemetry:
+            ends = time.monotonic() + 2.0
+            while (started := time.monotonic()) < ends:
+                record(telemetry, 1)
+                await asyncio.sleep(0.01)
+                lags.append(time.monotonic() - started - 0.01)
+            assert len(server.received) == 1
+            gate.opened.set()
+
+    with scripted_server(gate) as server:
+        run(app)
+    assert sorted(lags)[len(lags) // 2] < 0.02
+    assert max(lags) < 1.0
+    assert len(server.reports) == len(lags)
+
+
+def test_reports_reach_the_disk_while_the_server_hangs(tmp_path: Path) -> None:
+    """A killed app loses its last second, however long an answer takes."""
+    gate = Gate()
+
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path, batch_size=1) as telemetry:
+            record(telemetry, 1)
+            await until(lambda: server.received)
+            record(telemetry, 5)
+            await asyncio.wait_for(until(lambda: len(records_on_disk(tmp_path)) == 6), 1 + SLACK)
+            gate.opened.set()
+
+    with scripted_server(gate) as server:
+        run(app)
+    assert len(server.reports) == 6
+
+
+def test_what_is_left_stays_on_disk_for_the_next_start(tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            record(telemetry, 3)
+            started = time.monotonic()
+        assert time.monotonic() - started < 2 + SLACK
+        assert len(records_on_disk(tmp_path)) == 3
+        gate.opened.set()
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            assert await telemetry.flush(30)
+
+    with scripted_server(gate) as server:
+        run(app)
+    assert len(server.received) == 2
+    assert len(server.reports) == 3
+
+
+def test_cancelled_app_leaves_nothing_behind_but_its_reports(tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def visitor() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path, batch_size=3) as telemetry:
+            record(telemetry, 3)
+            await until(lambda: server.received)
+            record(telemetry, 4)
+            await asyncio.sleep(3600)
+
+    async def app() -> None:
+        task = asyncio.create_task(visitor())
+        await until(lambda: server.received)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(records_on_disk(tmp_path)) == 7
+        gate.opened.set()
+
+    with scripted_server(gate) as server:
+        run(app)
+
+
+def test_cancelled_farewell_still_brings_everything_to_the_disk(tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def visitor(leaving: asyncio.Event) -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            record(telemetry, 3)
+            leaving.set()
+
+    async def app() -> None:
+        leaving = asyncio.Event()
+        task = asyncio.create_task(visitor(leaving))
+        await leaving.wait()
+        await until(lambda: server.received)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(records_on_disk(tmp_path)) == 3
+        gate.opened.set()
+
+    with scripted_server(gate) as server:
+        run(app)
+
+
+def test_cancelled_flush_stops_nothing(tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            record(telemetry, 3)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(telemetry.flush(), 0.3)
+            gate.opened.set()
+            assert await telemetry.flush(30)
+
+    with scripted_server(gate) as server:
+        run(app)
+    assert len(server.reports) == 3
+
+
+def test_other_threads_may_record(tmp_path: Path) -> None:
+    async def app() -> None:
+        async with AsyncTelemetry(
+            make_registry(), server.url, tmp_path, batch_size=50, batch_seconds=0.1
+        ) as telemetry:
+            work = (asyncio.to_thread(record, telemetry, 100) for _ in range(4))
+            await asyncio.gather(*work)
+            await until(lambda: len(server.reports) == 400)
+
+    with scripted_server() as server:
+        run(app)
+    assert all(len(contents) == 1 for contents in contents_by_id(server).values())
+
+
+def test_threads_that_record_while_it_closes_are_never_disturbed(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+    ended = threading.Event()
+
+    def work(telemetry: AsyncTelemetry) -> None:
+        try:
+            while not ended.is_set():
+                telemetry.record("homepage", "x")
+        except BaseException as error:
+            failures.append(error)
+
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            threads = [threading.Thread(target=work, args=(telemetry,)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            await asyncio.sleep(0.1)
+            await telemetry.close(0)
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+    with scripted_server() as server:
+        run(app)
+    assert failures == []
+
+
+def test_loop_that_was_closed_too_early_does_not_make_record_raise(tmp_path: Path) -> None:
+    script = """
+import asyncio, logging
+from hubbub.client.aio import AsyncTelemetry
+
+logging.disable()  # asyncio and aiohttp say what is wrong with this app
+telemetry = AsyncTelemetry(sys.argv[1], sys.argv[2], sys.argv[3])
+
+async def enter_and_never_leave():
+    await telemetry.__aenter__()
+
+asyncio.run(enter_and_never_leave())
+record(telemetry, 3)
+print(telemetry.status().recorded)
+"""
+    assert App(tmp_path, NOWHERE).run(script).output == ["3"]
+
+
+def test_use_without_entering_is_harmless(tmp_path: Path) -> None:
+    async def app() -> None:
+        telemetry = AsyncTelemetry(make_registry(), NOWHERE, tmp_path)
+        record(telemetry, 3)
+        assert not await telemetry.flush(1)
+        assert telemetry.status().waiting == 3
+        await telemetry.close()
+        await telemetry.close()
+
+    run(app)
+
+
+def test_what_was_recorded_before_entering_is_delivered(tmp_path: Path) -> None:
+    async def app() -> None:
+        telemetry = AsyncTelemetry(make_registry(), server.url, tmp_path)
+        record(telemetry, 3)
+        async with telemetry:
+            assert await telemetry.flush()
+
+    with scripted_server() as server:
+        run(app)
+    assert len(server.reports) == 3
+
+
+def test_damaged_state_turns_it_off_and_does_not_raise(tmp_path: Path) -> None:
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
+            record(telemetry, 1)
+            assert not await telemetry.flush(1)
+            with closing(sqlite3.connect(tmp_path / "client.db")) as connection:
+                connection.execute("DROP TABLE spool")
+            record(telemetry, 1)
+            assert not await telemetry.flush(10)
+            status = telemetry.status()
+        assert status.disabled is not None
+        assert "client.db" in status.disabled
+
+    run(app)
+
+
+def test_database_that_another_process_keeps_locked_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is locked just when an answer arrives, and for longer than SQLite waits."""
+    monkeypatch.setattr("hubbub.client.storage._BUSY_SECONDS", 0.1)
+    locks: list[sqlite3.Connection] = []
+
+    def lock_at_first(number: int) -> Answer:
+        if number == 0:
+            path = tmp_path / "client.db"
+            locks.append(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
+            locks[0].execute("BEGIN IMMEDIATE")
+        return Answer()
+
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            record(telemetry, 1)
+            assert not await telemetry.flush(1)
+            record(telemetry, 1)
+            with closing(locks[0]):
+                locks[0].execute("COMMIT")
+            assert await telemetry.flush(30)
+            status = telemetry.status()
+        assert (status.recorded, status.delivered, status.waiting) == (2, 2, 0)
+
+    with scripted_server(lock_at_first) as server:
+        run(app)
+    assert len(server.reports) == 2
+
+
+def test_answer_that_comes_in_pieces_is_read_to_its_end(tmp_path: Path) -> None:
+    """A long list of refused reports spans packets; half of it would condemn the whole batch."""
+    bodies: list[list[Any]] = []
+    refusal = json.dumps({"errors": [{"report": 0, "detail": "no"}, {"report": 2}]}).encode()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        bodies.append(await read_reports(reader))
+        status, body = (b"422 No", refusal) if len(bodies) == 1 else (b"201 OK", b'{"accepted":1}')
+        length = b"Content-Length: %d\r\nConnection: close" % len(body)
+        writer.write(b"HTTP/1.1 %s\r\n%s\r\n\r\n" % (status, length) + body[:9])
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.write(body[9:])
+        await writer.drain()
+        writer.close()
+
+    async def app() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, AsyncTelemetry(make_registry(), url, tmp_path) as telemetry:
+            record(telemetry, 3)
+            assert await telemetry.flush(30)
+            assert telemetry.status().delivered == 1
+            assert telemetry.status().dropped == {"refused by the collector": 2}
+
+    run(app)
+    first, second = bodies
+    assert second == [first[1]]
+
+
+def test_cookies_are_not_kept(tmp_path: Path) -> None:
+    """They would let whoever answers link one batch with the next."""
+    cookie = Answer(headers={"Set-Cookie": "visitor=4711"})
+
+    async def app() -> None:
+        url = server.url.replace("127.0.0.1", "localhost")  # of bare addresses none are kept anyway
+        async with AsyncTelemetry(make_registry(), url, tmp_path) as telemetry:
+            for _ in range(2):
+                record(telemetry, 1)
+                assert await telemetry.flush(30)
+
+    with scripted_server(lambda _: cookie) as server:
+        run(app)
+    assert len(server.received) == 2
+    assert all("Cookie" not in request.headers for request in server.received)
+
+
+async def read_reports(reader: asyncio.StreamReader) -> list[Any]:
+    """Read a request's reports."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = int(head.split(b"content-length:")[1].split()[0])
+    body = await reader.readexactly(length)
+    with contextlib.suppress(gzip.BadGzipFile):
+        body = gzip.decompress(body)
+    return list(json.loads(body)["reports"])

@@ -1,0 +1,409 @@
+"""Processes and threads that fork, share and end: every report is sent once, nothing hangs."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import threading
+import time
+import urllib.request
+from collections import Counter
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factories import make_metric, make_registry
+from http_servers import Answer, ScriptedServer, scripted_server
+from hubbub.client import Telemetry
+from hubbub.client.delivery import Courier
+from hubbub.client.outbox import Parcel
+from service.apps import App, contents_by_id, next_line
+from service.posting import wait_until
+
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
+SLACK = 3.0  # seconds that a busy machine may take for what takes no time
+PARENT, CHILD = make_metric("parent"), make_metric("child")
+
+
+def by_metric(server: ScriptedServer) -> Counter[str]:
+    """Count reports, each batch id once; an id that came with two contents is an error."""
+    assert all(len(contents) == 1 for contents in contents_by_id(server).values())
+    return Counter(report["metric"] for report in server.reports)
+
+
+class Gate:
+    """A server that hangs until it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+    def __call__(self, _number: int) -> Answer:
+        self.opened.wait(60)
+        return Answer()
+
+
+@pytest.mark.parametrize(
+    ("end", "codes"),
+    [
+        ("", {0}),
+        ("sys.exit(3)", {3}),
+        ("raise RuntimeError('the app failed')", {1}),
+        # Python forgets that it was interrupted if what runs at exit imports something.
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", {-2, 1}),
+    ],
+)
+def test_app_that_just_ends_has_its_reports_sent(tmp_path: Path, end: str, codes: set[int]) -> None:
+    script = """
+telemetry = open_telemetry()
+record(telemetry, 3)
+print(time.monotonic())
+"""
+    with scripted_server() as server:
+        ended = App(tmp_path, server.url).run(script + end, codes=codes)
+    assert by_metric(server) == {"homepage": 3}
+    assert ended.farewell_seconds < 2 + SLACK
+
+
+def test_app_ends_in_time_when_nobody_answers_and_its_reports_arrive_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    gate = Gate()
+    script = """
+telemetry = open_telemetry()
+record(telemetry, 3)
+print(time.monotonic())
+"""
+    with scripted_server(gate) as server:
+        app = App(tmp_path, server.url)
+        assert app.run(script).farewell_seconds < 2 + SLACK
+        assert len(server.received) == 1
+        gate.opened.set()
+        app.run("sys.exit(not open_telemetry().flush(30))")
+    assert len(server.received) == 2
+    assert by_metric(server) == {"homepage": 3}
+
+
+def test_start_with_waiting_reports_sends_them_without_any_call(tmp_path: Path) -> None:
+    App(tmp_path, NOWHERE).run("telemetry = open_telemetry(); record(telemetry, 3)")
+    script = "open_telemetry(); time.sleep(60)"
+    with scripted_server() as server, App(tmp_path, server.url).started(script):
+        wait_until(lambda: len(server.received) == 1)
+    assert by_metric(server) == {"homepage": 3}
+
+
+def test_report_is_on_disk_a_second_after_it_was_made(tmp_path: Path) -> None:
+    script = """
+telemetry = open_telemetry()
+record(telemetry, 1)
+print(time.monotonic(), flush=True)
+time.sleep(60)
+"""
+    app = App(tmp_path, NOWHERE)
+    with app.started(script) as process:
+        recorded = float(next_line(process))
+        wait_until(lambda: len(app.records_on_disk()) == 1)
+        assert time.monotonic() - recorded < 1 + SLACK
+
+
+def test_terminated_app_loses_at_most_its_last_second(tmp_path: Path) -> None:
+    """Python ends at once on SIGTERM, unless the app handles it; we don't in its place."""
+    script = """
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+telemetry = open_telemetry()
+record(telemetry, 5)
+signal.sigwait({signal.SIGUSR1})
+record(telemetry, 2)
+print("recorded", flush=True)
+time.sleep(60)
+"""
+    app = App(tmp_path, NOWHERE)
+    with app.started(script) as process:
+        wait_until(lambda: len(app.records_on_disk()) == 5)
+        process.send_signal(signal.SIGUSR1)
+        assert next_line(process) == "recorded"
+        process.terminate()
+        assert process.wait() == -signal.SIGTERM
+    assert 5 <= len(app.records_on_disk()) <= 7
+
+
+def test_threads_that_still_record_do_not_hinder_the_end(tmp_path: Path) -> None:
+    script = """
+telemetry = open_telemetry(batch_size=10)
+
+def work():
+    while True:
+        telemetry.record("homepage", "x")
+        time.sleep(0.001)
+
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.3)
+print(time.monotonic())
+"""
+    with scripted_server() as server:
+        app = App(tmp_path, server.url)
+        assert app.run(script).farewell_seconds < 2 + SLACK
+        app.run("sys.exit(not open_telemetry().flush(30))")
+    assert by_metric(server) == {"homepage": app.reports_in_ledger()}
+
+
+def test_app_that_can_start_no_thread_is_told_and_lives_on(tmp_path: Path) -> None:
+    script = """
+telemetry = open_telemetry()
+threading.stack_size(2**46)
+record(telemetry, 2)
+print(telemetry.status().disabled)
+"""
+    assert App(tmp_path, NOWHERE).run(script).output == ["can't start new thread"]
+
+
+def test_forked_child_sends_its_own_and_never_its_parents(tmp_path: Path) -> None:
+    script = """
+telemetry = open_telemetry()
+record(telemetry, 3, "parent")
+child = os.fork()
+if child == 0:
+    before = telemetry.status()
+    record(telemetry, 2, "child")
+    settled = telemetry.flush(30)
+    print(before.recorded, before.waiting, telemetry.status().recorded, settled, flush=True)
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1] != 0)
+"""
+    with scripted_server() as server:
+        ended = App(tmp_path, server.url, PARENT, CHILD).run(script)
+    assert ended.output == ["0 0 2 True"]
+    assert by_metric(server) == {"parent": 3, "child": 2}
+
+
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)"])
+def test_forked_child_that_records_nothing_sends_nothing(tmp_path: Path, end: str) -> None:
+    script = f"""
+telemetry = open_telemetry()
+record(telemetry, 3, "parent")
+child = os.fork()
+if child == 0:
+    {end}
+os.waitpid(child, 0)
+"""
+    with scripted_server() as server:
+        App(tmp_path, server.url, PARENT, CHILD).run(script)
+    assert len(server.received) == 1
+    assert by_metric(server) == {"parent": 3}
+
+
+def test_child_of_a_process_whose_lock_was_held_does_not_wait_for_it(tmp_path: Path) -> None:
+    script = """
+telemetry = open_telemetry()
+record(telemetry, 3, "parent")
+held, released = threading.Event(), threading.Event()
+
+def hold():
+    with telemetry._intake.changed:
+        held.set()
+        released.wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)  # rather than for ever
+    record(telemetry, 2, "child")
+    os._exit(not telemetry.flush(20))
+released.set()
+sys.exit(os.waitpid(child, 0)[1] != 0)
+"""
+    with scripted_server() as server:
+        App(tmp_path, server.url, PARENT, CHILD).run(script)
+    assert by_metric(server) == {"parent": 3, "child": 2}
+
+
+def test_child_that_outlives_its_parent_keeps_its_reports(tmp_path: Path) -> None:
+    """A parent with an open database would leave SQLite in the child wrong about its locks."""
+    script = """
+telemetry = open_telemetry()
+record(telemetry, 3, "parent")
+telemetry.flush(0.1)
+parent = os.getpid()
+reader, writer = os.pipe()
+if os.fork() == 0:
+    record(telemetry, 2, "child")
+    telemetry.flush(0.1)
+    os.write(writer, b"!")
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    record(telemetry, 4, "child")
+    telemetry.close(0)
+    os._exit(0)
+os.read(reader, 1)
+telemetry.close(0)
+for thread in threading.enumerate():
+    if thread.daemon:
+        thread.join()
+"""
+    app = App(tmp_path, NOWHERE, PARENT, CHILD)
+    app.run(script)
+    assert len(app.records_on_disk()) == app.reports_in_ledger() == 9
+
+
+def test_forks_of_a_busy_process_lose_nothing_and_send_nothing_twice(tmp_path: Path) -> None:
+    script = """
+telemetry = open_telemetry(batch_size=10)
+ended = threading.Event()
+
+def work():
+    while not ended.wait(0.002):
+        telemetry.record("parent", "x")
+
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+children = []
+for _ in range(8):
+    time.sleep(0.03)
+    children.append(os.fork())
+    if children[-1] == 0:
+        signal.alarm(50)
+        record(telemetry, 5, "child")
+        os._exit(not telemetry.flush(40))
+ended.set()
+for thread in threads:
+    thread.join()
+failures = [child for child in children if os.waitpid(child, 0)[1]]
+settled = telemetry.flush(40)
+print(telemetry.status().recorded, dict(telemetry.status().dropped))
+sys.exit(bool(failures) or not settled)
+"""
+    with scripted_server() as server:
+        ended = App(tmp_path, server.url, PARENT, CHILD).run(script)
+    recorded = int(ended.output[-1].removesuffix(" {}"))
+    assert by_metric(server) == {"parent": recorded, "child": 40}
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_workers_share_one_client(tmp_path: Path, method: str) -> None:
+    """All of them start at once, the first time ever; so they draw one secret and one cohort."""
+    script = f"""
+import multiprocessing
+
+def work():
+    telemetry = open_telemetry(batch_size=10)
+    record(telemetry, 40)
+    sys.exit(not telemetry.flush(40))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("{method}")
+    workers = [context.Process(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    sys.exit(any(worker.exitcode for worker in workers))
+"""
+    with scripted_server() as server:
+        App(tmp_path, server.url).run(script)
+    assert by_metric(server) == {"homepage": 120}
+    assert len({report["cohort"] for report in server.reports}) == 1
+
+
+def test_processes_that_share_an_outbox_deliver_each_batch_once(tmp_path: Path) -> None:
+    App(tmp_path, NOWHERE).run(
+        "telemetry = open_telemetry(batch_size=5); record(telemetry, 200); telemetry.close(0)"
+    )
+    with scripted_server() as server, ExitStack() as stack:
+        app = App(tmp_path, server.url)
+        assert len(app.records_on_disk()) == 200
+        script = "sys.exit(not open_telemetry(batch_size=5).flush(40))"
+        processes = [stack.enter_context(app.started(script)) for _ in range(4)]
+        assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    assert by_metric(server) == {"homepage": 200}
+    assert len(server.received) == len(contents_by_id(server)) == 40
+    assert app.records_on_disk() == []
+
+
+def test_database_that_another_process_keeps_locked_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is locked just when an answer arrives, and for longer than SQLite waits."""
+    monkeypatch.setattr("hubbub.client.storage._BUSY_SECONDS", 0.1)
+
+    def lock_at_first(number: int) -> Answer:
+        if number == 0:
+            lock.execute("BEGIN IMMEDIATE")
+        return Answer()
+
+    with scripted_server(lock_at_first) as server, ExitStack() as stack:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path)
+        lock = sqlite3.connect(
+            tmp_path / "client.db", isolation_level=None, check_same_thread=False
+        )
+        stack.enter_context(closing(lock))
+        telemetry.record("homepage", "x")
+        assert not telemetry.flush(1)
+        telemetry.record("homepage", "x")
+        lock.execute("COMMIT")
+        assert telemetry.flush(30)
+        status = telemetry.status()
+        telemetry.close()
+    assert (status.recorded, status.delivered, status.waiting) == (2, 2, 0)
+    assert status.disabled is None
+    assert by_metric(server) == {"homepage": 2}
+
+
+def test_report_that_comes_while_the_outbox_is_looked_at_is_not_overlooked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread finds nothing to send, and before it rests another one brings something."""
+    look = Courier.next
+
+    def look_and_dawdle(courier: Courier, *, hurry: bool = False) -> Parcel | float:
+        step = look(courier, hurry=hurry)
+        time.sleep(0.2 * isinstance(step, float))
+        return step
+
+    monkeypatch.setattr(Courier, "next", look_and_dawdle)
+    with scripted_server() as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_size=1)
+        for _ in range(3):
+            telemetry.record("homepage", "x")
+            wait_until(lambda: telemetry.status().delivered == telemetry.status().recorded)
+        telemetry.close()
+
+
+def test_aiohttp_program_delivers_until_it_is_terminated(tmp_path: Path) -> None:
+    script = """
+import socket
+from aiohttp import web
+from hubbub.client.aio import AsyncTelemetry
+
+TELEMETRY = web.AppKey("telemetry", AsyncTelemetry)
+
+async def telemetry(app):
+    async with AsyncTelemetry(sys.argv[1], sys.argv[2], sys.argv[3]) as app[TELEMETRY]:
+        yield
+
+async def visit(request):
+    request.app[TELEMETRY].record("homepage", "x")
+    return web.Response(text="welcome")
+
+app = web.Application()
+app.cleanup_ctx.append(telemetry)
+app.router.add_get("/", visit)
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+web.run_app(app, sock=listener, print=None)
+"""
+    with scripted_server() as server, App(tmp_path, server.url).started(script) as process:
+        address = f"http://127.0.0.1:{next_line(process)}/"
+        for _ in range(20):
+            assert get(address) == b"welcome"
+        process.terminate()
+        assert process.wait() == 0
+    assert by_metric(server) == {"homepage": 20}
+
+
+def get(address: str) -> Any:
+    with urllib.request.urlopen(address, timeout=30) as response:
+        return response.read()

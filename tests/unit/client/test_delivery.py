@@ -1,0 +1,357 @@
+"""When a courier sends what, and what an answer does; a day of trouble in a moment."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubbub.client.delivery import Courier, Settled, system_chance
+from hubbub.client.outbox import NO_ROOM, Outbox, Parcel
+from hubbub.client.transport import UNREACHABLE, Answer, Outcome, judge
+from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
+from unit.client.outboxes import another_process_holds, id_in, numbers_in, opened, put
+
+DELIVERED = Answer(Outcome.DELIVERED)
+NEARLY_ONE = 1.0 - 2.0**-53
+NOON = 1_700_000_000.0
+
+
+class Desk:
+    """A courier on a real outbox, with a clock that is set and a die that is loaded."""
+
+    def __init__(self, folder: Path, outbox: Outbox, batch_size: int, seconds: float) -> None:
+        self._folder = folder
+        self.outbox = outbox
+        self.now = NOON
+        self.chance = 0.5
+        self.courier = Courier(outbox, batch_size, seconds, lambda: self.now, lambda: self.chance)
+
+    def spool(self, *numbers: int) -> None:
+        put(self._folder, *numbers)
+
+    def wait(self, *, hurry: bool = False) -> float:
+        step = self.courier.next(hurry=hurry)
+        assert not isinstance(step, Parcel), "sent too early"
+        return step
+
+    def parcel(self, *, hurry: bool = False) -> Parcel:
+        step = self.courier.next(hurry=hurry)
+        assert isinstance(step, Parcel), f"nothing to send for {step} seconds"
+        return step
+
+    def answer(self, answer: Answer) -> Settled:
+        return self.courier.settle(self.parcel(hurry=True), answer)
+
+    def delay_after(self, answer: Answer) -> float:
+        """Answer the next attempt, and return for how long nothing is sent then."""
+        self.answer(answer)
+        return self.wait()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with opened(tmp_path) as outbox:
+        yield Desk(tmp_path, outbox, batch_size=5, seconds=60.0)
+
+
+def too_many_requests(seconds: float) -> Answer:
+    return Answer(Outcome.RETRY, retry_after=seconds)
+
+
+def refused(*indices: int) -> Answer:
+    body = json.dumps({"errors": [{"report": index, "detail": "no"} for index in indices]})
+    return judge(422, {}, body.encode(), 0.0)
+
+
+def test_full_batch_is_due_at_once(desk: Desk) -> None:
+    desk.spool(1, 2, 3, 4, 5)
+    assert numbers_in(desk.parcel().body) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("chance", "seconds"), [(0.0, 30.0), (0.5, 60.0), (NEARLY_ONE, 90.0)])
+def test_smaller_batch_is_due_after_half_to_one_and_a_half_of_its_time(
+    desk: Desk, chance: float, seconds: float
+) -> None:
+    desk.chance = chance
+    desk.spool(1)
+    assert desk.wait() == pytest.approx(seconds)
+    desk.now += seconds - 1.0
+    assert desk.wait() == pytest.approx(1.0)
+    desk.now += 1.0
+    assert numbers_in(desk.parcel().body) == [1]
+
+
+def test_later_reports_do_not_put_off_the_first(desk: Desk) -> None:
+    desk.spool(1)
+    assert desk.wait() == 60.0
+    desk.now += 59.0
+    desk.spool(2)
+    assert desk.wait() == 1.0
+    desk.now += 1.0
+    assert numbers_in(desk.parcel().body) == [1, 2]
+
+
+def test_every_batch_draws_its_own_time(desk: Desk) -> None:
+    waits = []
+    for number, chance in enumerate([0.1, 0.9, 0.4]):
+        desk.chance = chance
+        desk.spool(number)
+        waits.append(desk.wait())
+        desk.now += waits[-1]
+        desk.answer(DELIVERED)
+    assert waits == pytest.approx([36.0, 84.0, 54.0])
+
+
+def test_hurry_makes_a_batch_of_what_there_is(desk: Desk) -> None:
+    desk.spool(1, 2)
+    desk.wait()
+    assert numbers_in(desk.parcel(hurry=True).body) == [1, 2]
+
+
+def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk: Desk) -> None:
+    for first in range(0, 20, 5):
+        desk.spool(*range(first, first + 5))
+    sent = []
+    for _ in range(4):
+        parcel = desk.parcel()
+        sent += numbers_in(parcel.body)
+        assert desk.courier.settle(parcel, DELIVERED) == Settled(delivered=5)
+    assert sent == list(range(20))
+    assert desk.outbox.waiting() == 0
+
+
+def test_idle_courier_is_in_no_hurry_to_look_again(desk: Desk) -> None:
+    assert desk.wait() >= 600.0
+
+
+def test_courier_looks_again_for_what_another_process_has_in_hand(
+    tmp_path: Path, desk: Desk
+) -> None:
+    """That one may be killed, and a flush here waits until the outbox is empty."""
+    desk.spool(1)
+    desk.outbox.make_batch(1, desk.now)
+    with another_process_holds(tmp_path, desk.now):
+        assert 0.0 < desk.wait(hurry=True) <= 1.0
+        assert 0.0 < desk.wait() <= 60.0
+    assert desk.parcel()
+
+
+def test_back_off_doubles_up_to_five_minutes(desk: Desk) -> None:
+    desk.chance = NEARLY_ONE
+    desk.spool(1)
+    delays = []
+    for _ in range(12):
+        delays.append(desk.delay_after(UNREACHABLE))
+        desk.now += delays[-1]
+    assert delays == pytest.approx([1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300])
+
+
+def test_back_off_has_full_jitter(desk: Desk) -> None:
+    desk.spool(1)
+    for chance, seconds in [(0.25, 0.25), (0.5, 1.0), (0.125, 0.5), (0.75, 6.0)]:
+        desk.chance = chance
+        assert desk.delay_after(UNREACHABLE) == pytest.approx(seconds)
+        desk.now += seconds
+
+
+def test_nothing_is_sent_during_a_back_off_however_much_comes(desk: Desk) -> None:
+    desk.spool(1)
+    for _ in range(10):
+        desk.now += desk.delay_after(UNREACHABLE)
+    delay = desk.delay_after(UNREACHABLE)
+    desk.spool(*range(100))
+    assert desk.wait() == desk.wait(hurry=True) == delay
+    desk.now += delay / 2
+    assert desk.wait(hurry=True) == pytest.approx(delay / 2)
+    desk.now += delay / 2
+    assert desk.parcel()
+
+
+@pytest.mark.parametrize("answer", [DELIVERED, judge(413, {}, b"", 0.0), refused(0)])
+def test_any_word_from_the_collector_ends_the_back_off(desk: Desk, answer: Answer) -> None:
+    desk.chance = NEARLY_ONE
+    desk.spool(1, 2, 3, 4, 5)
+    for _ in range(5):
+        desk.now += desk.delay_after(UNREACHABLE)
+    desk.answer(answer)
+    desk.spool(6, 7, 8, 9, 10)
+    assert desk.delay_after(UNREACHABLE) == pytest.approx(1.0)
+
+
+def test_failed_attempt_keeps_the_batch_as_it_is(desk: Desk) -> None:
+    desk.spool(1, 2, 3, 4, 5)
+    bodies = set()
+    for _ in range(5):
+        parcel = desk.parcel()
+        bodies.add(parcel.body)
+        assert desk.courier.settle(parcel, UNREACHABLE) == Settled()
+        desk.spool(6)
+        desk.now += desk.wait()
+    assert len(bodies) == 1
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, NEARLY_ONE])
+def test_retry_after_is_the_least_that_is_waited(desk: Desk, chance: float) -> None:
+    desk.chance = chance
+    desk.spool(1)
+    assert desk.delay_after(too_many_requests(120.0)) == pytest.approx(120.0 + chance)
+    desk.now += 119.0
+    assert desk.wait() == pytest.approx(1.0 + chance)
+
+
+def test_rush_ends_our_own_back_off(desk: Desk) -> None:
+    desk.spool(1)
+    for _ in range(8):
+        desk.now += desk.delay_after(UNREACHABLE)
+    assert desk.delay_after(UNREACHABLE) > 100.0
+    desk.courier.rush()
+    assert desk.parcel()
+
+
+def test_rush_does_not_shorten_what_the_collector_asked_for(desk: Desk) -> None:
+    desk.spool(1)
+    assert desk.delay_after(too_many_requests(120.0)) == 120.5
+    desk.courier.rush()
+    assert desk.wait(hurry=True) == 120.0
+    desk.now += 119.0
+    desk.courier.rush()
+    assert desk.wait(hurry=True) == pytest.approx(1.0)
+    desk.now += 1.0
+    assert desk.parcel()
+
+
+def test_nobody_can_ask_for_more_than_a_day(desk: Desk) -> None:
+    desk.spool(1)
+    assert desk.delay_after(too_many_requests(1e12)) <= 86_400.0 + 1.0
+
+
+@settings(max_examples=30)
+@given(back=st.floats(0.0, 1e9), asked=st.floats(0.0, 1e9))
+def test_clock_that_was_set_back_blocks_nothing_for_more_than_a_day(
+    tmp_path_factory: pytest.TempPathFactory, back: float, asked: float
+) -> None:
+    folder = tmp_path_factory.mktemp("state")
+    with opened(folder) as outbox:
+        desk = Desk(folder, outbox, batch_size=5, seconds=60.0)
+        desk.spool(1)
+        desk.answer(too_many_requests(asked))
+        desk.now -= back
+        step = desk.courier.next()
+        if not isinstance(step, Parcel):
+            assert step <= 86_400.0 + 300.0
+            desk.now += step + 0.001
+            assert desk.parcel()
+
+
+def test_clock_that_was_set_back_does_not_put_off_a_batch(desk: Desk) -> None:
+    desk.spool(1)
+    desk.wait()
+    desk.now -= 86_400.0
+    assert desk.parcel()
+
+
+def test_named_reports_are_dropped_and_the_others_sent_under_the_same_id(desk: Desk) -> None:
+    desk.spool(1, 2, 3, 4, 5)
+    first = desk.parcel()
+    assert desk.courier.settle(first, refused(1, 3)) == Settled(refused=2)
+    second = desk.parcel()
+    assert numbers_in(second.body) == [1, 3, 5]
+    assert id_in(second.body) == id_in(first.body)
+    assert desk.courier.settle(second, DELIVERED) == Settled(delivered=3)
+    assert desk.outbox.waiting() == 0
+
+
+def test_report_that_is_named_twice_counts_once(desk: Desk) -> None:
+    desk.spool(1, 2, 3, 4, 5)
+    assert desk.answer(refused(1, 1, 1)) == Settled(refused=1)
+    assert numbers_in(desk.parcel().body) == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refused(0, 1, 2, 3, 4),
+        refused(),
+        refused(5, 99),
+        *(judge(status, {}, b"{}", 0.0) for status in (400, 401, 403, 404, 413, 415, 422)),
+    ],
+)
+def test_batch_that_will_never_be_accepted_is_dropped_and_counted(
+    desk: Desk, answer: Answer
+) -> None:
+    desk.spool(1, 2, 3, 4, 5)
+    assert desk.answer(answer) == Settled(refused=5)
+    assert desk.outbox.waiting() == 0
+
+
+def test_systems_chance_is_uniform_enough() -> None:
+    """Mean of 10,000 draws; P(false alarm) < 1e-6 (five standard errors)."""
+    draws = [system_chance() for _ in range(10_000)]
+    assert all(0.0 <= draw < 1.0 for draw in draws)
+    assert abs(sum(draws) / len(draws) - 0.5) < 5 / (12 * 10_000) ** 0.5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_day_of_trouble_loses_nothing_and_sends_nothing_twice(tmp_path: Path, seed: int) -> None:
+    """Outages of every kind, restarts and flushes; see day_of_trouble. A seed passes always or
+    never; where it draws, full jitter below five minutes makes one attempt in 150 seconds.
+    """
+    day = Day(tmp_path, seed).run()
+    collector = day.collector
+    assert {request.weather for request in collector.requests} == set(Weather)
+    stored = Counter(number for numbers in collector.stored.values() for number in numbers)
+    assert set(stored.values()) == {1}
+    assert all(len(ids) == 1 for ids in ids_by_number(day).values())
+    assert_accounts_add_up(day, set(stored))
+    assert_retry_after_is_respected(day)
+    assert_outages_are_not_made_worse(day)
+
+
+def assert_accounts_add_up(day: Day, stored: set[int]) -> None:
+    too_large = {
+        number
+        for request in day.collector.requests
+        if request.weather is Weather.TOO_LARGE
+        for number in request.numbers
+    }
+    for client in day.clients:
+        acknowledged, refusals = set(client.acknowledged), set(client.refused)
+        assert client.waiting == 0
+        assert client.delivered == len(client.acknowledged) == len(acknowledged)
+        assert len(client.refused) == len(refusals)
+        assert acknowledged <= stored
+        assert not acknowledged & refusals
+        assert refusals == {n for n in refusals if n in too_large or not is_acceptable(n)}
+        dropped = client.recorded - client.delivered - len(refusals)
+        assert client.dropped == ({NO_ROOM: dropped} if dropped else {})
+    assert [client.max_bytes for client in day.clients if client.dropped] == [TIGHT]
+    assert [client.max_bytes for client in day.clients if client.recorded > 1000].count(ROOMY) == 2
+
+
+def assert_retry_after_is_respected(day: Day) -> None:
+    until: dict[int, float] = {}
+    for request in day.collector.requests:
+        assert request.when >= until.get(request.process, 0.0)
+        until[request.process] = request.when + request.retry_after
+
+
+def assert_outages_are_not_made_worse(day: Day) -> None:
+    for outage in day.collector.outages():
+        tries: Counter[int] = Counter()
+        for request in day.collector.requests:
+            tries[request.process] += outage.start <= request.when < outage.end
+        assert max(tries.values()) < 20 + (outage.end - outage.start) / 100
+
+
+def ids_by_number(day: Day) -> dict[int, set[str]]:
+    ids: dict[int, set[str]] = {}
+    for request in day.collector.requests:
+        for number in request.numbers:
+            ids.setdefault(number, set()).add(request.batch_id)
+    return ids
