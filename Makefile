@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint bench calibration clean
+.PHONY: help demo test lint bench calibration kills clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -34,6 +34,9 @@ bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 
 calibration: $(READY)  ## the decoder's error rates over many simulated populations (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m calibration
+
+kills: $(READY)  ## kill an app 50 times at random moments and look for lost and doubled reports
+	HUBBUB_KILLS=50 $(BIN)/pytest -v tests/service/test_client_crashes.py
 
 clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) out dist build .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import logging
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -314,70 +312,3 @@ def test_threads_lose_nothing_between_them(tmp_path: Path) -> None:
             thread.join()
         telemetry.close(30)
     assert len(server.reports) == telemetry.status().delivered == 1600
-
-
-IN_A_CHILD = """
-import os, sys
-sys.path.insert(0, {tests!r})
-from factories import make_registry
-from hubbub.client import Telemetry
-telemetry = Telemetry(make_registry(), {url!r}, {state!r}, batch_seconds=3600)
-for _ in range(3):
-    telemetry.record("homepage", "parent")
-"""
-
-
-def run_app(script: str, tests: Path, url: str, state: Path) -> subprocess.CompletedProcess[str]:
-    text = (IN_A_CHILD + script).format(tests=str(tests), url=url, state=str(state))
-    return subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", text],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-
-
-@pytest.fixture
-def tests_folder(request: pytest.FixtureRequest) -> Path:
-    return request.config.rootpath / "tests"
-
-
-def test_app_that_just_ends_has_its_reports_sent(tmp_path: Path, tests_folder: Path) -> None:
-    with scripted_server() as server:
-        run_app("", tests_folder, server.url, tmp_path)
-    assert len(server.reports) == 3
-
-
-def test_app_ends_in_time_when_nobody_answers(tmp_path: Path, tests_folder: Path) -> None:
-    """Two seconds are promised for the last flush; ten allow for a busy machine's start-up."""
-    released = threading.Event()
-
-    def hang(_number: int) -> Answer:
-        released.wait(60)
-        return Answer()
-
-    with scripted_server(hang) as server:
-        started = time.monotonic()
-        run_app("", tests_folder, server.url, tmp_path)
-        elapsed = time.monotonic() - started
-        released.set()
-    assert elapsed < 10
-
-
-def test_forked_child_reports_its_own_and_never_its_parents(
-    tmp_path: Path, tests_folder: Path
-) -> None:
-    script = """
-telemetry.flush()
-for _ in range(2):
-    telemetry.record("homepage", "parent")
-if os.fork() == 0:
-    assert telemetry.status().waiting == 0
-    telemetry.record("homepage", "child")
-    assert telemetry.flush(20)
-    os._exit(0)
-assert os.wait()[1] == 0
-"""
-    with scripted_server() as server:
-        run_app(script, tests_folder, server.url, tmp_path)
-    sizes = sorted(len(request.batch["reports"]) for request in server.received)
-    assert sizes == [1, 2, 3]
-    assert len(server.reports) == 6
