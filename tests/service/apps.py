@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -100,13 +98,20 @@ class App:
 
 
 def records_on_disk(state: Path) -> list[bytes]:
-    """Return what waits in an outbox, as the collector would store it; looks at a copy."""
-    with tempfile.TemporaryDirectory() as copy:
-        for name in ("client.db", "client.db-wal"):
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copy(state / name, copy)
-        path = Path(copy) / "client.db"
-        return _records_in(path) if path.exists() else []
+    """Return what waits in an outbox, as the collector would store it."""
+    path = state / "client.db"
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        connection.execute("BEGIN")
+        pieces = [json.loads(b"[%s]" % body) for body in _bodies(connection, "spool")]
+        batches = [json.loads(body)["reports"] for body in _bodies(connection, "batches")]
+    return [
+        report["cohort"].to_bytes(2, "little") + base64.b64decode(report["bits"])
+        for reports in (*batches, *pieces)
+        for report in reports
+    ]
 
 
 def next_line(process: subprocess.Popen[str]) -> str:
@@ -126,17 +131,6 @@ def contents_by_id(server: ScriptedServer) -> dict[str, set[bytes]]:
     return contents
 
 
-def _records_in(path: Path) -> list[bytes]:
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        pieces = [json.loads(b"[%s]" % body) for (body,) in _bodies(connection, "spool")]
-        batches = [json.loads(body)["reports"] for (body,) in _bodies(connection, "batches")]
-    return [
-        report["cohort"].to_bytes(2, "little") + base64.b64decode(report["bits"])
-        for reports in (*batches, *pieces)
-        for report in reports
-    ]
-
-
-def _bodies(connection: sqlite3.Connection, table: str) -> list[tuple[bytes]]:
-    return connection.execute(f"SELECT body FROM {table} ORDER BY id").fetchall()  # noqa: S608
+def _bodies(connection: sqlite3.Connection, table: str) -> Iterator[bytes]:
+    for (body,) in connection.execute(f"SELECT body FROM {table} ORDER BY id"):  # noqa: S608
+        yield body

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.simulations.processes import Collector
-from service.apps import App
+from service.apps import App, records_on_disk
 from service.posting import post, stored_records, wait_until
 
 KILLS = int(os.environ.get("HUBBUB_KILLS", "8"))
@@ -48,7 +49,9 @@ def test_killed_app_loses_no_report_that_reached_the_disk_and_sends_none_twice(
         app = App(tmp_path, road.url)
         for number in range(KILLS):
             kill_at_a_random_moment(app, chance, diary, while_starting=number % 4 == 0)
-            seen_on_disk.update(app.records_on_disk())
+            if app.state.exists():
+                copy = shutil.copytree(app.state, tmp_path / f"state after kill {number}")
+                seen_on_disk.update(records_on_disk(copy))
     App(tmp_path, collector.url).run(CLEAN_APP)
     stored = stored_records(database)
     assert len(stored) == len(set(stored))

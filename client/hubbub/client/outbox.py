@@ -138,9 +138,11 @@ class Outbox:
     def trim(self, now: float) -> None:
         """Drop batches that are too old, and the oldest of what is beyond the cap."""
         with self._transaction() as connection:
-            aged = "SELECT id, reports FROM batches WHERE created < ?"
-            for key, reports in connection.execute(aged, (now - self._max_age,)).fetchall():
-                self._drop(connection, "batches", key, reports, TOO_OLD)
+            aged = "SELECT id, reports, holder, held_until FROM batches WHERE created < ?"
+            old = connection.execute(aged, (now - self._max_age,)).fetchall()
+            for key, reports, holder, held_until in old:
+                if not self._is_held(holder, held_until, now):
+                    self._drop(connection, "batches", key, reports, TOO_OLD)
             surplus = sum(_sum(connection, "length(body)", table) for table in _OLDEST_FIRST)
             surplus -= self._max_bytes
             for table, key, reports, size, holder, held_until in _entries(connection):
