@@ -17,6 +17,7 @@ PAPER = RapporParams(k=128, h=2, m=64, f=0.5, p=0.25, q=0.75)
 TIGHT = RapporParams(k=128, h=2, m=64, f=0.5, p=0.4, q=0.6)
 SMALL = RapporParams(k=32, h=1, m=16, f=0.25, p=0.2, q=0.8)
 TINY = RapporParams(k=8, h=1, m=128, f=0.25, p=0.35, q=0.65)
+CROWDED = RapporParams(k=8, h=2, m=32, f=0.5, p=0.25, q=0.75)
 ONE_COHORT = RapporParams(k=256, h=2, m=1, f=0.25, p=0.25, q=0.75)
 DEMO = Registry.parse(METRICS)["first_name"].params
 
@@ -49,5 +50,6 @@ CASES = (
     made_up_case("top string not listed", LOOSE, 200_000, exponential(50, 0.7), 50, absent=500),
     made_up_case("none present", PAPER, 200_000, zipf(100), unlisted_every=1, absent=1_000),
     made_up_case("none present, small", SMALL, 20_000, zipf(20), unlisted_every=1, absent=200),
+    made_up_case("tiny filter, all listed", CROWDED, 10_000_000, zipf(100)),
     Case("census, the demo's", DEMO, 500_000, census),
 )

@@ -136,11 +136,18 @@ def without_candidate(fit: Fit, design: Design, candidate: int) -> FloatArray:
 
 
 def total_share(fit: Fit, estimates: Estimates, members: IntArray) -> tuple[float, float]:
-    """Return the sum of selected candidates' shares and its standard error."""
-    rows = 1 + np.searchsorted(fit.selected, members)
+    """Return the sum of some candidates' shares and its standard error.
+
+    Candidates for which the model had no room (more were detected than rows can carry) are added as
+    if their errors were independent of the others'.
+    """
+    inside = np.isin(members, fit.selected)
+    rows = 1 + np.searchsorted(fit.selected, members[inside])
     variance = fit.covariance[np.ix_(rows, rows)].sum()
-    own = (np.diag(fit.covariance)[rows] - estimates.std_error[members] ** 2).sum()
-    return float(estimates.share[members].sum()), float(np.sqrt(max(variance - own, 0.0)))
+    own = (np.diag(fit.covariance)[rows] - estimates.std_error[members[inside]] ** 2).sum()
+    apart = (estimates.std_error[members[~inside]] ** 2).sum()
+    total = float(estimates.share[members].sum())
+    return total, float(np.sqrt(max(variance - own, 0.0) + apart))
 
 
 def reports_by_row(bits: BitEstimates) -> FloatArray:

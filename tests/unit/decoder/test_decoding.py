@@ -158,6 +158,18 @@ def test_more_strings_may_be_present_than_the_model_can_carry() -> None:
     assert_consistent(decode(counts_of(held, params), params, [*held, *names(5)]))
 
 
+def test_more_strings_may_be_detected_than_the_model_can_carry() -> None:
+    """64 rows carry 21 candidates; of 30 that hold equal shares 22 stand out."""
+    params = make_params(k=8, h=1, m=8, f=0.1, p=0.1, q=0.9)
+    held = {f"s3 {i}": 100_000 for i in range(30)}
+    decoding = decode(counts_of(held, params, seed=3), params, list(held))
+    assert_consistent(decoding)
+    assert decoding.summary.detected > 21
+    assert decoding.summary.unknown_share == pytest.approx(
+        1 - decoding.summary.detected / 30, abs=0.15
+    )
+
+
 def test_twins_have_no_estimate_and_are_counted() -> None:
     """Composed and decomposed forms of one text are one value for every client."""
     candidates = ["alpha", E_ACUTE, E_ACUTE_DECOMPOSED]
