@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
@@ -15,8 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from factories import registry_toml
-from http_servers import ScriptedServer
+from http_servers import Answer, ScriptedServer
 from hubbub.client import Metric
+
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
+SLACK = 3.0  # seconds that a busy machine may take for what takes no time
 
 _PRELUDE = """
 import os, signal, sys, threading, time
@@ -30,6 +34,17 @@ def record(telemetry, count, metric="homepage"):
         telemetry.record(metric, "x")
 """
 _SECONDS = 60.0
+
+
+class Gate:
+    """A script of a server that hangs until it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+    def __call__(self, _number: int) -> Answer:
+        self.opened.wait(60)
+        return Answer()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,21 +19,7 @@ import pytest
 from factories import make_registry
 from http_servers import Answer, scripted_server
 from hubbub.client.aio import AsyncTelemetry
-from service.apps import App, contents_by_id, records_on_disk
-
-NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
-SLACK = 3.0  # seconds that a busy machine may take for what takes no time
-
-
-class Gate:
-    """A server that hangs until it is opened."""
-
-    def __init__(self) -> None:
-        self.opened = threading.Event()
-
-    def __call__(self, _number: int) -> Answer:
-        self.opened.wait(60)
-        return Answer()
+from service.apps import NOWHERE, SLACK, App, Gate, contents_by_id, records_on_disk
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

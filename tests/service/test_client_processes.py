@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-import threading
 import time
 import urllib.request
 from collections import Counter
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,11 +17,9 @@ from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.client import Telemetry
 from hubbub.client.delivery import Courier
 from hubbub.client.outbox import Parcel
-from service.apps import App, contents_by_id, next_line
+from service.apps import NOWHERE, SLACK, App, Gate, contents_by_id, next_line
 from service.posting import wait_until
 
-NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
-SLACK = 3.0  # seconds that a busy machine may take for what takes no time
 PARENT, CHILD = make_metric("parent"), make_metric("child")
 
 
@@ -31,17 +27,6 @@ def by_metric(server: ScriptedServer) -> Counter[str]:
     """Count reports, each batch id once; an id that came with two contents is an error."""
     assert all(len(contents) == 1 for contents in contents_by_id(server).values())
     return Counter(report["metric"] for report in server.reports)
-
-
-class Gate:
-    """A server that hangs until it is opened."""
-
-    def __init__(self) -> None:
-        self.opened = threading.Event()
-
-    def __call__(self, _number: int) -> Answer:
-        self.opened.wait(60)
-        return Answer()
 
 
 @pytest.mark.parametrize(
@@ -404,6 +389,6 @@ web.run_app(app, sock=listener, print=None)
     assert by_metric(server) == {"homepage": 20}
 
 
-def get(address: str) -> Any:
+def get(address: str) -> bytes:
     with urllib.request.urlopen(address, timeout=30) as response:
-        return response.read()
+        return bytes(response.read())
