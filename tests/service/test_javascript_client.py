@@ -134,7 +134,8 @@ def test_readmes_example_for_node_delivers(folder: Path, collector_url: str) -> 
     script = example("In Node").replace("https://telemetry.example.com", collector_url)
     status = run_example(script, folder)
     assert (status["recorded"], status["delivered"], status["dropped"]) == (1, 1, {})
-    assert [path.name for path in (folder / "state").iterdir()] == ["hubbub.secret"]
+    kept = sorted(path.name for path in (folder / "state").iterdir())
+    assert kept == ["hubbub.secret", "hubbub.value.com.example.browser.homepage.3.0"]
 
 
 def test_readmes_example_for_browsers_delivers(folder: Path, collector_url: str) -> None:

@@ -7,7 +7,7 @@
  */
 
 import { bernoulli, exactChance } from "./bernoulli.js";
-import { littleEndian } from "./bytes.js";
+import { littleEndian, toHex } from "./bytes.js";
 import { systemCoins } from "./coins.js";
 import { message, uniformBelow } from "./keyed.js";
 import { Shake256 } from "./shake256.js";
@@ -15,6 +15,7 @@ import { trueBits } from "./values.js";
 
 const COHORT = "hubbub/1/cohort";
 const PERMANENT = "hubbub/1/permanent";
+const VALUE = "hubbub/1/value";
 
 export const SECRET_BYTES = 32;
 
@@ -80,6 +81,19 @@ export class Encoder {
     const stream = new Shake256(message(PERMANENT, this.#secret, this.metric, cohort, filter));
     const flips = bernoulli(this.#flip, this.#flip, filter, stream);
     return flips.map((byte, i) => byte ^ filter[i]);
+  }
+
+  /**
+   * Return what stands for a value in the ledger; it tells nothing to anyone without the secret.
+   *
+   * @param {unknown} value
+   * @returns {string} 32 hex digits; throws ValueError
+   */
+  valueDigest(value) {
+    const cohort = littleEndian(this.cohort, 2);
+    const digest = new Uint8Array(16);
+    new Shake256(message(VALUE, this.#secret, this.metric, cohort, this.filter(value))).fill(digest);
+    return toHex(digest);
   }
 
   /**

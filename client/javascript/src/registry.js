@@ -11,7 +11,8 @@ import { normalText } from "./values.js";
 
 const LARGEST_VERSION = 2 ** 31 - 1;
 const MOST_CATEGORIES = 1024;
-const COMMON = ["version", "type", "description", "owner", "expires", "mode", "f", "p", "q"];
+const COMMON = ["version", "type", "description", "owner", "expires", "mode", "max_values", "f", "p", "q"];
+const MOST_VALUES = 100;
 
 /** Keys of an entry that only some types have. @type {Readonly<Record<string, string[]>>} */
 const OWN = Object.freeze({
@@ -28,6 +29,7 @@ const OWN = Object.freeze({
  * @property {number} version
  * @property {"string" | "enum" | "ordinal" | "boolean"} type
  * @property {"longitudinal" | "one-time"} mode
+ * @property {number} maxValues distinct values that a client reports in its life
  * @property {string} description
  * @property {string} owner
  * @property {string} expires the last day on which it is reported, YYYY-MM-DD (UTC)
@@ -51,7 +53,7 @@ const OWN = Object.freeze({
  * @returns {Readonly<Registry>} throws MetricError
  */
 export function makeRegistry(given) {
-  const { application, metrics, ...others } = table(given, "registry");
+  const { application, metrics, lifetime_epsilon: budget, ...others } = table(given, "registry");
   refuseUnknown(others, "");
   const name = sentence(application, "application");
   const entries = Object.entries(table(metrics, "metrics"));
@@ -59,7 +61,28 @@ export function makeRegistry(given) {
   const made = entries.map(
     ([key, entry]) => /** @type {const} */ ([key, makeMetric(name, key, entry)]),
   );
+  if (budget !== undefined) checkBudget(budget, made.map(([, metric]) => metric));
   return Object.freeze({ application: name, metrics: new Map(made) });
+}
+
+/**
+ * Refuse a budget that could be overspent: this client counts values, but keeps no running account.
+ *
+ * @param {unknown} budget @param {Readonly<Metric>[]} metrics
+ */
+function checkBudget(budget, metrics) {
+  if (typeof budget !== "number" || !(budget > 0)) {
+    throw new MetricError(`lifetime_epsilon = ${shown(budget)}: must be a number above 0`);
+  }
+  const most = metrics
+    .map((m) => (m.mode === "one-time" ? m.epsilonReport : m.maxValues * m.epsilonPermanent))
+    .reduce((total, epsilon) => total + epsilon, 0);
+  if (most > budget) {
+    throw new MetricError(
+      `lifetime_epsilon = ${budget}: the metrics' max_values allow ${most.toFixed(1)}; this client ` +
+        "keeps no running account, so lower max_values or raise the budget",
+    );
+  }
 }
 
 /**
@@ -81,10 +104,11 @@ export function makeMetric(application, name, given) {
   const categories = type === "enum" ? checkCategories(entry.categories, `${path}.categories`) : [];
   const edges = type === "ordinal" ? checkEdges(entry.edges, `${path}.edges`) : [];
   const size = type === "string" ? entry : sizeOf(type, categories, edges);
-  const params = makeParams({ ...entry, k: size.k, h: size.h, m: size.m }, path);
   const mode = /** @type {Metric["mode"]} */ (
     oneOf(entry.mode ?? "longitudinal", `${path}.mode`, ["longitudinal", "one-time"])
   );
+  const noise = mode === "one-time" ? { p: 0, q: 1, ...entry } : entry;
+  const params = makeParams({ ...noise, k: size.k, h: size.h, m: size.m }, path);
   checkMode(mode, params, path);
   const epsilon = epsilons(params, type);
   return Object.freeze({
@@ -93,6 +117,10 @@ export function makeMetric(application, name, given) {
     version: integer(entry.version, `${path}.version`, 1, LARGEST_VERSION),
     type,
     mode,
+    maxValues: Math.min(
+      integer(entry.max_values ?? MOST_VALUES, `${path}.max_values`, 1, LARGEST_VERSION),
+      type === "boolean" ? 2 : categories.length || (edges.length ? edges.length + 1 : Infinity),
+    ),
     description: sentence(entry.description, `${path}.description`),
     owner: sentence(entry.owner, `${path}.owner`),
     expires: day(entry.expires, `${path}.expires`),

@@ -1,6 +1,7 @@
 /**
- * What the client keeps between runs, in a place that the app chooses: its secret, and which
- * one-time metrics it has reported. Nothing else, and no value or report ever.
+ * What the client keeps between runs, in a place that the app chooses: its secret, which
+ * one-time metrics it has reported, and keyed digests of the values that it has reported. Nothing else,
+ * and no value or report ever.
  */
 
 import { StorageError } from "./errors.js";

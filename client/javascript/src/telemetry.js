@@ -9,6 +9,7 @@ import { randomBytes } from "./coins.js";
 import { Delivery } from "./delivery.js";
 import { Encoder } from "./encoder.js";
 import { HubbubError, ValueError } from "./errors.js";
+import { Ledger } from "./ledger.js";
 import { checkOptions, DEFAULTS, LARGEST_TIMER } from "./options.js";
 import { whenHidden } from "./page.js";
 import { loadOrCreateSecret } from "./secret.js";
@@ -38,7 +39,9 @@ export class Telemetry {
   #encoders = null;
   /** @type {{name: unknown, value: unknown}[]} calls made before that */
   #early = [];
-  /** @type {Set<Promise<void>>} one-time reports that wait for the storage to remember them */
+  /** @type {Ledger} */
+  #ledger;
+  /** @type {Set<Promise<void>>} reports that wait for the storage to remember their values */
   #claims = new Set();
   /** @type {Set<string>} */
   #reportedOnce = new Set();
@@ -58,6 +61,7 @@ export class Telemetry {
     this.#consent = checked.consent;
     this.#metrics = checked.metrics;
     this.#storage = checked.storage;
+    this.#ledger = new Ledger(checked.storage);
     this.#log = options.log ?? ((/** @type {string} */ message) => console.warn(message));
     this.#disabled = this.#consent ? null : "no consent";
     this.#maxWaiting = checked.numbers.maxWaiting;
@@ -125,7 +129,9 @@ export class Telemetry {
   /** @param {boolean} hidden */
   #pageTurned(hidden) {
     this.#delivery.leaving = hidden;
-    if (hidden) this.#delivery.hurry();
+    if (!hidden) return;
+    this.#delivery.hurry();
+    Promise.allSettled(this.#claims).then(() => this.#delivery.hurry());
   }
 
   /** @param {ReturnType<typeof checkOptions>} checked */
@@ -177,7 +183,7 @@ export class Telemetry {
       if (today() > metric.expires) return this.#drop("expired metric", 1, metric.name);
       const report = encoder.encode(value);
       if (metric.mode === "one-time") this.#addOnce(metric, report);
-      else this.#add(report);
+      else this.#addWithinCap(metric, encoder.valueDigest(value), report);
     } catch (error) {
       const reason = error instanceof ValueError ? "bad value" : "internal error";
       this.#drop(reason, 1, `${metric.name}: ${harmless(error)}`);
@@ -200,12 +206,38 @@ export class Telemetry {
     const key = `hubbub.reported.${application}.${name}.${version}`;
     if (this.#reportedOnce.has(key)) return this.#drop("already reported", 1, name);
     this.#reportedOnce.add(key);
-    const claim = storeIfAbsent(this.#storage, key, today())
+    this.#addIf(storeIfAbsent(this.#storage, key, today()), report, "already reported", () =>
+      this.#reportedOnce.delete(key),
+    );
+  }
+
+  /**
+   * Let the report go if its value is known, or if there is room for another; see `Ledger`.
+   *
+   * @param {import("./registry.js").Metric} metric
+   * @param {string} digest
+   * @param {import("./encoder.js").Report} report
+   */
+  #addWithinCap(metric, digest, report) {
+    if (this.#ledger.knows(metric, digest)) return this.#add(report);
+    this.#addIf(this.#ledger.admit(metric, digest), report, "more distinct values than max_values");
+  }
+
+  /**
+   * Let the report go once the storage has said yes.
+   *
+   * @param {Promise<boolean>} admitted
+   * @param {import("./encoder.js").Report} report
+   * @param {string} otherwise why it is dropped if the answer is no
+   * @param {() => void} [undo] for a storage that failed
+   */
+  #addIf(admitted, report, otherwise, undo = () => {}) {
+    const claim = admitted
       .then(
-        (first) => (first ? this.#add(report) : this.#drop("already reported", 1, name)),
+        (yes) => (yes ? this.#add(report) : this.#drop(otherwise, 1, report.metric)),
         () => {
-          this.#reportedOnce.delete(key);
-          this.#drop("storage failed", 1, name);
+          undo();
+          this.#drop("storage failed", 1, report.metric);
         },
       )
       .finally(() => this.#claims.delete(claim));

@@ -157,3 +157,22 @@ test("a registry has an application and at least one metric, and nothing else", 
     assert.throws(() => makeRegistry(registry), { name: "MetricError", message });
   }
 });
+
+test("a lifetime budget that max_values could overspend is refused", () => {
+  const entry = { max_values: 10, f: 0.5, h: 2 };
+  const registry = (budget) => ({ ...buildRegistry({ homepage: entry }), lifetime_epsilon: budget });
+  assert.equal(makeRegistry(registry(44)).metrics.get("homepage").maxValues, 10);
+  assert.throws(() => makeRegistry(registry(43)), /lifetime_epsilon = 43: .* allow 43\.9/);
+  assert.throws(() => makeRegistry(registry(0)), /lifetime_epsilon = 0: must be a number above 0/);
+});
+
+test("a one-time metric without p and q leaves out the second response", () => {
+  const { p, q, ...crashed } = makeEntry({ type: "boolean", mode: "one-time" });
+  const { params } = makeRegistry({ application: "a", metrics: { crashed } }).metrics.get("crashed");
+  assert.deepEqual([params.p, params.q], [0, 1]);
+});
+
+test("an enum can't have more values than categories", () => {
+  const theme = { type: "enum", categories: ["light", "dark"] };
+  assert.equal(makeRegistry(buildRegistry({ theme })).metrics.get("theme").maxValues, 2);
+});

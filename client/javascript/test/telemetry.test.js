@@ -21,7 +21,7 @@ import { buildMetric, buildRegistry } from "../testing/making.js";
 const ONCE = { theme: { mode: "one-time", type: "boolean", p: 0, q: 1 } };
 
 function recordMany(telemetry, count) {
-  for (let i = 0; i < count; i++) telemetry.record("homepage", `page ${i}`);
+  for (let i = 0; i < count; i++) telemetry.record("homepage", `page ${i % 50}`);
 }
 
 async function until(condition) {
@@ -63,7 +63,9 @@ test("reports bear the cohort of the secret in the storage", async (t) => {
     received[0].batch.reports.map((report) => report.cohort),
     [cohort, cohort, cohort],
   );
-  assert.deepEqual([...storage.texts.keys()], [SECRET_KEY]);
+  const values = [...storage.texts.keys()].filter((key) => key !== SECRET_KEY);
+  assert.ok(values.every((key) => key.startsWith("hubbub.value.com.example.browser.homepage.1.")));
+  assert.ok([...storage.texts.values()].every((text) => !text.includes("page")));
 });
 
 test("a full batch is sent at once, a started one after its time", async (t) => {
@@ -183,7 +185,7 @@ test("beyond the limit the oldest reports make room, but not those under way", a
   await until(() => received.length > 0);
   recordMany(telemetry, 14);
   for (let i = 0; i < 6; i++) telemetry.record("search", `words ${i}`);
-  assert.equal(telemetry.status().waiting, 10);
+  await until(() => telemetry.status().waiting === 10);
   assert.deepEqual(telemetry.status().dropped, { "queue full": 14 });
   open = true;
   assert.equal(await telemetry.flush(), true);
@@ -295,10 +297,39 @@ test("an expired metric isn't reported, and its last day counts", async (t) => {
   await telemetry.flush();
   t.mock.timers.enable({ apis: ["Date"], now: Date.parse("2026-03-31T23:59:59Z") });
   telemetry.record("old", "a");
+  await until(() => telemetry.status().recorded === 1);
   t.mock.timers.tick(1_000);
   telemetry.record("old", "a");
   const { recorded, dropped } = telemetry.status();
   assert.deepEqual({ recorded, dropped }, { recorded: 1, dropped: { "expired metric": 1 } });
+});
+
+test("distinct values are capped in the life of the storage, and known ones go on", async (t) => {
+  const { url, received } = await scriptedCollector(t);
+  const storage = memoryStorage();
+  const registry = buildRegistry({ homepage: { max_values: 3, k: 1024 } });
+  for (let run = 0; run < 2; run++) {
+    const { telemetry } = startTelemetry(t, { endpoint: url, storage, registry });
+    recordMany(telemetry, 5);
+    recordMany(telemetry, 1);
+    assert.equal(await telemetry.flush(), true);
+    assert.deepEqual(telemetry.status().dropped, { "more distinct values than max_values": 2 });
+  }
+  assert.equal(received.flatMap(({ batch }) => batch.reports).length, 8);
+});
+
+test("of many clients that share a storage, none goes beyond the cap", async (t) => {
+  const { url, received } = await scriptedCollector(t);
+  const texts = new Map();
+  const create = async (key, value) => !texts.has(key) && Boolean(texts.set(key, value));
+  const storage = { ...memoryStorage(texts), create };
+  const registry = buildRegistry({ homepage: { max_values: 3, k: 1024 } });
+  const clients = Array.from({ length: 5 }, () =>
+    startTelemetry(t, { endpoint: url, storage, registry }),
+  );
+  clients.forEach(({ telemetry }, i) => telemetry.record("homepage", `client ${i}`));
+  await Promise.all(clients.map(({ telemetry }) => telemetry.flush()));
+  assert.equal(received.flatMap(({ batch }) => batch.reports).length, 3);
 });
 
 test("a one-time metric is reported once in the life of the storage", async (t) => {
