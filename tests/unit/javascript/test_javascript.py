@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from hubbub.client import Registry
 from unit.javascript.node import CLIENT, run_node
 
 SOURCES = sorted((CLIENT / "src").glob("*.js"))
@@ -85,3 +87,26 @@ def test_client_never_asks_for_unsafe_randomness() -> None:
     for path in SOURCES:
         assert "Math.random" not in code(path), path.name
     assert [p.name for p in sources_of_the_page() if "getRandomValues" in code(p)] == ["coins.js"]
+
+
+REGISTRY_PROGRAM = """
+import { makeRegistry } from "./src/index.js";
+import { readFileSync } from "node:fs";
+const { metrics } = makeRegistry(JSON.parse(readFileSync(0, "utf8")));
+const numbers = [...metrics.values()].map((m) => [m.name, m.params.k, m.epsilonReport]);
+console.log(JSON.stringify(numbers));
+"""
+
+
+def test_the_example_registry_means_the_same_in_both_clients(
+    request: pytest.FixtureRequest,
+) -> None:
+    path = request.config.rootpath / "docs" / "examples" / "metrics.toml"
+    as_json = json.dumps(tomllib.loads(path.read_text(encoding="utf-8")), default=str)
+    done = run_node("--input-type=module", "-e", REGISTRY_PROGRAM, stdin=as_json)
+    assert done.returncode == 0, done.stderr
+    expected = [
+        (name, metric.params.k, pytest.approx(metric.epsilon_report))
+        for name, metric in Registry.load(path).items()
+    ]
+    assert [tuple(row) for row in json.loads(done.stdout)] == expected
