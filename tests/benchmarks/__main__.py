@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import client, collector, decoder
+from hubbub.decoder.output import stdout_console
 
 _GROUPS = {
     "client": client.comparisons,
@@ -18,7 +18,7 @@ _GROUPS = {
 
 def main() -> None:
     """Run the named groups, or all."""
-    console = Console() if sys.stdout.isatty() else Console(width=140)
+    console = stdout_console(140)
     table = Table(title="Each figure beside a baseline of the same run", title_justify="left")
     for heading in ("what", "measured", "baseline", "measured", "verdict"):
         table.add_column(heading, justify="right" if heading == "measured" else "left")

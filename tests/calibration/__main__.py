@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 
 import click
-from rich.console import Console
 
 from calibration.cases import CASES
 from calibration.table import make_table
 from calibration.trials import Case, Trial, run_trial
+from hubbub.decoder.output import stdout_console
 from hubbub.decoder.progress import progress_bar
 
 _QUICK_SEEDS = 5
@@ -57,7 +56,7 @@ def main(seeds: int, quick: bool, names: tuple[str, ...], workers: int) -> None:
     """
     cases = [case for case in CASES if not names or case.name in names]
     results = _run_all(cases, _QUICK_SEEDS if quick else seeds, workers)
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_OFF_TERMINAL)
+    console = stdout_console(_WIDTH_OFF_TERMINAL)
     console.print(make_table(results))
 
 

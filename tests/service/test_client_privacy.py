@@ -12,8 +12,8 @@ from factories import make_metric, make_params, make_registry
 from http_servers import scripted_server
 from hubbub.client import Encoder, EncodingError, Telemetry, UnknownMetricError
 from hubbub.client.state import open_state
+from service.apps import NOWHERE
 
-NOWHERE = "http://127.0.0.1:9"
 EPSILON = make_metric().epsilon_permanent
 
 

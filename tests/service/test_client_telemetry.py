@@ -6,8 +6,6 @@ import base64
 import datetime as dt
 import logging
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,15 +22,8 @@ from hubbub.client import (
 )
 from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind, Value
 from hubbub.client.state import open_state
-
-NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+from service.apps import NOWHERE
+from service.posting import wait_until
 
 
 def test_what_is_recorded_is_delivered(tmp_path: Path) -> None:
@@ -64,7 +55,7 @@ def test_full_batch_is_sent_without_waiting(tmp_path: Path) -> None:
         telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_size=5)
         for _ in range(11):
             telemetry.record("homepage", "x")
-        until(lambda: telemetry.status().delivered >= 10)
+        wait_until(lambda: telemetry.status().delivered >= 10)
         assert all(5 <= len(r.batch["reports"]) < 10 for r in server.received)
         telemetry.close(20)
     assert len(server.reports) == 11
@@ -74,7 +65,7 @@ def test_small_batch_is_sent_when_its_time_has_come(tmp_path: Path) -> None:
     with scripted_server() as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_seconds=0.2)
         telemetry.record("homepage", "x")
-        until(lambda: telemetry.status().delivered == 1)
+        wait_until(lambda: telemetry.status().delivered == 1)
         telemetry.close()
 
 
@@ -95,7 +86,7 @@ def test_refused_batch_is_dropped_and_counted(tmp_path: Path) -> None:
         telemetry = Telemetry(make_registry(), server.url, tmp_path)
         telemetry.record("homepage", "x")
         assert telemetry.flush()
-        until(lambda: telemetry.status().dropped == {"refused by the collector": 1})
+        wait_until(lambda: telemetry.status().dropped == {"refused by the collector": 1})
         telemetry.close()
     assert len(server.received) == 1
     assert telemetry.status().delivered == 0
@@ -108,7 +99,7 @@ def test_oldest_report_goes_when_the_disk_is_full(tmp_path: Path) -> None:
         )
         for _ in range(100):
             telemetry.record("homepage", "x")
-        until(lambda: telemetry.status().dropped.get("no room on disk", 0) > 0)
+        wait_until(lambda: telemetry.status().dropped.get("no room on disk", 0) > 0)
         telemetry.flush(0.5)
         status = telemetry.status()
         telemetry.close(0)
@@ -203,7 +194,7 @@ def test_what_was_left_on_disk_arrives_after_the_next_start(tmp_path: Path) -> N
         telemetry.close(0.5)
     with scripted_server() as up:
         telemetry = Telemetry(make_registry(), up.url, tmp_path)
-        until(lambda: telemetry.status().waiting == 0)  # without any call
+        wait_until(lambda: telemetry.status().waiting == 0)  # without any call
         telemetry.close()
     assert telemetry.status().delivered == 5
     assert len(up.reports) == 5

@@ -112,10 +112,6 @@ class BaseTelemetry:
             self._open_state()
         self._prepare()
 
-    def record(self, metric: str, value: Value) -> None:
-        """Report a value, in noise. Returns at once and never raises (but see `development`)."""
-        self._intake.take(metric, value)
-
     def status(self) -> Status:
         """Return counters and, if recording is off, the reason."""
         on_disk = 0 if self._intake.disabled else self._waiting_on_disk()

@@ -56,13 +56,6 @@ class RapporParams(_Six):
     Erlingsson, Pihur, Korolova: "RAPPOR", CCS 2014, sections 2 and 3.
     """
 
-    k: int
-    h: int
-    m: int
-    f: float
-    p: float
-    q: float
-
     __slots__ = ()
 
     def __new__(cls, k: int, h: int, m: int, f: float, p: float, q: float) -> Self:

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from hubbub.client.errors import HubbubError
 from hubbub.client.metrics import Registry
@@ -23,7 +22,6 @@ from hubbub.decoder.multiple_testing import Correction
 from hubbub.decoder.progress import progress_bar
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
-_WIDTH_OFF_TERMINAL = 120
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -143,5 +141,5 @@ def decode(
     except OSError as error:
         where = error.filename or "standard output"
         raise click.ClickException(f"{where}: {error.strerror}") from error
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_OFF_TERMINAL)
+    console = results.stdout_console()
     results.print_table(decoding, console, detected_only=detected_only, limit=rows)

@@ -12,6 +12,7 @@ import io
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -103,6 +104,11 @@ def to_json(decoding: Decoding, *, detected_only: bool = False) -> str:
         ],
     }
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def stdout_console(width: int = 120) -> Console:
+    """Return the terminal, or plain lines of a fixed width where output isn't one."""
+    return Console() if sys.stdout.isatty() else Console(width=width)
 
 
 def print_table(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
+from hubbub.decoder.output import stdout_console
 from hubbub.simulations.demo import run_demo
 from hubbub.simulations.processes import ProcessError
 from hubbub.simulations.uploading import UploadError
-
-_WIDTH_OFF_TERMINAL = 120
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,8 +46,7 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
         raise click.BadParameter(f"--clients {clients}: must be at most --reports {reports}")
     if seed is None:
         seed = secrets.randbelow(2**32)
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_OFF_TERMINAL)
     try:
-        run_demo(output, reports, clients, seed, console)
+        run_demo(output, reports, clients, seed, stdout_console())
     except (ProcessError, UploadError) as error:
         raise click.ClickException(str(error)) from error
