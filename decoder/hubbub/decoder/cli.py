@@ -11,12 +11,13 @@ from pathlib import Path
 import click
 
 from hubbub.client.errors import HubbubError
-from hubbub.client.metrics import Registry
+from hubbub.client.kinds import StringKind
+from hubbub.client.metrics import Metric, Registry
 from hubbub.collector.errors import StoreError
 from hubbub.decoder import output as results
 from hubbub.decoder.candidates import read_candidates
 from hubbub.decoder.decoding import decode as decode_counts
-from hubbub.decoder.errors import DecoderError
+from hubbub.decoder.errors import DecoderError, UndecodableError
 from hubbub.decoder.loading import load_counts
 from hubbub.decoder.multiple_testing import Correction
 from hubbub.decoder.progress import progress_bar
@@ -44,6 +45,16 @@ def _check_alpha(_context: click.Context, _option: click.Parameter, alpha: float
     if math.isnan(alpha):
         raise click.BadParameter("nan is not in the range 0<x<1.")
     return alpha
+
+
+def _string_metric(entry: Metric) -> Metric:
+    """Refuse other types: their bits aren't hashes, so candidates would be looked for in vain."""
+    if not isinstance(entry.kind, StringKind):
+        raise UndecodableError(
+            f"metrics.{entry.name}.type = {entry.kind.name!r}: must be 'string' to be decoded; "
+            "reports of the other types are collected, but not decoded yet"
+        )
+    return entry
 
 
 @main.command()
@@ -114,7 +125,7 @@ def decode(
     string no candidate names are summed up as unknown mass.
     """
     try:
-        entry = Registry.load(metrics)[metric]
+        entry = _string_metric(Registry.load(metrics)[metric])
         listed = read_candidates(candidates)
         if listed.repeats:
             click.echo(f"note: {listed.repeats:,} repeated candidates left out", err=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from factories import make_metric, registry_toml
+from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind
 from hubbub.decoder.cli import main
 
 
@@ -31,6 +33,18 @@ def test_mistake_is_named(metrics_file: Path, arguments: tuple[str, ...], reason
     assert result.exit_code != 0
     assert reason in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "kind", [BooleanKind(), EnumKind(("light", "dark")), OrdinalKind((1.0,))], ids=lambda k: k.name
+)
+def test_metric_that_is_no_string_is_refused(tmp_path: Path, kind: Kind) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_toml(make_metric(kind=kind)), encoding="utf-8")
+    arguments = ["decode", "homepage", "--metrics", str(path), "--candidates", "-"]
+    result = CliRunner().invoke(main, arguments, input="light\n")
+    assert result.exit_code != 0
+    assert f"metrics.homepage.type = '{kind.name}': must be 'string'" in result.stderr
 
 
 @pytest.mark.parametrize("missing", ["--metrics", "--candidates"])
