@@ -421,3 +421,105 @@ async def read_reports(reader: asyncio.StreamReader) -> list[Any]:
     with contextlib.suppress(gzip.BadGzipFile):
         body = gzip.decompress(body)
     return list(json.loads(body)["reports"])
+
+
+def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app() -> None:
+        key = "hub_ingest_zaphod"
+        async with AsyncTelemetry(
+            make_registry(), server.url, tmp_path, batch_size=10, ingest_key=key
+        ) as telemetry:
+            record(telemetry, 20)
+            assert await telemetry.flush()
+            assert telemetry.status().dropped == {"refused by the collector": 20}
+            said = (telemetry.status(), telemetry.preview("homepage", "x"), telemetry.explain())
+            assert "zaphod" not in repr(said)
+
+    with scripted_server(lambda _: Answer(401)) as server:
+        run(app)
+    assert len(server.received) == 2
+    for request in server.received:
+        assert request.headers["Authorization"] == "Bearer hub_ingest_zaphod"
+    assert caplog.text
+    assert "zaphod" not in caplog.text
+
+
+@pytest.mark.parametrize("key", [None, "hub_ingest_key"])
+def test_login_from_netrc_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login zaphod password beeblebrox\n", encoding="utf-8")
+    monkeypatch.setenv("NETRC", str(netrc))
+
+    async def app() -> None:
+        state = tmp_path / "state"
+        async with AsyncTelemetry(make_registry(), server.url, state, ingest_key=key) as telemetry:
+            record(telemetry, 1)
+            assert await telemetry.flush()
+
+    with scripted_server() as server:
+        run(app)
+    (request,) = server.received
+    assert request.headers.get("Authorization") == (key and f"Bearer {key}")
+
+
+def test_proxy_of_the_environment_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app() -> None:
+        endpoint = "http://telemetry.invalid"
+        async with AsyncTelemetry(make_registry(), endpoint, tmp_path) as telemetry:
+            record(telemetry, 1)
+            assert await telemetry.flush()
+
+    with scripted_server() as server:
+        monkeypatch.setenv("http_proxy", server.url.replace("http://", "http://arthur:dent@"))
+        monkeypatch.setenv("no_proxy", "localhost")
+        run(app)
+    (request,) = server.received
+    assert request.path == "http://telemetry.invalid/v1/reports"
+    assert request.headers["Proxy-Authorization"] == "Basic YXJ0aHVyOmRlbnQ="
+
+
+def test_proxy_is_left_out_where_the_environment_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def app() -> None:
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            record(telemetry, 1)
+            assert await telemetry.flush()
+
+    with scripted_server() as server:
+        monkeypatch.setenv("http_proxy", NOWHERE)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        run(app)
+    assert len(server.reports) == 1
+
+
+def test_only_the_proxy_of_an_https_endpoint_gets_its_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async def app() -> None:
+        proxy = await asyncio.start_server(refuse, "127.0.0.1")
+        port = proxy.sockets[0].getsockname()[1]
+        monkeypatch.setenv("https_proxy", f"http://arthur:dent@127.0.0.1:{port}")
+        endpoint = "https://telemetry.invalid"
+        async with (
+            proxy,
+            AsyncTelemetry(make_registry(), endpoint, tmp_path, ingest_key="zaphod") as telemetry,
+        ):
+            record(telemetry, 1)
+            assert not await telemetry.flush(1.0)
+            await until(lambda: asked)
+
+    run(app)
+    assert asked[0].startswith(b"CONNECT telemetry.invalid:443 HTTP/1.1\r\n")
+    assert b"Proxy-Authorization: Basic YXJ0aHVyOmRlbnQ=\r\n" in asked[0]
+    assert b"zaphod" not in asked[0]

@@ -66,6 +66,32 @@ def test_request_says_nothing_about_the_machine() -> None:
     }  # fmt: skip
 
 
+def test_ingest_key_is_presented_with_small_and_large_batches() -> None:
+    with scripted_server() as server:
+        sender = HttpSender(server.url, ingest_key="hub_ingest_Zaphod-7~=")
+        sender.send(b"{}")
+        sender.send(b"{}" + b" " * 5000)
+    for request in server.received:
+        assert request.headers["Authorization"] == "Bearer hub_ingest_Zaphod-7~="
+
+
+@pytest.mark.parametrize(
+    "key", ["", " ", "a b", "a\r\nX: y", "a\n", "\x00", "gr\u00fcn", "=", "a=b", '"a"', b"a", 7]
+)
+def test_ingest_key_that_cannot_be_in_a_header_is_refused_and_not_quoted(key: str) -> None:
+    with pytest.raises(ValueError, match=r"^ingest_key: must be letters, digits and ") as refusal:
+        HttpSender("https://telemetry.example.com", ingest_key=key)
+    assert str(refusal.value).endswith("-._~+/ alone, and = at the end")
+
+
+def test_ingest_key_does_not_follow_a_redirect() -> None:
+    with scripted_server() as other:
+        elsewhere = Answer(307, b"", {"Location": f"{other.url}/v1/reports"})
+        with scripted_server(lambda _: elsewhere) as server:
+            assert HttpSender(server.url, ingest_key="key").send(b"{}").outcome is RETRY
+    assert other.received == []
+
+
 def test_nobody_listening_means_try_again() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but not listening

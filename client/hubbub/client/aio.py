@@ -8,13 +8,16 @@ the extra: pip install 'hubbub[aiohttp]'.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeVar
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from yarl import URL
 
 from hubbub.client.base import BaseTelemetry
 from hubbub.client.disk import Disk
@@ -76,7 +79,6 @@ class AsyncTelemetry(BaseTelemetry):
                         total=self._settings.connect_timeout + self._settings.read_timeout,
                     ),
                     cookie_jar=aiohttp.DummyCookieJar(),  # a cookie would link batches
-                    trust_env=True,
                 )
                 self._loop = asyncio.get_running_loop()
                 self._task = asyncio.create_task(self._deliver_for_ever(), name="hubbub")
@@ -207,10 +209,17 @@ class AsyncTelemetry(BaseTelemetry):
 
     async def _post(self, body: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
-        data, headers = encode_request(body)
+        data, headers = encode_request(body, self._ingest_key)
         try:
+            proxy, login = await self._in_pool(lambda: _proxy_for(self._url))
+            tunnelled = self._url.startswith("https://")  # the login is for the proxy alone
             async with self._session.post(
-                self._url, data=data, headers=headers, allow_redirects=False
+                self._url,
+                data=data,
+                headers=headers if tunnelled else headers | login,
+                allow_redirects=False,
+                proxy=proxy,
+                proxy_headers=login if tunnelled else None,
             ) as response:
                 answer = await _read(response.content)
                 return judge(response.status, response.headers, answer, time.time())
@@ -219,6 +228,22 @@ class AsyncTelemetry(BaseTelemetry):
 
     async def _in_pool(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _proxy_for(address: str) -> tuple[URL | None, dict[str, str]]:
+    """Return the environment's proxy for an address, and the header with its login.
+
+    The HTTP library's own `trust_env` would also send the user's login from ~/.netrc.
+    """
+    url = URL(address)
+    proxy = getproxies().get(url.scheme)
+    if proxy is None or proxy_bypass(url.raw_host or ""):
+        return None, {}
+    proxy_url = URL(proxy)
+    if not proxy_url.user:
+        return proxy_url, {}
+    login = base64.b64encode(f"{proxy_url.user}:{proxy_url.password or ''}".encode()).decode()
+    return proxy_url.with_user(None), {"Proxy-Authorization": f"Basic {login}"}
 
 
 async def _read(content: aiohttp.StreamReader) -> bytes:

@@ -19,7 +19,7 @@ from hubbub.client.intake import Entry, Intake, Settings, log
 from hubbub.client.kinds import Value
 from hubbub.client.ledger import Ledger, Spending
 from hubbub.client.metrics import Registry
-from hubbub.client.transport import check_endpoint
+from hubbub.client.transport import check_endpoint, check_ingest_key
 from hubbub.client.wire import Batch, Report, batch_to_json
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class BaseTelemetry:
         max_outbox_bytes: int = 4 * 2**20,
         connect_timeout: float = 5.0,
         read_timeout: float = 10.0,
+        ingest_key: str | None = None,
     ) -> None:
         if not 1 <= batch_size <= max_pending:
             raise ValueError(f"batch_size = {batch_size}: must be between 1 and max_pending")
@@ -100,6 +101,8 @@ class BaseTelemetry:
 
         self._endpoint = endpoint
         check_endpoint(endpoint)
+        check_ingest_key(ingest_key)
+        self._ingest_key = ingest_key
         self._registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
         self._folder = Path(state_dir).expanduser()
         self._settings = Settings(

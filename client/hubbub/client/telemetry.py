@@ -59,6 +59,9 @@ class Telemetry(BaseTelemetry):
         Beyond so much on disk the oldest are dropped.
     connect_timeout, read_timeout : float
         Seconds for connecting, and for an answer.
+    ingest_key : str, optional
+        The key that the collector asks of this app. It comes with the app, so it names the app and
+        not the user, and isn't secret from the user; it is sent with each batch, and never logged.
 
     Raises
     ------
@@ -124,7 +127,9 @@ class Telemetry(BaseTelemetry):
 
     def _prepare(self) -> None:
         settings = self._settings
-        self._sender = HttpSender(self._endpoint, settings.connect_timeout, settings.read_timeout)
+        self._sender = HttpSender(
+            self._endpoint, settings.connect_timeout, settings.read_timeout, self._ingest_key
+        )
         self._start_afresh()
         if not self._intake.disabled:
             _instances.add(self)

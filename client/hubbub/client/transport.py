@@ -7,6 +7,7 @@ redirects, or says 200 with a page of its own, must not make the client throw re
 from __future__ import annotations
 
 import enum
+import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MAX_ANSWER = 65_536
 _COMPRESS_ABOVE = 1024
 _RETRY_STATUSES = frozenset({408, 429})
+_BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 
 
 class Outcome(enum.Enum):
@@ -55,9 +57,17 @@ def check_endpoint(endpoint: str) -> str:
     return endpoint.rstrip("/") + "/v1/reports"
 
 
-def encode_request(body: bytes) -> tuple[bytes, dict[str, str]]:
+def check_ingest_key(key: str | None) -> None:
+    """Raise ValueError, without the key, if it can't be a bearer token (RFC 6750, 2.1)."""
+    if key is not None and not (isinstance(key, str) and _BEARER_TOKEN.fullmatch(key)):
+        raise ValueError("ingest_key: must be letters, digits and -._~+/ alone, and = at the end")
+
+
+def encode_request(body: bytes, ingest_key: str | None) -> tuple[bytes, dict[str, str]]:
     """Return what goes over the wire, and its headers: nothing about the machine."""
     headers = {"Content-Type": "application/json", "User-Agent": "hubbub"}
+    if ingest_key is not None:
+        headers["Authorization"] = f"Bearer {ingest_key}"
     if len(body) <= _COMPRESS_ABOVE:
         return body, headers
     import gzip
@@ -97,17 +107,25 @@ class HttpSender:
         Base address, such as "https://telemetry.example.com".
     connect_timeout, read_timeout : float
         Seconds for connecting, and for the whole answer after that.
+    ingest_key : str, optional
+        Presented with each batch.
 
     Raises
     ------
     ValueError
-        If the endpoint isn't an http or https address.
+        If the endpoint isn't an http or https address, or the key can't be sent in a header.
     """
 
     def __init__(
-        self, endpoint: str, connect_timeout: float = 5.0, read_timeout: float = 10.0
+        self,
+        endpoint: str,
+        connect_timeout: float = 5.0,
+        read_timeout: float = 10.0,
+        ingest_key: str | None = None,
     ) -> None:
         self._url = check_endpoint(endpoint)
+        check_ingest_key(ingest_key)
+        self._ingest_key = ingest_key
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._opener: OpenerDirector | None = None
@@ -122,7 +140,7 @@ class HttpSender:
         from urllib.error import HTTPError
         from urllib.request import Request
 
-        data, headers = encode_request(body)
+        data, headers = encode_request(body, self._ingest_key)
         request = Request(self._url, data=data, headers=headers, method="POST")  # noqa: S310
         try:
             try:

@@ -16,6 +16,7 @@ import { isStorage } from "./storage.js";
  * @property {number} [timeoutMillis] for one request (default: ten seconds)
  * @property {number} [firstRetryMillis] upper end of the first wait (default: one second)
  * @property {number} [longestRetryMillis] upper end of later waits (default: five minutes)
+ * @property {string} [ingestKey] the key that the collector asks of this app
  * @property {typeof globalThis.fetch} [fetch] instead of the global one
  * @property {(message: string) => void} [log] instead of console.warn; called once for each trouble
  */
@@ -51,6 +52,7 @@ export function checkOptions(options) {
     consent,
     numbers,
     endpoint: address(options.endpoint),
+    ingestKey: checkKey(options.ingestKey),
     fetch: options.fetch,
   };
 }
@@ -71,6 +73,14 @@ function checkNumbers(options) {
     throw new OptionError(`batchSize = ${checked.batchSize}: must be at most maxWaiting`);
   }
   return checked;
+}
+
+/** @param {unknown} key @returns {string | undefined} which RFC 6750 (2.1) allows in a header */
+function checkKey(key) {
+  if (key === undefined || (typeof key === "string" && /^[A-Za-z0-9._~+/-]+=*$/.test(key))) {
+    return key;
+  }
+  throw new OptionError("ingestKey: must be letters, digits and -._~+/ alone, and = at the end");
 }
 
 /** @param {unknown} endpoint @returns {URL} */

@@ -27,13 +27,17 @@ export class Sender {
   #url;
   #timeout;
   #fetch;
+  /** @type {Record<string, string>} */
+  #headers = { "Content-Type": "application/json" };
 
   /**
    * @param {URL} address the collector's base address
-   * @param {{timeout: number, fetch?: typeof globalThis.fetch}} options timeout in milliseconds
+   * @param {{timeout: number, fetch?: typeof globalThis.fetch, ingestKey?: string}} options timeout
+   *   in milliseconds
    */
-  constructor(address, { timeout, fetch }) {
+  constructor(address, { timeout, fetch, ingestKey }) {
     this.#url = `${address.href.replace(/\/+$/, "")}/v1/reports`;
+    if (ingestKey !== undefined) this.#headers.Authorization = `Bearer ${ingestKey}`;
     this.#timeout = timeout;
     this.#fetch = fetch;
   }
@@ -55,7 +59,7 @@ export class Sender {
       const send = this.#fetch ?? globalThis.fetch;
       const response = await send(this.#url, {
         method: "POST",
-        headers: { "Content-Type": "application/json" },
+        headers: this.#headers,
         body,
         redirect: "error",
         credentials: "omit",

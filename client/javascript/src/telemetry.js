@@ -135,9 +135,9 @@ export class Telemetry {
   }
 
   /** @param {ReturnType<typeof checkOptions>} checked */
-  #makeDelivery({ endpoint, fetch, numbers }) {
+  #makeDelivery({ endpoint, ingestKey, fetch, numbers }) {
     return new Delivery({
-      sender: new Sender(endpoint, { timeout: numbers.timeoutMillis, fetch }),
+      sender: new Sender(endpoint, { timeout: numbers.timeoutMillis, fetch, ingestKey }),
       batchSize: numbers.batchSize,
       batchMillis: numbers.batchMillis,
       maxWaiting: numbers.maxWaiting,

@@ -8,9 +8,10 @@ import { scriptedCollector, SILENCE } from "../testing/collecting.js";
 const REPORT = { metric: "homepage", version: 1, cohort: 17, bits: new Uint8Array(16) };
 const BATCH = makeBatch([REPORT, REPORT, REPORT]);
 
-function post(url, { timeout = 5_000, fetch, outliveThePage = false, batch = BATCH } = {}) {
+function post(url, options = {}) {
+  const { timeout = 5_000, fetch, ingestKey, outliveThePage = false, batch = BATCH } = options;
   const { signal } = new AbortController();
-  return new Sender(new URL(url), { timeout, fetch }).post(batch, { signal, outliveThePage });
+  return new Sender(new URL(url), { timeout, fetch, ingestKey }).post(batch, { signal, outliveThePage });
 }
 
 const kindOf = (status, body) => judge(status, body, 3).kind;
@@ -74,6 +75,14 @@ test("a batch is posted as JSON to /v1/reports below the address", async (t) => 
   assert.equal(headers["content-type"], "application/json");
   assert.equal(batch.batch_id, BATCH.id);
   assert.equal(batch.reports.length, 3);
+});
+
+test("an ingest key goes with each batch, and none without one", async (t) => {
+  const { url, received } = await scriptedCollector(t);
+  await post(url, { ingestKey: "hub_ingest_Zaphod-7~=" });
+  await post(url);
+  const sent = received.map(({ headers }) => headers.authorization);
+  assert.deepEqual(sent, ["Bearer hub_ingest_Zaphod-7~=", undefined]);
 });
 
 test("a request carries no cookies and no referrer, and follows no redirect", async () => {

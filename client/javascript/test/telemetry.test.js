@@ -479,6 +479,36 @@ test("a program that has ended its work isn't kept alive", async (t) => {
   assert.equal((await run).stdout, "false\n");
 });
 
+test("an ingest key is sent with each batch, and told nobody else", async (t) => {
+  const { url, received } = await scriptedCollector(t, () => ({ status: 401 }));
+  const options = { endpoint: url, batchSize: 2, ingestKey: "hub_ingest_zaphod" };
+  const { telemetry, logged } = startTelemetry(t, options);
+  recordMany(telemetry, 4);
+  assert.equal(await telemetry.flush(), true);
+  assert.equal(received.length, 2);
+  for (const { headers } of received) {
+    assert.equal(headers.authorization, "Bearer hub_ingest_zaphod");
+  }
+  const status = telemetry.status();
+  const dropped = Object.values(status.dropped);
+  assert.deepEqual(dropped, [4]);
+  assert.equal(logged.length, 1);
+  assert.doesNotMatch(JSON.stringify([status, logged]), /zaphod/);
+});
+
+test("an ingest key that can't be in a header is refused and not quoted", () => {
+  const usable = {
+    registry: buildRegistry(),
+    endpoint: "https://a.example",
+    storage: memoryStorage(),
+  };
+  const message = "ingestKey: must be letters, digits and -._~+/ alone, and = at the end";
+  const texts = ["", " ", "a b", "a\r\nX: y", "a\n", "\0", "grün", "=", "a=b", '"a"'];
+  for (const ingestKey of [...texts, 7, null]) {
+    assert.throws(() => new Telemetry({ ...usable, ingestKey }), { name: "OptionError", message });
+  }
+});
+
 test("construction refuses what can't work, and says what was expected", () => {
   const usable = {
     registry: buildRegistry(),
