@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
+from databases import PostgresqlServer, running_postgresql
 from factories import registry_toml
 
 # Timing on a busy machine is not what the properties are about.
@@ -27,3 +29,37 @@ def metrics_file(tmp_path: Path) -> Path:
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgresqlServer]:
+    """Run one server for all tests of this process."""
+    with running_postgresql() as server:
+        yield server
+
+
+@pytest.fixture
+def postgresql(postgresql_server: PostgresqlServer) -> Iterator[PostgresqlServer]:
+    """Give a test the server to stop and start; it runs again for the next one."""
+    yield postgresql_server
+    postgresql_server.start()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """Return the address of an SQLite store, not yet made."""
+    return f"sqlite:///{tmp_path / 'hubbub.db'}"
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: PostgresqlServer) -> Iterator[str]:
+    """Return the address of a new, empty PostgreSQL database."""
+    with postgresql_server.new_database() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_store_url(request: pytest.FixtureRequest) -> str:
+    """Run a test on both kinds of database: the address of a store, not yet made."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterable
 
 from hubbub.collector.store import MetricVersion, NewBatch, Store
+from hubbub.collector.store.records import Records
 
 HOMEPAGE = MetricVersion("homepage", 1)
 WIDTH = 18
@@ -16,12 +17,24 @@ def make_record(number: int) -> bytes:
     return number.to_bytes(2, "little") + bytes(WIDTH - 2)
 
 
+def make_records(numbers: Iterable[int]) -> Records:
+    """Return the records of these numbers."""
+    return Records(WIDTH, b"".join(map(make_record, numbers)))
+
+
 def make_new_batch(
     numbers: Iterable[int] = range(3), *, key: MetricVersion = HOMEPAGE, batch_id: bytes = b""
 ) -> NewBatch:
     """Return a batch with the records of these numbers; under a new id, unless one is given."""
-    records = [make_record(number) for number in numbers]
+    records = make_records(numbers)
     return NewBatch(batch_id or secrets.token_bytes(16), {key: records})
+
+
+def make_random_batch(reports: int, *, key: MetricVersion = HOMEPAGE) -> NewBatch:
+    """Return a batch of random records, as real ones are to anybody but the decoder."""
+    return NewBatch(
+        secrets.token_bytes(16), {key: Records(WIDTH, secrets.token_bytes(18 * reports))}
+    )
 
 
 async def stored_segments(store: Store, key: MetricVersion = HOMEPAGE) -> list[list[int]]:

@@ -1,0 +1,177 @@
+"""A store in PostgreSQL, which several collectors may share.
+
+What a maintainer must not break: each session waits at COMMIT until the transaction is on disk,
+whatever the server's default is, and nothing here repeats a transaction whose outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store.database import Database, shown, translated
+from hubbub.collector.store.schema import metadata
+
+_CONNECT_SECONDS = 5.0
+_STATEMENT_SECONDS = 10
+_GRACE_SECONDS = 5
+"""Then we give up on a server that doesn't even say that a statement took too long."""
+
+_CONNECTIONS = 4
+_MIGRATIONS = 0x68756262  # "hubb": the lock that a migration takes
+_DURABLE = ("on", "remote_apply")
+
+_Prepared = TypeVar("_Prepared")
+_Result = TypeVar("_Result")
+_log = logging.getLogger("hubbub.collector")
+
+
+class PostgresqlDatabase(Database):
+    """An open PostgreSQL database; use `open_postgresql`."""
+
+    insert = staticmethod(insert)
+
+    def __init__(self, url: str, *, writes: bool) -> None:
+        engine = _engine(url, writes=writes)
+        super().__init__(engine, engine)
+        self._url = url
+
+    @asynccontextmanager
+    async def migrate(self) -> AsyncIterator[AsyncConnection]:
+        """Wait for other migrations, then let this one take its time."""
+        async with translated(), self._patient() as engine, engine.begin() as connection:
+            await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
+            yield connection
+
+    async def transact(
+        self,
+        prepare: Callable[[], _Prepared],
+        write: Callable[[sa.Connection, _Prepared], _Result],
+    ) -> _Result:
+        """Write on one of some connections."""
+        prepared = await asyncio.to_thread(prepare)
+        async with self.write() as connection:
+            return await connection.run_sync(write, prepared)
+
+    def insert_ids(
+        self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
+    ) -> set[bytes]:
+        """Insert ids as one array."""
+        statement = (
+            f"INSERT INTO batches (batch_id, day) SELECT unnest($1::bytea[]), DATE '{day}' "
+            "ON CONFLICT DO NOTHING RETURNING batch_id"
+        )
+        return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
+
+    def written(self, size: int) -> None:
+        """Do nothing: the server sees to its log itself."""
+
+    async def tidy(self) -> None:
+        """Clear the space of segments that were merged or deleted, for others to be written to."""
+        async with translated(), self._patient() as engine, engine.connect() as connection:
+            # A vacuum can't be part of a transaction.
+            alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
+            await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments")
+
+    async def size_bytes(self) -> int:
+        """Return the bytes of the tables and their indexes."""
+        sizes = [
+            sa.func.pg_total_relation_size(sa.cast(name, sa.dialects.postgresql.REGCLASS))
+            for name in metadata.tables
+        ]
+        async with self.read() as connection:
+            return sum((await connection.execute(sa.select(*sizes))).one())
+
+    @asynccontextmanager
+    async def _patient(self) -> AsyncIterator[AsyncEngine]:
+        """Connect anew for a statement that may take as long as it likes."""
+        engine = _engine(self._url, writes=True, seconds=0)
+        try:
+            yield engine
+        finally:
+            await engine.dispose()
+
+
+async def open_postgresql(url: str, *, create: bool) -> PostgresqlDatabase:
+    """Open the database at an address that PostgreSQL's own programs understand.
+
+    Raises
+    ------
+    StoreError
+        If it can't be reached.
+    """
+    database = PostgresqlDatabase(url, writes=create)
+    try:
+        async with translated(f"store {shown(url)!r}"), database.reading.connect() as connection:
+            if create:
+                await _warn_if_not_durable(connection)
+    except BaseException:
+        await database.close()
+        raise
+    return database
+
+
+def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> AsyncEngine:
+    """Return an engine whose statements may take some seconds, or as long as they like (0)."""
+    settings = {
+        "application_name": "hubbub",
+        "statement_timeout": f"{seconds}s",
+        "default_transaction_read_only": "off" if writes else "on",
+    }
+
+    async def connect(**_options: Any) -> asyncpg.Connection:
+        # asyncpg reads the address itself, so TLS, sockets and password files work as usual.
+        try:
+            connection = await asyncpg.connect(
+                url,
+                timeout=_CONNECT_SECONDS,
+                command_timeout=seconds + _GRACE_SECONDS if seconds else None,
+                server_settings=settings,
+            )
+        except ValueError:
+            # Without its text, which quotes a part of the address: of the password, perhaps.
+            raise StoreError(
+                f"store {shown(url)!r}: must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
+                "with what isn't a letter or digit percent-encoded"
+            ) from None
+        try:
+            await connection.execute(_WAIT_FOR_DISK)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    return create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=connect,
+        # After the server was restarted, a connection is found dead before it is used.
+        pool_pre_ping=True,
+        pool_size=_CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=_STATEMENT_SECONDS,
+    )
+
+
+_WAIT_FOR_DISK = f"""
+    SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') NOT IN {_DURABLE}
+"""
+"""Waiting for replicas as well (remote_apply) is left as it is."""
+
+
+async def _warn_if_not_durable(connection: AsyncConnection) -> None:
+    if await connection.scalar(sa.text("SHOW fsync")) == "off":
+        _log.warning(
+            "the PostgreSQL server runs with fsync = off: reports that were acknowledged are lost "
+            "when its machine fails"
+        )

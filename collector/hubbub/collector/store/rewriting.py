@@ -1,0 +1,182 @@
+"""Merging and deleting what is stored, in small transactions beside those of the appends.
+
+Segments are read and shuffled without keeping anybody waiting; then a short transaction replaces
+exactly these, or nothing if any of them is gone meanwhile. What a maintainer must not break: at any
+moment each report is in exactly one segment, for whoever reads, whatever fails.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from hubbub.collector.store.contents import MetricVersion
+from hubbub.collector.store.database import Database
+from hubbub.collector.store.pooling import segment_row
+from hubbub.collector.store.records import Records
+from hubbub.collector.store.schema import batches as _batches
+from hubbub.collector.store.schema import segments as _segments
+
+SMALL = 16_384
+"""Segments with fewer reports than this are merged."""
+
+_REPORTS_AT_ONCE = 65_536
+_SEGMENTS_AT_ONCE = 1024
+_IDS_AT_ONCE = 5000
+"""Bounds on what a transaction changes, so that appends don't wait for long."""
+
+_CHUNKS_BETWEEN_TIDYING = 16
+"""The space of old segments is then used for new ones, so that a merge needs little of its own."""
+
+_IDS_A_STATEMENT = 500
+_BYTES_OF_ID = 16
+_BYTES_OF_REPORT = 32  # about
+
+
+async def merge_segments(database: Database, small: int) -> int:
+    """Merge segments with fewer than `small` reports; return how many were replaced."""
+    is_small = _segments.c.reports < small
+    group = (_segments.c.metric, _segments.c.version, _segments.c.day)
+    crowded = sa.select(*group).where(is_small).group_by(*group).having(sa.func.count() > 1)
+    async with database.read() as connection:
+        days = (await connection.execute(crowded)).all()
+    replaced = 0
+    for metric, version, day in days:
+        key = MetricVersion(metric, version)
+        chunks = _chunks(await _sizes(database, *_of_day(key, day), is_small))
+        for number, chunk in enumerate(chunks, start=1):
+            if len(chunk) > 1:
+                replaced += await _replace(database, chunk, key, day)
+            if number % _CHUNKS_BETWEEN_TIDYING == 0:
+                await database.tidy()
+    return replaced
+
+
+async def delete_reports(database: Database, *which: sa.ColumnElement[bool]) -> int:
+    """Delete the segments that fulfil conditions; return the number of their reports."""
+    deleted, complete = 0, False
+    while not complete:
+        complete = True
+        for chunk in _chunks(await _sizes(database, *which)):
+            ids = [size.segment_id for size in chunk]
+            async with database.write() as connection:
+                reports = await _delete_segments(connection, ids)
+            database.written(_BYTES_OF_REPORT * sum(reports))
+            deleted += sum(reports)
+            # Some were merged meanwhile, so their reports are in another segment.
+            complete = complete and len(reports) == len(ids)
+    return deleted
+
+
+async def delete_ids(database: Database, before: dt.date) -> int:
+    """Delete the ids of batches from before a day; return how many there were."""
+    deleted = 0
+    last = b""
+    while True:
+        old = (
+            sa.select(_batches.c.batch_id)
+            .where(_batches.c.batch_id > last, _batches.c.day < before)
+            .order_by(_batches.c.batch_id)
+            .limit(_IDS_AT_ONCE)
+        )
+        async with database.read() as connection:
+            ids = (await connection.scalars(old)).all()
+        if not ids:
+            return deleted
+        async with database.write() as connection:
+            for some in _pieces(ids):
+                gone = sa.delete(_batches).where(_batches.c.batch_id.in_(some))
+                deleted += (await connection.execute(gone)).rowcount
+        database.written(_BYTES_OF_ID * len(ids))
+        last = ids[-1]
+
+
+async def _sizes(database: Database, *which: sa.ColumnElement[bool]) -> list[_Size]:
+    """Return the segments that fulfil conditions, in the order of their random keys."""
+    query = sa.select(_segments.c.segment_id, _segments.c.reports).where(*which)
+    async with database.read() as connection:
+        rows = (await connection.execute(query.order_by(_segments.c.segment_id))).all()
+    return [_Size(*row) for row in rows]
+
+
+async def _replace(
+    database: Database, chunk: Sequence[_Size], key: MetricVersion, day: dt.date
+) -> int:
+    """Replace segments by one; do nothing if any of them is gone or being replaced."""
+    ids = [size.segment_id for size in chunk]
+    records: list[bytes] = []
+    async with database.read() as connection:
+        for some in _pieces(ids):
+            query = sa.select(_segments.c.records).where(_segments.c.segment_id.in_(some))
+            records.extend(await connection.scalars(query))
+    if len(records) < len(ids):
+        return 0
+    width = sum(map(len, records)) // sum(size.reports for size in chunk)
+    row = await segment_row(key, day, [Records(width, data) for data in records])
+    async with database.write() as connection:
+        if not await _lock(connection, ids):
+            return 0
+        # First deleted: the new segment then takes the space of the old ones.
+        await _delete_segments(connection, ids)
+        await connection.execute(sa.insert(_segments), [row])
+    database.written(2 * len(row["records"]))
+    return len(ids)
+
+
+class _Size(NamedTuple):
+    segment_id: int
+    reports: int
+
+
+def _chunks(sizes: Iterable[_Size]) -> Iterator[list[_Size]]:
+    """Cut segments into pieces that one transaction may change."""
+    chunk: list[_Size] = []
+    reports = 0
+    for size in sizes:
+        if chunk and (reports + size.reports > _REPORTS_AT_ONCE or len(chunk) == _SEGMENTS_AT_ONCE):
+            yield chunk
+            chunk, reports = [], 0
+        chunk.append(size)
+        reports += size.reports
+    if chunk:
+        yield chunk
+
+
+def _pieces(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Cut ids into pieces that one statement may name."""
+    return (ids[start : start + _IDS_A_STATEMENT] for start in range(0, len(ids), _IDS_A_STATEMENT))
+
+
+async def _lock(connection: AsyncConnection, ids: Sequence[int]) -> bool:
+    """Reserve segments, all or none: none may be gone, or reserved by another transaction."""
+    locked = 0
+    for some in _pieces(ids):
+        query = sa.select(_segments.c.segment_id).where(_segments.c.segment_id.in_(some))
+        locked += len((await connection.scalars(query.with_for_update(skip_locked=True))).all())
+    return locked == len(ids)
+
+
+async def _delete_segments(connection: AsyncConnection, ids: Sequence[int]) -> list[int]:
+    """Delete the segments that are still there; return the number of reports of each."""
+    reports: list[int] = []
+    for some in _pieces(ids):
+        these = _segments.c.segment_id.in_(some)
+        # Reserved in order, so that two who delete don't wait for each other in a circle.
+        await connection.execute(
+            sa.select(_segments.c.segment_id)
+            .where(these)
+            .order_by(_segments.c.segment_id)
+            .with_for_update()
+        )
+        gone = sa.delete(_segments).where(these).returning(_segments.c.reports)
+        reports.extend(await connection.scalars(gone))
+    return reports
+
+
+def _of_day(key: MetricVersion, day: dt.date) -> tuple[sa.ColumnElement[bool], ...]:
+    columns = (_segments.c.metric, _segments.c.version, _segments.c.day)
+    return tuple(column == value for column, value in zip(columns, (*key, day), strict=True))

@@ -1,0 +1,289 @@
+"""Where reports live: segments of shuffled records, and the batch ids seen, kept apart.
+
+The collector appends, the decoder reads; neither needs the other, and nothing here knows HTTP. What
+a maintainer must not break: a batch id and its reports are committed in one transaction, and no row
+lets anyone tell which reports came together, from whom, or at what time of day.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from hubbub.client.metrics import Metric
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store.contents import DayCount, Declared, MetricVersion, NewBatch, Reader
+from hubbub.collector.store.database import Database, parse_address, shown
+from hubbub.collector.store.migrating import check_schema, migrate
+from hubbub.collector.store.pooling import Row, segment_rows
+from hubbub.collector.store.rewriting import SMALL, delete_ids, delete_reports, merge_segments
+from hubbub.collector.store.schema import parameters as _parameters
+from hubbub.collector.store.schema import segments as _segments
+
+__all__ = [
+    "DayCount",
+    "Declared",
+    "MetricVersion",
+    "NewBatch",
+    "Reader",
+    "Store",
+    "open_store",
+]
+
+_SEGMENTS_IN_MEMORY = 8
+
+
+class Store(Reader):
+    """Reports and batch ids in one SQL database; use `open_store`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def declare(self, metrics: Collection[Metric]) -> None:
+        """Record the parameters under which reports of these metrics are stored.
+
+        Raises
+        ------
+        StoreError
+            If a metric's version is already stored with other parameters.
+        """
+        rows = [_parameter_row(metric) for metric in metrics]
+        # In order, so that collectors that start together don't wait for each other in a circle.
+        rows.sort(key=lambda row: (row["metric"], row["version"]))
+        async with self._database.write() as connection:
+            if rows:
+                insert = self._database.insert(_parameters).on_conflict_do_nothing()
+                await connection.execute(insert, rows)
+            for metric in metrics:
+                await _check_parameters(connection, metric)
+
+    async def declared(self) -> list[Declared]:
+        """Return every version of every metric that was ever declared."""
+        query = sa.select(_parameters).order_by(_parameters.c.metric, _parameters.c.version)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query)).all()
+        return [Declared(row.metric, row.version, json.loads(row.parameters)) for row in rows]
+
+    async def check(self, metric: Metric) -> None:
+        """Raise StoreError if this metric's stored reports were made with other parameters."""
+        async with self._database.read() as connection:
+            await _check_parameters(connection, metric)
+
+    async def append(
+        self, batches: Sequence[NewBatch], day: dt.date, received: dt.date | None = None
+    ) -> list[bool]:
+        """Store batches durably and together; return for each whether it was new.
+
+        A batch whose id is stored already, or stands earlier in `batches`, adds nothing.
+
+        Parameters
+        ----------
+        batches : sequence of NewBatch
+        day : datetime.date
+            The UTC day of the reports.
+        received : datetime.date, optional
+            The day from which on the ids are kept for some time; if not that of the reports.
+
+        Raises
+        ------
+        StoreError
+            If the database refuses; then nothing of `batches` is stored. If the connection broke
+            while committing, all or nothing is: appending them again adds what is missing.
+        """
+        firsts = {batch.batch_id: batch for batch in reversed(batches)}
+
+        def pool() -> list[Row]:
+            return segment_rows(firsts.values(), day)
+
+        def write(connection: sa.Connection, rows: list[Row]) -> set[bytes]:
+            # In order, so that collectors with the same ids don't wait for each other in a circle.
+            unseen = self._database.insert_ids(connection, sorted(firsts), received or day)
+            if len(unseen) < len(firsts):  # seldom
+                rows = segment_rows((firsts[batch_id] for batch_id in unseen), day)
+            if rows:
+                connection.execute(sa.insert(_segments), rows)
+            return unseen
+
+        unseen = await self._database.transact(pool, write)
+        self._database.written(sum(_bytes_of(firsts[batch_id]) for batch_id in unseen))
+        return [_take(unseen, batch.batch_id) for batch in batches]
+
+    async def segments(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield the concatenated records of each segment, days `since` to `until` included."""
+        query = _only(sa.select(_segments.c.records), key, since, until)
+        async with self._database.read() as connection:
+            # A few at a time, so that memory holds these, not the store.
+            options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
+            async for row in await connection.stream(query, execution_options=options):
+                yield row.records
+
+    async def count(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> int:
+        """Return the number of stored reports, days `since` to `until` included."""
+        total = sa.func.coalesce(sa.func.sum(_segments.c.reports), 0)
+        async with self._database.read() as connection:
+            return int(await connection.scalar(_only(sa.select(total), key, since, until)) or 0)
+
+    async def versions(self, metric: str) -> list[int]:
+        """Return the versions of a metric for which reports are stored."""
+        query = sa.select(_segments.c.version).where(_segments.c.metric == metric).distinct()
+        async with self._database.read() as connection:
+            return sorted((await connection.scalars(query)).all())
+
+    async def days(self, key: MetricVersion) -> list[dt.date]:
+        """Return the days for which reports are stored."""
+        query = _only(sa.select(_segments.c.day).distinct(), key, None, None)
+        async with self._database.read() as connection:
+            return sorted((await connection.scalars(query)).all())
+
+    async def overview(self) -> list[DayCount]:
+        """Return what is stored, by metric, version and day, without reading the records."""
+        group = (_segments.c.metric, _segments.c.version, _segments.c.day)
+        sums = (
+            sa.func.sum(_segments.c.reports),
+            sa.func.count(),
+            sa.func.sum(sa.func.length(_segments.c.records)),
+        )
+        async with self._database.read() as connection:
+            rows = (await connection.execute(sa.select(*group, *sums).group_by(*group))).all()
+        return sorted(DayCount(row[0], row[1], row[2], *map(int, row[3:])) for row in rows)
+
+    async def ping(self) -> None:
+        """Raise StoreError unless the database answers."""
+        async with self._database.read() as connection:
+            await connection.execute(sa.select(_parameters.c.version).limit(1))
+
+    async def size_bytes(self) -> int:
+        """Return the bytes that the store takes on disk."""
+        return await self._database.size_bytes()
+
+    async def merge(self, small: int = SMALL) -> int:
+        """Pool and shuffle segments with fewer than `small` reports of the same version and day.
+
+        What a quiet hour stored is then mixed with what came before and after. Readers and other
+        mergers may be at work: each sees every report exactly once.
+
+        Returns
+        -------
+        int
+            The number of segments that were replaced.
+        """
+        return await merge_segments(self._database, small)
+
+    async def forget_ids(self, before: dt.date) -> int:
+        """Delete the ids of batches from before a day; return how many there were.
+
+        Such a batch would be counted again if a client still sent it.
+        """
+        return await delete_ids(self._database, before)
+
+    async def drop_reports(self, before: dt.date) -> int:
+        """Delete the reports from before a day; return how many there were."""
+        return await delete_reports(self._database, _segments.c.day < before)
+
+    async def delete(self, metric: str, version: int | None = None) -> int:
+        """Delete a metric's reports, or those of one version; return how many there were.
+
+        Its parameters stay known: a version that was once used can't be used for something else.
+        """
+        which = [_segments.c.metric == metric]
+        if version is not None:
+            which.append(_segments.c.version == version)
+        return await delete_reports(self._database, *which)
+
+    async def tidy(self) -> None:
+        """Remove from the files what was deleted, as far as the database lets us."""
+        await self._database.tidy()
+
+
+@asynccontextmanager
+async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
+    """Open the store at an address: "sqlite:///hubbub.db" or "postgresql://user@host/hubbub".
+
+    Parameters
+    ----------
+    url : str
+    create : bool
+        Make the tables, and SQLite's file, if they don't exist, and migrate them if they are old
+        (the collector); otherwise nothing is written (the decoder).
+
+    Raises
+    ------
+    StoreError
+        If the address isn't supported, or the database can't be opened or isn't a store.
+    """
+    database = await _open_database(url, create=create)
+    try:
+        if create:
+            await migrate(database, url)
+        else:
+            await check_schema(database, url)
+        yield Store(database)
+    finally:
+        await database.close()
+
+
+async def _open_database(url: str, *, create: bool) -> Database:
+    address = parse_address(url)
+    # Imported here, because a process needs only one of the two drivers.
+    if address is not None and address.drivername == "sqlite":
+        from hubbub.collector.store.sqlite import open_sqlite  # noqa: PLC0415
+
+        return await open_sqlite(url, create=create)
+    if address is not None and address.drivername == "postgresql":
+        from hubbub.collector.store.postgresql import open_postgresql  # noqa: PLC0415
+
+        return await open_postgresql(url, create=create)
+    raise StoreError(
+        f"store {shown(url)!r}: must be sqlite:///PATH or postgresql://USER:PASSWORD@HOST/DATABASE"
+    )
+
+
+def _only(
+    query: sa.Select[Any], key: MetricVersion, since: dt.date | None, until: dt.date | None
+) -> sa.Select[Any]:
+    query = query.where(_segments.c.metric == key.metric, _segments.c.version == key.version)
+    if since is not None:
+        query = query.where(_segments.c.day >= since)
+    if until is not None:
+        query = query.where(_segments.c.day <= until)
+    return query
+
+
+def _parameter_row(metric: Metric) -> dict[str, Any]:
+    parameters = json.dumps(metric.definition, sort_keys=True)
+    return {"metric": metric.name, "version": metric.version, "parameters": parameters}
+
+
+async def _check_parameters(connection: AsyncConnection, metric: Metric) -> None:
+    row = _parameter_row(metric)
+    query = sa.select(_parameters.c.parameters).where(
+        _parameters.c.metric == metric.name, _parameters.c.version == metric.version
+    )
+    stored = await connection.scalar(query)
+    if stored not in {None, row["parameters"]}:
+        raise StoreError(
+            f"metrics.{metric.name}: version {metric.version} is stored with parameters {stored}, "
+            f"but the registry says {row['parameters']}; changed parameters need a new version"
+        )
+
+
+def _bytes_of(batch: NewBatch) -> int:
+    return sum([len(records.data) for records in batch.records.values()])
+
+
+def _take(unseen: set[bytes], batch_id: bytes) -> bool:
+    """Claim an id: True for the first batch that bears it, False for all others."""
+    if batch_id not in unseen:
+        return False
+    unseen.remove(batch_id)
+    return True

@@ -1,0 +1,317 @@
+"""A store in an SQLite file: one writer at a time, and a log that others copy into the file.
+
+A commit appends to the write-ahead log and syncs it. Copying the log into the database is left to a
+thread of its own, so that no commit waits for it. What a maintainer must not break: commits are
+synced (synchronous=FULL), and deleted rows are overwritten (secure_delete), in the log too once it
+has been truncated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only
+
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store import database as common
+from hubbub.collector.store.database import Database, parse_address
+
+PAGES_TO_COPY = 1024
+"""The log's length, in pages of 4 KiB, from which on it is copied into the database."""
+
+PAGES_AT_MOST = 8192
+"""The log's length from which on writers have to wait until it has been begun anew."""
+
+_PAGE_BYTES = 4096
+_POLL_SECONDS = 0.001
+_RETRY_SECONDS = 0.01
+_PATIENCE_SECONDS = 1.0
+_IDS_A_STATEMENT = 500
+_BYTES_OF_COMMIT = 4 * _PAGE_BYTES
+"""Written at each commit besides the data: pages of the tables and of the index."""
+
+
+_Prepared = TypeVar("_Prepared")
+_Result = TypeVar("_Result")
+
+
+class SqliteDatabase(Database):
+    """An open SQLite file; use `open_sqlite`."""
+
+    insert = staticmethod(insert)
+
+    def __init__(
+        self, path: Path, reading: AsyncEngine, writing: AsyncEngine, *, writes: bool
+    ) -> None:
+        super().__init__(reading, writing)
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, "hubbub-writer")
+        self._engine = sa.create_engine(
+            URL.create("sqlite+pysqlite", database=str(path)),
+            connect_args={"timeout": common.BUSY_SECONDS, "check_same_thread": False},
+            poolclass=sa.StaticPool,
+        )
+        sa.event.listen(self._engine, "connect", _prepare_writer if writes else _prepare_reader)
+        sa.event.listen(self._engine, "begin", _begin_writing_now)
+        self._uncopied = 0
+        self._due = asyncio.Event()
+        self._is_closing = False
+        self._copier = (
+            asyncio.create_task(self._copy_until_closed(), name="checkpoints") if writes else None
+        )
+
+    def migrate(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Begin a transaction that writes: it is alone anyway."""
+        return self.write()
+
+    async def transact(
+        self,
+        prepare: Callable[[], _Prepared],
+        write: Callable[[sa.Connection, _Prepared], _Result],
+    ) -> _Result:
+        """Do all of it in the writer's thread, one call after the other."""
+
+        def transact() -> _Result:
+            prepared = prepare()
+            with self._engine.begin() as connection:
+                return write(connection, prepared)
+
+        async with common.translated():
+            done = asyncio.get_running_loop().run_in_executor(self._thread, transact)
+            try:
+                return await asyncio.shield(done)
+            except asyncio.CancelledError:
+                await asyncio.wait([done])  # what a thread has begun can't be stopped
+                raise
+
+    def insert_ids(
+        self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
+    ) -> set[bytes]:
+        """Look which ids are known, and insert the others; nobody else writes meanwhile.
+
+        Each row that comes from SQLite costs two turns of the interpreter's lock, for which a busy
+        event loop has to be waited. So rows are asked for only if there are any, which is seldom.
+        """
+        unseen: set[bytes] = set()
+        for start in range(0, len(ids), _IDS_A_STATEMENT):
+            some = ids[start : start + _IDS_A_STATEMENT]
+            new = sorted(set(some) - _known(connection, some))
+            if new:
+                rows = ",".join([f"(?,'{day}')"] * len(new))
+                statement = f"INSERT INTO batches (batch_id, day) VALUES {rows}"  # noqa: S608
+                connection.exec_driver_sql(statement, tuple(new))
+            unseen.update(new)
+        return unseen
+
+    def written(self, size: int) -> None:
+        """Have the log copied in the background once it is long."""
+        self._uncopied += size + _BYTES_OF_COMMIT
+        if self._uncopied >= PAGES_TO_COPY * _PAGE_BYTES:
+            self._uncopied = 0
+            self._due.set()
+
+    async def tidy(self) -> None:
+        """Copy the log into the database and empty it, or leave it if a reader needs it."""
+        await asyncio.to_thread(self._checkpoint, "PASSIVE")
+        await self._checkpoint_between_writes("TRUNCATE", common.BUSY_SECONDS)
+
+    async def size_bytes(self) -> int:
+        """Return the bytes of the database and its log."""
+        files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
+        return sum(path.stat().st_size for path in files if path.exists())
+
+    async def close(self) -> None:
+        """Close all connections and leave an empty log."""
+        if self._copier is not None:
+            self._is_closing = True
+            self._due.set()
+            await self._copier
+            await self._checkpoint_between_writes("TRUNCATE", _PATIENCE_SECONDS)
+        await asyncio.to_thread(self._thread.shutdown)
+        self._engine.dispose()
+        await super().close()
+
+    async def _copy_until_closed(self) -> None:
+        while not self._is_closing:
+            await self._due.wait()
+            self._due.clear()
+            if await asyncio.to_thread(self._checkpoint, "PASSIVE") >= PAGES_AT_MOST:
+                await self._checkpoint_between_writes("RESTART", _PATIENCE_SECONDS)
+
+    async def _checkpoint_between_writes(self, mode: str, seconds: float) -> None:
+        """Begin the log anew; try for some time, as readers and other processes may be in the way.
+
+        Most of the log should have been copied before, so that writers wait for little.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(SQLAlchemyError):
+                # Who holds the only connection of `writing`, in the writer's thread, is between all
+                # writes of this process.
+                async with self.writing.connect():
+                    loop = asyncio.get_running_loop()
+                    if await loop.run_in_executor(self._thread, self._checkpoint, mode) == 0:
+                        return
+            if time.monotonic() > deadline:
+                return
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def _checkpoint(self, mode: str) -> int:
+        """Copy the log into the database; return the pages still in it, whether copied or not.
+
+        Never waits for others: what waits for readers here keeps all writers waiting.
+        """
+        try:
+            # Without making a new file, should it have been removed meanwhile.
+            address = f"{self._path.absolute().as_uri()}?mode=rw"
+            with contextlib.closing(sqlite3.connect(address, timeout=0, uri=True)) as connection:
+                connection.execute("PRAGMA synchronous=FULL")
+                row = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        except sqlite3.Error:
+            return PAGES_AT_MOST
+        is_busy, pages, _ = row
+        return int(pages) if is_busy or mode == "PASSIVE" else 0
+
+
+def _known(connection: sa.Connection, ids: Sequence[bytes]) -> set[bytes]:
+    """Return those ids that are stored."""
+    those = f"FROM batches WHERE batch_id IN ({','.join('?' * len(ids))})"
+    count = connection.exec_driver_sql(f"SELECT count(*) {those}", tuple(ids)).scalar()
+    if not count:
+        return set()
+    found = connection.exec_driver_sql(f"SELECT batch_id {those}", tuple(ids))
+    return set(found.scalars())
+
+
+async def open_sqlite(url: str, *, create: bool) -> SqliteDatabase:
+    """Open the file at an address such as "sqlite:///hubbub.db".
+
+    Raises
+    ------
+    StoreError
+        If the file can't be opened or isn't a database, or is missing and not to be made.
+    """
+    address = _address(url)
+    path = Path(address.database or "")
+    if not create and not path.is_file():
+        raise StoreError(f"store {url!r}: no such file; expected a database that a collector made")
+    # Before the asynchronous driver, because that leaves a thread behind when it fails.
+    await asyncio.to_thread(_try_to_open, path, url, create)
+    reading = _engine(address, pool_size=4)
+    sa.event.listen(reading.sync_engine, "connect", _prepare_reader)
+    sa.event.listen(reading.sync_engine, "begin", _begin)
+    if not create:
+        return SqliteDatabase(path, reading, reading, writes=False)
+    writing = _engine(address, pool_size=1)
+    sa.event.listen(writing.sync_engine, "connect", _prepare_writer)
+    sa.event.listen(writing.sync_engine, "begin", _begin_writing)
+    return SqliteDatabase(path, reading, writing, writes=True)
+
+
+def _address(url: str) -> URL:
+    address = parse_address(url)
+    path = address.database if address else None
+    if address is None or address.query or address.host or path in {None, "", ":memory:"}:
+        raise StoreError(f"store {url!r}: must be sqlite:///PATH")
+    return address.set(drivername="sqlite+aiosqlite")
+
+
+def _engine(address: URL, pool_size: int) -> AsyncEngine:
+    return create_async_engine(
+        address,
+        connect_args={"timeout": common.BUSY_SECONDS},
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=common.BUSY_SECONDS,
+    )
+
+
+def _try_to_open(path: Path, url: str, create: bool) -> None:
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=common.BUSY_SECONDS)) as connection:
+            connection.execute("PRAGMA schema_version")
+            if create:
+                _choose_log(connection)
+    except sqlite3.Error as error:
+        raise StoreError(f"store {url!r}: {error}") from error
+
+
+def _choose_log(connection: sqlite3.Connection) -> None:
+    """Give the file a write-ahead log, for good: later connections find it so.
+
+    The change needs the file for itself and doesn't wait for others, so waiting is done here.
+    """
+    deadline = time.monotonic() + common.BUSY_SECONDS
+    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_SECONDS)
+
+
+def _prepare_writer(connection: sqlite3.Connection, _record: object) -> None:
+    # Autocommit at the driver's level leaves BEGIN to _begin_writing.
+    connection.isolation_level = None
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute("PRAGMA secure_delete=ON")
+    # SQLite would sleep for up to 100 ms at a time; _begin_writing asks again sooner.
+    connection.execute("PRAGMA busy_timeout=0")
+
+
+def _prepare_reader(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None
+    connection.execute("PRAGMA query_only=ON")
+
+
+def _begin(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _begin_writing(connection: sa.Connection) -> None:
+    """Take the write lock as soon as it is free, letting others use the event loop meanwhile."""
+    _take_write_lock(connection, lambda: await_only(asyncio.sleep(_POLL_SECONDS)))
+
+
+def _begin_writing_now(connection: sa.Connection) -> None:
+    """Do the same in a thread."""
+    _take_write_lock(connection, lambda: time.sleep(_POLL_SECONDS))
+
+
+def _take_write_lock(connection: sa.Connection, pause: Callable[[], None]) -> None:
+    """Begin a transaction as soon as no other connection writes, asking every millisecond."""
+    cursor = connection.connection.cursor()
+    deadline = time.monotonic() + common.BUSY_SECONDS
+    try:
+        while True:
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+                pause()
+            else:
+                return
+    finally:
+        cursor.close()
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    # The low byte is the primary code; the others tell why.
+    return error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}

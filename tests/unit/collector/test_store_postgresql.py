@@ -1,0 +1,237 @@
+"""The store in PostgreSQL: durable, shared, and back again after the server was restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import re
+
+import pytest
+import sqlalchemy as sa
+
+from databases import GUARDED, PostgresqlServer
+from factories import make_metric
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store import open_store
+from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
+from unit.collector.event_loop import in_event_loop
+
+_DAY = dt.date(2026, 3, 14)
+
+
+@pytest.mark.parametrize(("default", "used"), [("off", "on"), ("remote_apply", "remote_apply")])
+@in_event_loop
+async def test_sessions_wait_for_the_disk_whatever_the_server_does_by_default(
+    postgresql: PostgresqlServer, postgresql_url: str, default: str, used: str
+) -> None:
+    name = postgresql_url.partition("@/")[2].partition("?")[0]
+    postgresql.execute(f"ALTER DATABASE {name} SET synchronous_commit = {default}")
+    assert postgresql.execute("SHOW synchronous_commit", url=postgresql_url) == default
+    seen: list[str] = []
+
+    def look(connection: sa.Connection) -> None:
+        seen.append(connection.exec_driver_sql("SHOW synchronous_commit").scalar_one())
+
+    async with open_store(postgresql_url, create=True) as store:
+        sa.event.listen(sa.Engine, "commit", look)
+        try:
+            await store.append([make_new_batch()], _DAY)
+        finally:
+            sa.event.remove(sa.Engine, "commit", look)
+    assert seen == [used]
+
+
+@in_event_loop
+async def test_server_that_does_not_sync_is_warned_of(
+    postgresql: PostgresqlServer, postgresql_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="hubbub.collector"):
+        async with open_store(postgresql_url, create=True):
+            pass
+        assert caplog.messages == []
+        postgresql.stop()
+        postgresql.start(fsync="off")
+        async with open_store(postgresql_url, create=True) as store:
+            await asyncio.gather(*[store.ping() for _ in range(8)])
+        postgresql.stop()
+    (message,) = caplog.messages
+    assert "fsync = off" in message
+
+
+@in_event_loop
+async def test_store_works_again_after_the_server_was_restarted(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    batch = make_new_batch()
+    async with open_store(postgresql_url, create=True) as store:
+        await asyncio.gather(*[store.append([make_new_batch()], _DAY) for _ in range(6)])
+        for at_once in (False, True):
+            postgresql.stop(at_once=at_once)
+            with pytest.raises(StoreError):
+                await store.append([batch], _DAY)
+            with pytest.raises(StoreError):
+                await store.ping()
+            postgresql.start()
+            await asyncio.gather(*[store.ping() for _ in range(6)])
+            # Nobody notices a restart while nothing was asked.
+            postgresql.stop(at_once=at_once)
+            postgresql.start()
+            await asyncio.gather(*[store.ping() for _ in range(6)])
+        assert await store.append([batch], _DAY) == [True]
+        assert await store.append([batch], _DAY) == [False]
+        assert await store.count(HOMEPAGE) == 21
+
+
+@in_event_loop
+async def test_commit_with_unknown_outcome_is_an_error_and_may_be_repeated(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """The connection ends while the transaction waits; the store doesn't repeat it by itself."""
+    batch = make_new_batch()
+    statements: list[str] = []
+
+    def cut(connection: sa.Connection) -> None:
+        statements.append("COMMIT")
+        process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
+
+    async with open_store(postgresql_url, create=True) as store:
+        sa.event.listen(sa.Engine, "commit", cut)
+        try:
+            with pytest.raises(StoreError):
+                await store.append([batch], _DAY)
+        finally:
+            sa.event.remove(sa.Engine, "commit", cut)
+        assert statements == ["COMMIT"]
+        assert await store.append([batch], _DAY) == [True]
+        assert await store.count(HOMEPAGE) == 3
+
+
+@pytest.mark.parametrize("create", [True, False])
+@in_event_loop
+async def test_password_is_used_and_never_shown(
+    postgresql: PostgresqlServer, postgresql_url: str, create: bool
+) -> None:
+    user, password = GUARDED
+    who = f"//{user}:{{}}@"
+    postgresql.execute(f"GRANT ALL ON SCHEMA public TO {user}", url=postgresql_url)
+    right = postgresql_url.replace("//postgres@", who.format(password))
+    async with open_store(right, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+    for url in (
+        right.replace(password, "wrong-secret"),
+        postgresql_url.replace("//postgres@", who.format("wrong-sec:r@et")),
+        postgresql_url.replace("postgres@", "") + f"&user={user}&password=wrong-secret",
+        right.replace(password, "wrong-secret").replace("?host=", "?host=/nowhere"),
+        right.replace(password, "wrong-secret") + "&port=many",
+    ):
+        with pytest.raises(StoreError) as refused:
+            async with open_store(url, create=create):
+                pass
+        told = str(refused.value)
+        assert "wrong-sec" not in told
+        assert "store 'postgresql://" in told
+
+
+@in_event_loop
+async def test_server_that_is_not_there_is_told(postgresql_url: str) -> None:
+    url = postgresql_url.replace("?host=", "?host=/nowhere")
+    with pytest.raises(StoreError, match=r"/nowhere.*No such file"):
+        async with open_store(url, create=True):
+            pass
+    with pytest.raises(StoreError, match='database "missing" does not exist'):
+        async with open_store(re.sub(r"/test_\w+", "/missing", postgresql_url), create=True):
+            pass
+
+
+@in_event_loop
+async def test_records_are_stored_as_they_are(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """Random bits can't be compressed, so that nobody should try."""
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append([make_random_batch(10_000)], _DAY)
+    query = "SELECT attstorage FROM pg_attribute WHERE attname = 'records'"
+    assert postgresql.execute(query, url=postgresql_url) == "e"
+    query = "SELECT pg_column_size(records) FROM segments"
+    assert postgresql.execute(query, url=postgresql_url) == "180000"
+
+
+@in_event_loop
+async def test_errors_show_no_statement_and_no_values(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    batch = make_new_batch(batch_id=b"sixteen bytes id")
+    async with open_store(postgresql_url, create=True) as store:
+        postgresql.execute("ALTER TABLE batches ADD CHECK (day < '2000-01-01')", url=postgresql_url)
+        with pytest.raises(StoreError) as refused:
+            await store.append([batch], _DAY)
+        assert "violates check constraint" in str(refused.value)
+        postgresql.execute("DROP TABLE batches", url=postgresql_url)
+        with pytest.raises(StoreError) as missing:
+            await store.append([batch], _DAY)
+    assert str(missing.value) == 'store: relation "batches" does not exist'
+    for told in (str(refused.value), str(missing.value)):
+        assert "sixteen" not in told
+        assert batch.batch_id.hex() not in told
+        assert "INSERT" not in told
+        assert "2026" not in told
+
+
+@in_event_loop
+async def test_tidying_clears_what_was_merged(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    dead = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'segments'"
+    async with open_store(postgresql_url, create=True) as store:
+        for _ in range(50):
+            await store.append([make_random_batch(100)], _DAY)
+        assert await store.merge() == 50
+        await store.tidy()
+        postgresql.execute("SELECT pg_stat_force_next_flush()", url=postgresql_url)
+        assert postgresql.execute(dead, url=postgresql_url) == "0"
+        assert await store.count(HOMEPAGE) == 5000
+
+
+@in_event_loop
+async def test_merged_reports_are_not_marked_with_the_transactions_of_their_batches(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """PostgreSQL marks each row with the transaction that made it."""
+    marks = "SELECT count(*) FROM segments JOIN batches ON segments.xmin = batches.xmin"
+    async with open_store(postgresql_url, create=True) as store:
+        for _ in range(5):
+            await store.append([make_new_batch()], _DAY)
+        assert postgresql.execute(marks, url=postgresql_url) == "5"
+        assert await store.merge() == 5
+        assert postgresql.execute(marks, url=postgresql_url) == "0"
+
+
+@in_event_loop
+async def test_groups_with_common_batches_do_not_block_each_other(postgresql_url: str) -> None:
+    """The ids of a group have no order of their own, and other groups other orders."""
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        for _ in range(10):
+            batches = [make_new_batch([i]) for i in range(900)]
+            large, small = await asyncio.gather(
+                one.append(batches, _DAY), other.append(batches[::3], _DAY)
+            )
+            assert sum(large) + sum(small) == 900
+        assert await one.count(HOMEPAGE) == 9000
+
+
+@in_event_loop
+async def test_registries_declared_in_different_orders_do_not_block_each_other(
+    postgresql_url: str,
+) -> None:
+    metrics = [make_metric(f"metric{number}") for number in range(30)]
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        await asyncio.gather(one.declare(metrics), other.declare(metrics[::-1]))
+        assert len(await one.declared()) == 30

@@ -1,0 +1,273 @@
+"""Merging, forgetting and deleting, on both databases: no report is lost, doubled or left apart."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factories import make_metric, make_params
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store, rewriting
+from hubbub.collector.store.pooling import segment_row
+from hubbub.collector.store.records import table
+from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, stored_segments
+from unit.collector.event_loop import in_event_loop
+
+_DAY = dt.date(2026, 3, 14)
+_TOMORROW = _DAY + dt.timedelta(days=1)
+_OTHER = MetricVersion("homepage", 2)
+_SEARCH = MetricVersion("search", 1)
+
+
+@in_event_loop
+async def test_small_segments_are_merged_into_one_in_another_order(any_store_url: str) -> None:
+    """P(false alarm) < 1e-150: 200 records stay in the order of their arrival."""
+    async with open_store(any_store_url, create=True) as store:
+        await _append_apart(store, range(200))
+        assert len(await stored_segments(store)) == 200
+        assert await store.merge() == 200
+        (segment,) = await stored_segments(store)
+        assert sorted(segment) == list(range(200))
+        assert segment != list(range(200))
+        assert await store.count(HOMEPAGE) == 200
+
+
+@in_event_loop
+async def test_only_reports_of_one_version_and_day_are_merged(any_store_url: str) -> None:
+    kinds = [(key, day) for key in (HOMEPAGE, _OTHER, _SEARCH) for day in (_DAY, _TOMORROW)]
+    async with open_store(any_store_url, create=True) as store:
+        for reports, (key, day) in enumerate(kinds, start=1):
+            for _ in range(3):
+                await store.append([make_new_batch(range(reports), key=key)], day)
+        assert await store.merge() == 18
+        assert [(c.reports, c.segments) for c in await store.overview()] == [
+            (3 * reports, 1) for reports in range(1, 7)
+        ]
+
+
+@in_event_loop
+async def test_single_and_large_segments_are_left_alone(any_store_url: str) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        await store.append([make_new_batch(range(10))], _DAY)
+        assert await store.merge() == 0
+        await store.append([make_new_batch(range(10))], _DAY)
+        assert await store.merge(small=10) == 0
+        assert await store.merge(small=11) == 2
+        assert await store.merge(small=11) == 0
+
+
+@in_event_loop
+async def test_what_was_merged_is_mixed_with_what_comes_later(any_store_url: str) -> None:
+    """P(false alarm) < 1e-37: the first 64 of 128 shuffled records are those merged before."""
+    async with open_store(any_store_url, create=True) as store:
+        await _append_apart(store, range(64))
+        assert await store.merge() == 64
+        await _append_apart(store, range(64, 128))
+        assert await store.merge() == 65
+        (segment,) = await stored_segments(store)
+        assert sorted(segment) == list(range(128))
+        assert max(segment[:64]) >= 64
+        assert min(segment[64:]) < 64
+
+
+@in_event_loop
+async def test_merging_takes_small_bites(
+    any_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting, "_REPORTS_AT_ONCE", 50)
+    monkeypatch.setattr(rewriting, "_SEGMENTS_AT_ONCE", 4)
+    async with open_store(any_store_url, create=True) as store:
+        for _ in range(10):
+            await store.append([make_new_batch(range(20))], _DAY)
+        for _ in range(8):
+            await store.append([make_new_batch([1])], _DAY)
+        await store.merge(small=21)
+        sizes = [len(segment) for segment in await stored_segments(store)]
+        assert sum(sizes) == 208
+        assert max(sizes) <= 50
+        assert len(sizes) < 18
+
+
+@in_event_loop
+async def test_ids_are_known_after_a_merge(any_store_url: str) -> None:
+    batches = [make_new_batch() for _ in range(5)]
+    async with open_store(any_store_url, create=True) as store:
+        for batch in batches:
+            await store.append([batch], _DAY)
+        await store.merge()
+        assert await store.append(batches, _DAY) == [False] * 5
+        assert await store.count(HOMEPAGE) == 15
+
+
+@in_event_loop
+async def test_every_report_counts_once_whoever_merges_reads_and_writes(
+    any_store_url: str,
+) -> None:
+    """Two mergers, a writer and a reader; the reader never sees a report missing or twice."""
+    async with (
+        open_store(any_store_url, create=True) as one,
+        open_store(any_store_url, create=True) as other,
+        open_store(any_store_url, create=False) as reader,
+    ):
+        await _append_apart(one, range(60))
+        written = 60
+        ended = asyncio.Event()
+
+        async def merge(store: Store) -> None:
+            while not ended.is_set():
+                await store.merge()
+
+        merging = [asyncio.create_task(merge(store)) for store in (one, other)]
+        for number in range(60, 120):
+            await one.append([make_new_batch([number])], _DAY)
+            written += 1
+            seen = sorted(n for segment in await stored_segments(reader) for n in segment)
+            assert seen == list(range(written))
+        ended.set()
+        await asyncio.gather(*merging)
+        await one.merge()
+        (segment,) = await stored_segments(reader)
+        assert sorted(segment) == list(range(120))
+
+
+@in_event_loop
+async def test_reports_that_are_merged_while_they_are_deleted_are_deleted(
+    any_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = rewriting._sizes
+
+    async def list_and_let_merge(*arguments: Any) -> Any:
+        listed = await listing(*arguments)
+        monkeypatch.setattr(rewriting, "_sizes", listing)
+        assert await store.merge() == 30
+        return listed
+
+    async with open_store(any_store_url, create=True) as store:
+        await _append_apart(store, range(30))
+        monkeypatch.setattr(rewriting, "_sizes", list_and_let_merge)
+        assert await store.delete("homepage") == 30
+        assert await store.count(HOMEPAGE) == 0
+
+
+@in_event_loop
+async def test_reports_that_are_deleted_while_they_are_merged_do_not_come_back(
+    any_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pool_and_let_delete(*arguments: Any) -> Any:
+        row = await segment_row(*arguments)
+        assert await store.delete("homepage") == 30
+        return row
+
+    async with open_store(any_store_url, create=True) as store:
+        await _append_apart(store, range(30))
+        monkeypatch.setattr(rewriting, "segment_row", pool_and_let_delete)
+        assert await store.merge() == 0
+        assert await store.count(HOMEPAGE) == 0
+
+
+@in_event_loop
+async def test_old_ids_are_forgotten_and_young_ones_known(any_store_url: str) -> None:
+    old, young = make_new_batch([1]), make_new_batch([2])
+    async with open_store(any_store_url, create=True) as store:
+        await store.append([old], _DAY)
+        await store.append([young], _TOMORROW)
+        assert await store.forget_ids(_DAY) == 0
+        assert await store.forget_ids(_TOMORROW) == 1
+        assert await store.append([old, young], _TOMORROW) == [True, False]
+        assert await store.count(HOMEPAGE) == 3
+
+
+@in_event_loop
+async def test_more_ids_than_go_at_once_are_forgotten(
+    any_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting, "_IDS_AT_ONCE", 70)
+    monkeypatch.setattr(rewriting, "_IDS_A_STATEMENT", 30)
+    batches = [make_new_batch([i]) for i in range(500)]
+    async with open_store(any_store_url, create=True) as store:
+        await store.append(batches[::2], _DAY)
+        await store.append(batches[1::2], _TOMORROW)
+        assert await store.forget_ids(_TOMORROW) == 250
+        assert await store.append(batches, _TOMORROW) == [True, False] * 250
+
+
+@in_event_loop
+async def test_old_reports_are_dropped(any_store_url: str) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        for day in (_DAY, _TOMORROW):
+            for key in (HOMEPAGE, _SEARCH):
+                await store.append([make_new_batch(range(4), key=key)], day)
+        assert await store.drop_reports(_DAY) == 0
+        assert await store.drop_reports(_TOMORROW) == 8
+        assert [(c.metric, c.day, c.reports) for c in await store.overview()] == [
+            ("homepage", _TOMORROW, 4),
+            ("search", _TOMORROW, 4),
+        ]
+
+
+@in_event_loop
+async def test_metric_or_one_of_its_versions_is_deleted(any_store_url: str) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        for reports, key in enumerate((HOMEPAGE, _OTHER, _SEARCH), start=1):
+            await store.append([make_random_batch(reports, key=key)], _DAY)
+        assert await store.delete("nothing") == 0
+        assert await store.delete("homepage", 1) == 1
+        assert [await store.count(key) for key in (HOMEPAGE, _OTHER, _SEARCH)] == [0, 2, 3]
+        assert await store.delete("homepage") == 2
+        assert [await store.count(key) for key in (HOMEPAGE, _OTHER, _SEARCH)] == [0, 0, 3]
+        assert await store.versions("homepage") == []
+
+
+@in_event_loop
+async def test_version_once_used_stays_taken_after_it_was_deleted(any_store_url: str) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        await store.declare([make_metric()])
+        await store.append([make_new_batch()], _DAY)
+        await store.delete("homepage")
+        with pytest.raises(StoreError, match="need a new version"):
+            await store.declare([make_metric(params=make_params(k=64))])
+        await store.declare([make_metric()])
+
+
+@in_event_loop
+async def test_what_was_deleted_or_merged_leaves_no_bytes_in_the_files(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """Every record that is looked for is random: P(false alarm) < 1e-25."""
+    deleted, merged = make_random_batch(2000), make_random_batch(40)
+    kept = make_random_batch(40)
+    async with open_store(sqlite_url, create=True) as store:
+        for batch, day in ((deleted, _DAY), (merged, _TOMORROW), (kept, _TOMORROW)):
+            await store.append([batch], day)
+        assert merged.batch_id in _everything(tmp_path)
+        assert all(record in _everything(tmp_path) for record in _records(merged))
+        await store.drop_reports(_TOMORROW)
+        await store.forget_ids(_TOMORROW)
+        await store.merge()
+        await store.tidy()
+        files = _everything(tmp_path)
+        assert deleted.batch_id not in files
+        assert not any(record in files for record in _records(deleted))
+        # Each is there once: in the segment that was merged, not in the one that it came from.
+        assert [files.count(record) for record in _records(merged) + _records(kept)] == [1] * 80
+        assert files.count(merged.batch_id) == 1
+
+
+def _everything(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+def _records(batch: NewBatch) -> list[bytes]:
+    (records,) = batch.records.values()
+    return [row.tobytes() for row in table(records)]
+
+
+async def _append_apart(store: Store, numbers: Iterable[int]) -> None:
+    """Store each record in a batch and a segment of its own, as in a quiet hour."""
+    for number in numbers:
+        await store.append([make_new_batch([number])], _DAY)

@@ -1,0 +1,284 @@
+"""The store in an SQLite file: several processes, full disks, and what is left on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import multiprocessing
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from factories import make_metric
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store import database as common
+from hubbub.collector.store import open_store, sqlite
+from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
+from unit.collector.event_loop import in_event_loop
+from unit.collector.openers import remember_barrier, start_and_store
+
+_DAY = dt.date(2026, 3, 14)
+_SECONDS = 60.0
+
+
+@in_event_loop
+async def test_group_that_fails_leaves_no_trace(store_url: str, database: Path) -> None:
+    known, batch = make_new_batch(), make_new_batch()
+    async with open_store(store_url, create=True) as store:
+        await store.append([known], _DAY)
+        _execute(database, "ALTER TABLE segments RENAME TO elsewhere")
+        with pytest.raises(StoreError, match="no such table: segments"):
+            await store.append([known, batch], _DAY)
+        _execute(database, "ALTER TABLE elsewhere RENAME TO segments")
+        assert await store.append([known, batch], _DAY) == [False, True]
+        assert await store.count(HOMEPAGE) == 6
+
+
+@in_event_loop
+async def test_full_database_refuses_and_recovers(store_url: str) -> None:
+    large = [make_new_batch(range(60_000)) for _ in range(3)]
+    async with open_store(store_url, create=True) as store:
+        with _largest_database(pages=400):
+            assert await store.append(large[:1], _DAY) == [True]
+            with pytest.raises(StoreError, match="database or disk is full"):
+                await store.append(large[1:], _DAY)
+            assert await store.count(HOMEPAGE) == 60_000
+        with _largest_database(pages=4000):
+            assert await store.append(large, _DAY) == [False, True, True]
+            assert await store.count(HOMEPAGE) == 180_000
+
+
+@in_event_loop
+async def test_locked_database_refuses_after_a_while_and_recovers(
+    store_url: str, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "BUSY_SECONDS", 0.2)
+    batch = make_new_batch()
+    async with open_store(store_url, create=True) as store:
+        with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(StoreError, match="database is locked"):
+                await store.append([batch], _DAY)
+            other.execute("ROLLBACK")
+        assert await store.append([batch], _DAY) == [True]
+        assert await store.count(HOMEPAGE) == 3
+
+
+@in_event_loop
+async def test_writing_connections_use_a_journal_that_is_synced_at_each_commit(
+    store_url: str,
+) -> None:
+    checked: list[tuple[str, int]] = []
+
+    def check(connection: sa.Connection) -> None:
+        journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+        checked.append((journal, connection.exec_driver_sql("PRAGMA synchronous").scalar_one()))
+
+    async with open_store(store_url, create=True) as store:
+        with _listening(sa.Engine, "commit", check):
+            await store.append([make_new_batch()], _DAY)
+    assert checked == [("wal", 2)]  # 2 is FULL: fsync at each commit
+
+
+def test_collectors_may_make_and_open_one_store_at_the_same_time(tmp_path: Path) -> None:
+    """Six processes, let go together; each opens a new store in every round."""
+    rounds, processes = 12, 6
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes)
+    with ProcessPoolExecutor(processes, context, remember_barrier, (barrier,)) as pool:
+        done = [pool.submit(start_and_store, tmp_path, rounds) for _ in range(processes)]
+        assert [each.result() for each in done] == [rounds] * processes
+    for number in range(rounds):
+        with contextlib.closing(sqlite3.connect(tmp_path / f"{number}.db")) as connection:
+            assert connection.execute("SELECT count(*) FROM batches").fetchone() == (processes,)
+            assert connection.execute("SELECT sum(reports) FROM segments").fetchone() == (
+                3 * processes,
+            )
+
+
+@in_event_loop
+async def test_file_that_another_is_just_making_is_waited_for(
+    store_url: str, database: Path
+) -> None:
+    """To choose the journal's mode doesn't wait, in SQLite, for whoever writes."""
+    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.create_task(_open_and_append(store_url))
+        finished, _ = await asyncio.wait([opening], timeout=0.3)
+        assert not finished
+        other.execute("COMMIT")
+        assert await opening == [True]
+
+
+@in_event_loop
+async def test_tasks_may_make_and_open_one_store_at_the_same_time(tmp_path: Path) -> None:
+    for number in range(10):
+        url = f"sqlite:///{tmp_path}/{number}.db"
+        assert await asyncio.gather(*[_open_and_append(url) for _ in range(8)]) == [[True]] * 8
+        async with open_store(url, create=False) as reader:
+            assert await reader.count(HOMEPAGE) == 24
+
+
+@in_event_loop
+async def test_reader_of_a_missing_database_says_so_and_makes_none(
+    store_url: str, database: Path
+) -> None:
+    with pytest.raises(StoreError, match=r"hubbub\.db': no such file"):
+        async with open_store(store_url, create=False):
+            pass
+    assert not database.exists()
+
+
+@pytest.mark.parametrize("create", [True, False])
+@in_event_loop
+async def test_file_that_is_no_database_is_refused(
+    store_url: str, database: Path, create: bool
+) -> None:
+    database.write_bytes(b"no database " * 1000)
+    with pytest.raises(StoreError, match=r"hubbub\.db': file is not a database"):
+        async with open_store(store_url, create=create):
+            pass
+    assert database.read_bytes() == b"no database " * 1000
+
+
+@in_event_loop
+async def test_database_of_something_else_is_explained(store_url: str, database: Path) -> None:
+    _execute(database, "CREATE TABLE recipes (dish TEXT)")
+    with pytest.raises(StoreError, match=r"hubbub\.db': is no store of hubbub's"):
+        async with open_store(store_url, create=False):
+            pass
+    # Whoever wants both in one file may have both.
+    async with open_store(store_url, create=True) as store:
+        assert await store.append([make_new_batch()], _DAY) == [True]
+
+
+@in_event_loop
+async def test_errors_show_no_statement_and_no_values(store_url: str, database: Path) -> None:
+    batch = make_new_batch(batch_id=b"sixteen bytes id")
+    async with open_store(store_url, create=True) as store:
+        _execute(database, "DROP TABLE batches")
+        with pytest.raises(StoreError) as refused:
+            await store.append([batch], _DAY)
+    assert str(refused.value) == "store: no such table: batches"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite://localhost/x",
+        "sqlite:///:memory:",
+        "sqlite:///x?y=z",
+    ],
+)
+@pytest.mark.parametrize("create", [True, False])
+@in_event_loop
+async def test_address_names_a_file_and_nothing_else(url: str, create: bool) -> None:
+    with pytest.raises(StoreError, match="must be sqlite:///PATH"):
+        async with open_store(url, create=create):
+            pass
+
+
+@in_event_loop
+async def test_log_is_copied_in_the_background_and_does_not_grow(
+    store_url: str, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve MB without a pause; the log stays below a third of it, and is gone in the end."""
+    monkeypatch.setattr(sqlite, "PAGES_TO_COPY", 64)
+    monkeypatch.setattr(sqlite, "PAGES_AT_MOST", 256)
+    log = database.with_name("hubbub.db-wal")
+    largest = 0
+    async with open_store(store_url, create=True) as store:
+        for _ in range(120):
+            await store.append([make_random_batch(5000)], _DAY)
+            largest = max(largest, log.stat().st_size)
+        assert await store.count(HOMEPAGE) == 600_000
+    assert largest < 4 * 2**20
+    assert not log.exists()
+
+
+@in_event_loop
+async def test_commits_do_not_wait_for_a_reader_that_keeps_the_log(
+    store_url: str, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "PAGES_TO_COPY", 16)
+    monkeypatch.setattr(sqlite, "PAGES_AT_MOST", 16)
+    monkeypatch.setattr(common, "BUSY_SECONDS", 0.5)
+    async with open_store(store_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT sum(reports) FROM segments").fetchone() == (3,)
+            tidying = asyncio.create_task(store.tidy())
+            for _ in range(50):
+                await store.append([make_random_batch(5000)], _DAY)
+            await tidying
+            assert reader.execute("SELECT sum(reports) FROM segments").fetchone() == (3,)
+        assert await store.count(HOMEPAGE) == 250_003
+
+
+@in_event_loop
+async def test_two_writers_take_turns(store_url: str) -> None:
+    """Neither is left behind: SQLite's own waiting would let one win nearly always."""
+
+    async def write(mine: int, counts: list[int]) -> None:
+        async with open_store(store_url, create=True) as store:
+            while sum(counts) < 120:
+                await store.append([make_new_batch()], _DAY)
+                counts[mine] += 1
+
+    counts = [0, 0]
+    await asyncio.gather(write(0, counts), write(1, counts))
+    assert min(counts) >= 10
+
+
+@in_event_loop
+async def test_readers_do_not_wait_for_a_writer(store_url: str, database: Path) -> None:
+    async with open_store(store_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert await store.count(HOMEPAGE) == 3
+            await store.ping()
+            other.execute("ROLLBACK")
+
+
+def test_waiting_is_shorter_than_a_client_waits() -> None:
+    assert common.BUSY_SECONDS <= 10
+
+
+async def _open_and_append(url: str) -> list[bool]:
+    async with open_store(url, create=True) as store:
+        await store.declare([make_metric()])
+        return await store.append([make_new_batch()], _DAY)
+
+
+def _execute(database: Path, statement: str) -> None:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute(statement)
+
+
+@contextlib.contextmanager
+def _largest_database(pages: int) -> Iterator[None]:
+    """Bound the database's size, as a small disk would."""
+
+    def bound(connection: sqlite3.Connection, *_others: object) -> None:
+        connection.execute(f"PRAGMA max_page_count={pages}")
+
+    with _listening(sa.Pool, "checkout", bound):
+        yield
+
+
+@contextlib.contextmanager
+def _listening(target: type, event: str, listener: Callable[..., None]) -> Iterator[None]:
+    """Let a listener hear of an event of every object of a class of SQLAlchemy's."""
+    sa.event.listen(target, event, listener)
+    try:
+        yield
+    finally:
+        sa.event.remove(target, event, listener)

@@ -1,0 +1,202 @@
+"""The upkeep: what it does, when, and what happens if it can't; and its commands."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from factories import make_metric
+from hubbub.collector.cli.upkeep import delete, maintain
+from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
+from hubbub.collector.store.upkeep import Upkeep, running_upkeep
+from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
+from unit.collector.event_loop import in_event_loop
+
+_TODAY = dt.date(2026, 3, 14)
+_SEARCH = MetricVersion("search", 1)
+_FOR_EVER = 1e9
+_SECONDS = 30.0
+
+
+def _days_ago(days: int) -> dt.date:
+    return _TODAY - dt.timedelta(days=days)
+
+
+@in_event_loop
+async def test_ids_are_known_for_the_whole_window_and_then_forgotten(any_store_url: str) -> None:
+    batches = [make_new_batch([age]) for age in range(18)]
+    async with open_store(any_store_url, create=True) as store:
+        for age, batch in enumerate(batches):
+            await store.append([batch], _days_ago(age))
+        done = await Upkeep(store, 14, None, _FOR_EVER).run_once(_TODAY)
+        assert (done.forgotten, done.dropped) == (3, 0)
+        assert await store.append(batches, _TODAY) == [False] * 15 + [True] * 3
+
+
+@in_event_loop
+async def test_reports_are_kept_for_the_days_of_retention_and_then_dropped(
+    any_store_url: str,
+) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(10):
+            await store.append([make_new_batch([age])], _days_ago(age))
+        done = await Upkeep(store, 14, 7, _FOR_EVER).run_once(_TODAY)
+        assert (done.forgotten, done.dropped) == (0, 2)
+        assert await store.days(HOMEPAGE) == [_days_ago(age) for age in range(7, -1, -1)]
+
+
+@in_event_loop
+async def test_small_segments_are_merged_at_each_run(any_store_url: str) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        upkeep = Upkeep(store, 14, None, _FOR_EVER)
+        for _ in range(3):
+            await store.append([make_new_batch()], _TODAY)
+            await store.append([make_new_batch()], _TODAY)
+            assert (await upkeep.run_once(_TODAY)).merged in {2, 3}
+            assert len(await stored_segments(store)) == 1
+
+
+@in_event_loop
+async def test_ageing_goes_on_when_the_day_changes(sqlite_url: str) -> None:
+    async with open_store(sqlite_url, create=True) as store:
+        upkeep = Upkeep(store, 1, 1, _FOR_EVER)
+        await store.append([make_new_batch()], _TODAY)
+        for later, expected in ((0, (0, 0)), (1, (0, 0)), (2, (1, 3)), (3, (0, 0))):
+            done = await upkeep.run_once(_TODAY + dt.timedelta(days=later))
+            assert (done.forgotten, done.dropped) == expected
+
+
+@in_event_loop
+async def test_log_is_empty_after_a_run(sqlite_url: str, tmp_path: Path) -> None:
+    async with open_store(sqlite_url, create=True) as store:
+        await store.append([make_new_batch()], _TODAY)
+        log = tmp_path / "hubbub.db-wal"
+        assert log.stat().st_size > 0
+        await Upkeep(store, 14, None, _FOR_EVER).run_once(_TODAY)
+        assert log.stat().st_size == 0
+
+
+@in_event_loop
+async def test_upkeep_runs_at_the_start_regularly_and_at_the_end(sqlite_url: str) -> None:
+    async with open_store(sqlite_url, create=True) as store:
+        await _append_two(store)
+        async with running_upkeep(Upkeep(store, 14, None, _FOR_EVER)):
+            await _until(store, lambda segments: segments == 1)
+            await _append_two(store)
+        assert len(await stored_segments(store)) == 1
+        async with running_upkeep(Upkeep(store, 14, None, seconds=0.01)):
+            for _ in range(3):
+                await _append_two(store)
+                await _until(store, lambda segments: segments == 1)
+
+
+@in_event_loop
+async def test_upkeep_that_fails_is_logged_and_tried_again(
+    sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps: list[tuple[str, bool]] = []
+    async with open_store(sqlite_url, create=True) as store:
+        await _append_two(store)
+        _alter(tmp_path, "ALTER TABLE batches RENAME TO elsewhere")
+        upkeep = Upkeep(store, 14, None, seconds=0.01, observe=lambda *step: steps.append(step))
+        with caplog.at_level(logging.ERROR, logger="hubbub.collector"):
+            async with running_upkeep(upkeep):
+                async with asyncio.timeout(_SECONDS):
+                    while len(caplog.messages) < 2:
+                        await asyncio.sleep(0.01)
+                _alter(tmp_path, "ALTER TABLE elsewhere RENAME TO batches")
+                await _until(store, lambda segments: segments == 1)
+    assert set(caplog.messages) == {
+        "upkeep failed and will be tried again: store: no such table: batches"
+    }
+    assert steps[:2] == [("age", False), ("age", False)]
+    assert steps[-3:] == [("age", True), ("merge", True), ("tidy", True)]
+
+
+def test_maintaining_by_hand_merges_and_forgets(any_store_url: str) -> None:
+    today = dt.datetime.now(dt.UTC).date()
+    old = today - dt.timedelta(days=5)
+    _store(any_store_url, old, make_new_batch(), make_new_batch())
+    options = ["--store", any_store_url]
+    said = CliRunner().invoke(maintain, [*options, "--deduplication-days", "5"])
+    assert said.output == "merged 2 segments, forgot 0 ids of batches, deleted 0 old reports\n"
+    said = CliRunner().invoke(
+        maintain, [*options, "--deduplication-days", "4", "--retention-days", "4"]
+    )
+    assert said.output == "merged 0 segments, forgot 2 ids of batches, deleted 6 old reports\n"
+    assert said.exit_code == 0
+
+
+def test_metric_is_deleted_after_asking(any_store_url: str) -> None:
+    _store(any_store_url, _TODAY, make_new_batch(), make_new_batch(range(4), key=_SEARCH))
+    options = ["homepage", "--store", any_store_url]
+    said = CliRunner().invoke(delete, options, input="n\n")
+    assert said.exit_code == 1
+    assert "Delete 3 reports of homepage for good? [y/N]: n" in said.output
+    assert _count(any_store_url, HOMEPAGE) == 3
+    said = CliRunner().invoke(delete, options, input="y\n")
+    assert said.exit_code == 0
+    assert said.output.endswith("deleted 3 reports of homepage\n")
+    assert _count(any_store_url, HOMEPAGE) == 0
+    assert _count(any_store_url, _SEARCH) == 4
+
+
+def test_one_version_is_deleted_without_asking(any_store_url: str) -> None:
+    other = MetricVersion("homepage", 2)
+    _store(any_store_url, _TODAY, make_new_batch(), make_new_batch(range(4), key=other))
+    options = ["homepage", "--version", "2", "--yes", "--store", any_store_url]
+    assert CliRunner().invoke(delete, options).output == "deleted 4 reports of homepage version 2\n"
+    assert CliRunner().invoke(delete, options).output == "deleted 0 reports of homepage version 2\n"
+    assert _count(any_store_url, HOMEPAGE) == 3
+
+
+@pytest.mark.parametrize("arguments", [["maintain"], ["delete", "homepage", "--yes"]])
+def test_mistyped_address_makes_no_store(tmp_path: Path, arguments: list[str]) -> None:
+    command = maintain if arguments[0] == "maintain" else delete
+    path = tmp_path / "typo.db"
+    said = CliRunner().invoke(command, [*arguments[1:], "--store", f"sqlite:///{path}"])
+    assert said.exit_code == 1
+    assert f"Error: store 'sqlite:///{path}': no such file" in said.output
+    assert not path.exists()
+
+
+async def _append_two(store: Store) -> None:
+    for _ in range(2):
+        await store.append([make_new_batch()], dt.datetime.now(dt.UTC).date())
+
+
+async def _until(store: Store, reached: Callable[[int], bool]) -> None:
+    async with asyncio.timeout(_SECONDS):
+        while not reached(len(await stored_segments(store))):
+            await asyncio.sleep(0.01)
+
+
+def _alter(folder: Path, statement: str) -> None:
+    with closing(sqlite3.connect(folder / "hubbub.db", timeout=_SECONDS)) as connection:
+        connection.execute(statement)
+
+
+def _store(url: str, day: dt.date, *batches: NewBatch) -> None:
+    async def run() -> None:
+        async with open_store(url, create=True) as store:
+            await store.declare([make_metric(), make_metric("search")])
+            for batch in batches:
+                await store.append([batch], day)
+
+    asyncio.run(run())
+
+
+def _count(url: str, key: MetricVersion) -> int:
+    async def run() -> int:
+        async with open_store(url, create=False) as store:
+            return await store.count(key)
+
+    return asyncio.run(run())
