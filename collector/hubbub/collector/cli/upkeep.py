@@ -1,0 +1,104 @@
+"""The commands `maintain` and `delete`: what is done to a store by hand, or by cron."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import click
+
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store import Store, open_store
+from hubbub.collector.store.upkeep import Upkeep
+
+_Result = TypeVar("_Result")
+
+_store_option = click.option(
+    "--store", required=True, metavar="URL", help="sqlite:///PATH or postgresql://..."
+)
+
+
+@click.command()
+@_store_option
+@click.option(
+    "--deduplication-days",
+    default=14,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Forget ids of batches after so many days; a batch sent again later counts again.",
+)
+@click.option(
+    "--retention-days",
+    type=click.IntRange(1),
+    help="Delete reports after so many days; kept for ever by default.",
+)
+def maintain(store: str, deduplication_days: int, retention_days: int | None) -> None:
+    """Merge small segments, and forget what is too old.
+
+    A running collector does so by itself; this is for stores whose collectors are stopped, and for
+    whoever prefers cron.
+    """
+
+    async def run() -> None:
+        async with _existing_store(store) as opened:
+            upkeep = Upkeep(opened, deduplication_days, retention_days, seconds=0)
+            done = await upkeep.run_once(dt.datetime.now(dt.UTC).date())
+        click.echo(
+            f"merged {done.merged:,} segments, forgot {done.forgotten:,} ids of batches, "
+            f"deleted {done.dropped:,} old reports"
+        )
+
+    _run(run())
+
+
+@click.command()
+@click.argument("metric")
+@_store_option
+@click.option("--version", type=click.IntRange(1), help="Only this version's reports.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+def delete(metric: str, store: str, version: int | None, yes: bool) -> None:
+    """Delete all reports of METRIC.
+
+    Its versions stay taken: clients may still hold what they made under them. To stop collecting,
+    remove the metric from the registry first.
+    """
+    what = metric if version is None else f"{metric} version {version}"
+    if not yes:
+        stored = _run(_count(store, metric, version))
+        click.confirm(f"Delete {stored:,} reports of {what} for good?", abort=True)
+    deleted = _run(_delete(store, metric, version))
+    click.echo(f"deleted {deleted:,} reports of {what}")
+
+
+async def _count(store: str, metric: str, version: int | None) -> int:
+    async with open_store(store, create=False) as opened:
+        days = await opened.overview()
+    return sum(
+        day.reports for day in days if day.metric == metric and version in {None, day.version}
+    )
+
+
+async def _delete(store: str, metric: str, version: int | None) -> int:
+    async with _existing_store(store) as opened:
+        deleted = await opened.delete(metric, version)
+        await opened.tidy()
+        return deleted
+
+
+@asynccontextmanager
+async def _existing_store(url: str) -> AsyncIterator[Store]:
+    """Open a store for writing that must be there: a mistyped address makes none."""
+    async with open_store(url, create=False):
+        pass
+    async with open_store(url, create=True) as store:
+        yield store
+
+
+def _run(work: Coroutine[Any, Any, _Result]) -> _Result:
+    try:
+        return asyncio.run(work)
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error

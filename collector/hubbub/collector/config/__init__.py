@@ -1,0 +1,1 @@
+"""What the collector can be told, from where, and how it is printed."""

@@ -1,0 +1,246 @@
+"""What the collector can be told: every setting, its default, its bounds and its description.
+
+The descriptions are the only ones: the flags of `serve`, the printed configuration and the table in
+docs/operations.md are made from them. Where values come from is `config_sources`' job.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from hubbub.client.errors import HubbubError
+
+ENVIRONMENT_PREFIX = "HUBBUB_COLLECTOR_"
+ENVIRONMENT_NESTING = "__"
+
+Scope = Literal["read", "export", "delete"]
+
+# Without upper case and double underscores, which names from the environment can't have.
+_Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](_?[a-z0-9-])*$", max_length=64)]
+_Sha256 = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9a-f]{64}$"),
+    Field(repr=False, description="SHA-256 of the secret, as `hubbub-collector token` prints it."),
+]
+_Expires = Annotated[
+    dt.date | None, Field(description="Last day (UTC) on which it is good; unset: for ever.")
+]
+_Port = Annotated[int, Field(ge=0, le=65_535)]
+_Count = Annotated[int, Field(ge=1)]
+_Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+class ConfigError(HubbubError):
+    """A configuration that can't work.
+
+    Attributes
+    ----------
+    faults : tuple of str
+        One line each: the source, the field, the value (unless secret) and what was expected.
+    """
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class IngestKey(_Entry):
+    """A key with which apps send reports, and how many of them."""
+
+    sha256: _Sha256
+    reports_per_second: float = Field(
+        default=1_000.0, gt=0, allow_inf_nan=False, description="Reports a second in the long run."
+    )
+    burst: int = Field(
+        default=10_000,
+        ge=1,
+        description="Reports at once after a pause; no larger batch is ever taken.",
+    )
+    expires: _Expires = None
+
+
+class AdminToken(_Entry):
+    """A token with which operators use the admin listener, and for what."""
+
+    sha256: _Sha256
+    scopes: frozenset[Scope] = Field(
+        min_length=1, description="What it may do: any of read, export, delete."
+    )
+    expires: _Expires = None
+
+    @field_validator("scopes", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """Take "read,export" too, which is easier to write in an environment variable."""
+        return value.split(",") if isinstance(value, str) else value
+
+
+class Settings(BaseSettings):
+    """The configuration of one collector; constructing it reads neither environment nor files.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        `config_sources.load` turns it into a `ConfigError`.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=False)
+
+    metrics: Path = Field(description="The registry, metrics.toml.")
+    store: str = Field(
+        default="sqlite:///hubbub.db",
+        repr=False,  # may hold a password
+        description="Database for the reports: sqlite:///PATH (made if missing) or postgresql://.",
+    )
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
+    port: _Port = Field(default=8100, description="Port to listen on; 0 lets the system choose.")
+    workers: int = Field(default=1, ge=1, le=256, description="Processes that share the port.")
+    tls_certificate: Path | None = Field(
+        default=None,
+        description="PEM file with the certificate chain; with tls_key, HTTPS is spoken.",
+    )
+    tls_key: Path | None = Field(default=None, description="PEM file with the certificate's key.")
+    ingest_keys: dict[_Name, IngestKey] = Field(
+        default={}, description="Keys for `Authorization: Bearer`, by name."
+    )
+    anonymous: bool = Field(
+        default_factory=lambda fields: not fields.get("ingest_keys"),
+        description="Whether reports without a key are taken; if unset, only without ingest_keys.",
+    )
+    admin_host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address of the admin listener."
+    )
+    admin_port: _Port | None = Field(
+        default=None,
+        description="Port of the admin listener; unset: there is none. Needs admin_tokens.",
+    )
+    admin_tokens: dict[_Name, AdminToken] = Field(
+        default={}, description="Tokens for the admin listener, by name."
+    )
+    max_body_bytes: _Count = Field(
+        default=2**20, description="Largest request body, after decompression."
+    )
+    max_reports: _Count = Field(default=10_000, description="Most reports in a batch.")
+    max_requests: _Count = Field(
+        default=1024, description="Most requests under way; more are shed."
+    )
+    max_connections: _Count = Field(default=4096, description="Most connections of a worker.")
+    max_waiting_bytes: _Count = Field(
+        default=64 * 2**20,
+        description="Most bytes of batches that wait for the store; more are shed.",
+    )
+    header_seconds: _Seconds = Field(
+        default=10.0, description="How long a request's header may take."
+    )
+    body_seconds: _Seconds = Field(default=30.0, description="How long a request's body may take.")
+    drain_seconds: float = Field(
+        default=30.0,
+        ge=0,
+        le=86_400,
+        allow_inf_nan=False,
+        description="On SIGTERM, how long requests under way may take to end.",
+    )
+    retry_after_seconds: int = Field(
+        default=5, ge=1, le=86_400, description="Pause that shed clients are asked for."
+    )
+    deduplication_days: _Count = Field(
+        default=14, description="How long batch ids are kept, to recognise what is sent again."
+    )
+    retention_days: _Count | None = Field(
+        default=None, description="How long reports are kept; unset: until they are deleted."
+    )
+    upkeep_seconds: _Seconds = Field(
+        default=60.0, description="Pause between merging segments and forgetting what is too old."
+    )
+    improbable_tail: float = Field(
+        default=1e-9,
+        gt=0,
+        lt=1,
+        description="A report's number of set bits is improbable below this probability.",
+    )
+    improbable_reports: Literal["flag", "refuse"] = Field(
+        default="flag",
+        description="What to do with improbable reports: flag (count) or refuse them.",
+    )
+    min_free_bytes: int = Field(
+        default=64 * 2**20, ge=0, description="Not ready with less free disk space under the store."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least important log lines to write."
+    )
+    log_times: bool = Field(
+        default=False, description="Put the time into log lines on start, stop and reload."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take only what is passed; `config_sources.load` asks the other sources."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if faults := tuple(self._contradictions()):
+            raise ContradictionError(faults)
+        return self
+
+    def _contradictions(self) -> list[tuple[str, str]]:
+        """Return (field, what is wrong with it) for fields that don't go with others."""
+        faults = []
+        for one, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
+            if getattr(self, one) is not None and getattr(self, other) is None:
+                faults.append((one, f"needs {other} too"))
+        if self.admin_port is not None and not self.admin_tokens:
+            advice = "make one with: hubbub-collector token --admin"
+            faults.append(("admin_port", f"needs at least one of admin_tokens; {advice}"))
+        if self.admin_port and (self.admin_host, self.admin_port) == (self.host, self.port):
+            faults.append(("admin_port", "must differ from port"))
+        if not self.anonymous and not self.ingest_keys:
+            advice = "make one with: hubbub-collector token --ingest"
+            faults.append(("anonymous", f"without ingest_keys nobody could send; {advice}"))
+        kinds: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("ingest_keys", dict(self.ingest_keys)),
+            ("admin_tokens", dict(self.admin_tokens)),
+        )
+        for field, entries in kinds:
+            owner: dict[str, str] = {}
+            for name, entry in entries.items():
+                if (first := owner.setdefault(entry.sha256, name)) != name:
+                    faults.append((f"{field}.{name}", f"has the sha256 of {field}.{first}"))
+        return faults
+
+
+class ContradictionError(ValueError):
+    """Fields that don't go together.
+
+    Attributes
+    ----------
+    faults : tuple of (str, str)
+        The field, and what is wrong with it.
+    """
+
+    def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
+        super().__init__("; ".join(f"{field}: {fault}" for field, fault in faults))
+        self.faults = faults

@@ -1,0 +1,187 @@
+"""The command `hubbub-collector`: its subcommands, its settings, its keys, what it logs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hubbub.client import Telemetry
+from hubbub.collector.config.settings import Settings
+from hubbub.simulations.processes import running_collector
+from service.posting import SECONDS, make_batch, post, stored_count
+
+SUBCOMMANDS = ["serve", "token", "maintain", "delete", "export", "import"]
+
+
+def run(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "hubbub.collector", *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, "COLUMNS": "80", **(environment or {})},
+    )
+
+
+def new_key(*arguments: str) -> tuple[str, str]:
+    """Return a new secret and the lines for the configuration."""
+    made = run("token", *arguments)
+    assert made.returncode == 0, made.stderr
+    return made.stdout.removesuffix("\n"), made.stderr
+
+
+def test_help_lists_the_subcommands_without_importing_them() -> None:
+    program = (
+        "import sys; from hubbub.collector.cli import main"
+        "; main(['--help'], standalone_mode=False)"
+        "; heavy = {'aiohttp', 'sqlalchemy', 'pydantic', 'numpy', 'pyarrow'} & sys.modules.keys()"
+        "; assert not heavy, heavy"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^  (\w+)  +[A-Z].+\.$", done.stdout, re.MULTILINE)[-6:] == SUBCOMMANDS
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_subcommand_exists(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Usage: hubbub-collector {name} ")
+
+
+def test_unknown_subcommand_is_refused() -> None:
+    done = run("server")
+    assert done.returncode == 2
+    assert "No such command 'server'" in done.stderr
+
+
+def test_serve_has_a_described_flag_for_every_setting_but_the_tables_of_keys() -> None:
+    said = " ".join(run("serve", "--help").stdout.split())
+    for name, field in Settings.model_fields.items():
+        flag = "--" + name.replace("_", "-")
+        assert (f" {flag}" in said) == (name not in {"ingest_keys", "admin_tokens"})
+        if name not in {"ingest_keys", "admin_tokens"}:
+            assert str(field.description) in said
+
+
+def test_configuration_is_printed_with_its_sources(tmp_path: Path) -> None:
+    file = tmp_path / "collector.toml"
+    file.write_text("metrics = 'metrics.toml'\nworkers = 2\n", encoding="utf-8")
+    done = run(
+        "serve", "--config", str(file), "--print-config", "--max-body", "77", "--log-times",
+        environment={"HUBBUB_COLLECTOR_STORE": "postgresql://zaphod:beeblebrox@db/hubbub"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    printed = tomllib.loads(done.stdout)
+    assert (printed["workers"], printed["max_body_bytes"], printed["log_times"]) == (2, 77, True)
+    assert "max_body_bytes = 77  # --max-body-bytes\n" in done.stdout
+    assert printed["store"] == "postgresql://zaphod:***@db/hubbub"
+    assert "beeblebrox" not in done.stdout
+
+
+def test_mistakes_are_one_line_each() -> None:
+    done = run(
+        "serve", "--port", "http", "--workers", "0",
+        environment={"HUBBUB_COLLECTOR_COLOUR": "red"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    lines = done.stderr.splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("Error: ") for line in lines)
+    for named in ("--port = 'http'", "--workers = '0'", "HUBBUB_COLLECTOR_COLOUR", "metrics"):
+        assert any(line.startswith(f"Error: {named}: ") for line in lines)
+
+
+def test_token_prints_the_secret_alone_and_only_its_hash_for_the_configuration() -> None:
+    secret, lines = new_key("--ingest", "--name", "browser", "--expires", "2027-12-31")
+    assert re.fullmatch(r"hub_ingest_[A-Za-z0-9_-]{47}", secret)
+    assert secret not in lines
+    entry = tomllib.loads(lines)["ingest_keys"]["browser"]
+    assert entry["sha256"] == hashlib.sha256(secret.encode()).hexdigest()
+    assert entry["expires"].isoformat() == "2027-12-31"
+
+
+def test_admin_token_has_the_scopes_that_are_asked_for_and_else_may_only_read() -> None:
+    _secret, lines = new_key("--admin", "--scope", "export", "--scope", "delete", "--scope", "read")
+    assert tomllib.loads(lines)["admin_tokens"]["main"]["scopes"] == ["delete", "export", "read"]
+    secret, lines = new_key("--admin")
+    assert secret.startswith("hub_admin_")
+    assert tomllib.loads(lines)["admin_tokens"]["main"]["scopes"] == ["read"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--name", "My App"], "--name 'My App': must be lower-case letters"),
+        (["--scope", "read"], "--scope: only admin tokens have scopes"),
+        (["--admin", "--scope", "everything"], "'everything' is not one of"),
+        (["--expires", "31.12.2027"], "--expires"),
+    ],
+)
+def test_wrong_token_options_are_explained_and_make_no_secret(
+    arguments: list[str], fault: str
+) -> None:
+    done = run("token", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert fault in done.stderr
+
+
+def test_only_who_has_a_key_can_send_and_two_are_good_at_once(
+    metrics_file: Path, database: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    old, old_lines = new_key("--name", "old")
+    new, new_lines = new_key("--name", "new")
+    expired, expired_lines = new_key("--name", "expired", "--expires", "2020-01-01")
+    file = tmp_path / "collector.toml"
+    file.write_text(old_lines + new_lines + expired_lines, encoding="utf-8")
+    with running_collector(metrics_file, database, ["--config", str(file)]) as collector:
+        for key in (old, new):
+            headers = {"Authorization": f"Bearer {key}"}
+            assert post(collector.url, make_batch(2), headers=headers).status == 201
+        for headers in ({}, {"Authorization": f"Bearer {expired}"}, {"Authorization": "Bearer x"}):
+            assert post(collector.url, make_batch(2), headers=headers).status == 401
+        with_key = Telemetry(metrics_file, collector.url, tmp_path / "one", ingest_key=new)
+        without = Telemetry(metrics_file, collector.url, tmp_path / "two")
+        for telemetry in (with_key, without):
+            telemetry.record("homepage", "example.com")
+            assert telemetry.flush(SECONDS)
+            telemetry.close()
+        collector.stop()
+    assert with_key.status().delivered == 1
+    assert without.status().dropped == {"refused by the collector": 1}
+    assert stored_count(database) == 2 * 2 + 1
+    said = capfd.readouterr().err
+    for key in (old, new, expired):
+        assert key[11:] not in said
+
+
+def test_what_the_service_says_is_json_without_times(
+    metrics_file: Path, database: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    capfd.readouterr()
+    with running_collector(metrics_file, database, ["--log-level", "debug"]) as collector:
+        assert post(collector.url, make_batch()).status == 201
+        assert post(collector.url, b"nonsense").status == 400
+        collector.stop()
+    for line in capfd.readouterr().err.splitlines():
+        said = json.loads(line)
+        assert {"event", "level"} <= said.keys()
+        assert "time" not in said

@@ -1,0 +1,182 @@
+"""Keys and tokens: who is let in, who isn't, and what that tells about the secrets."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import itertools
+import re
+
+import pytest
+
+from hubbub.collector.access.auth import (
+    AdminGate,
+    AuthError,
+    IngestGate,
+    Kind,
+    generate_secret,
+    is_secret,
+)
+from hubbub.collector.config.settings import AdminToken, IngestKey, Scope
+
+TODAY = dt.date(2027, 6, 15)
+YESTERDAY, TOMORROW = TODAY - dt.timedelta(1), TODAY + dt.timedelta(1)
+SECRET, HASH = generate_secret("ingest")
+OTHER_SECRET, OTHER_HASH = generate_secret("ingest")
+KINDS: tuple[Kind, ...] = ("ingest", "admin")
+
+
+def gate_of(*, anonymous: bool = False, **expiries: dt.date | None) -> IngestGate:
+    """Return a gate with the key `old` for SECRET and `new` for OTHER_SECRET, as far as given."""
+    hashes = {"old": HASH, "new": OTHER_HASH}
+    keys = {name: IngestKey(sha256=hashes[name], expires=day) for name, day in expiries.items()}
+    return IngestGate(keys, anonymous=anonymous)
+
+
+def refusal_of(gate: IngestGate, authorization: str | None, today: dt.date = TODAY) -> AuthError:
+    with pytest.raises(AuthError) as refusal:
+        gate.admit(authorization, today)
+    return refusal.value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_secret_is_long_random_and_recognisable(kind: Kind) -> None:
+    """P(false alarm) < 1e-70: two of 200 secrets share their 256 random bits."""
+    made = [generate_secret(kind) for _ in range(200)]
+    assert len({secret for secret, _ in made}) == 200
+    for secret, sha256 in made:
+        assert re.fullmatch(rf"hub_{kind}_[A-Za-z0-9_-]{{47}}", secret)
+        assert sha256 == hashlib.sha256(secret.encode()).hexdigest()
+        assert is_secret(secret, kind)
+
+
+def test_cut_mistyped_and_home_made_secrets_are_recognised() -> None:
+    """P(false alarm) = 4 / 2**24 < 3e-7, as a checksum has 24 bits."""
+    assert not is_secret(SECRET[:-1], "ingest")
+    assert not is_secret(SECRET + "a", "ingest")
+    assert not is_secret(SECRET, "admin")
+    assert not is_secret("hub_ingest_password", "ingest")
+    for place in (len("hub_ingest_"), 30, -5):
+        mistyped = list(SECRET)
+        mistyped[place] = "a" if SECRET[place] != "a" else "b"
+        assert not is_secret("".join(mistyped), "ingest")
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer  "])
+def test_known_key_is_let_in_under_its_name(scheme: str) -> None:
+    assert gate_of(old=None).admit(f"{scheme} {SECRET}", TODAY) == "old"
+
+
+def test_several_keys_are_good_at_once() -> None:
+    gate = gate_of(old=TODAY, new=None)
+    assert gate.admit(f"Bearer {SECRET}", TODAY) == "old"
+    assert gate.admit(f"Bearer {OTHER_SECRET}", TODAY) == "new"
+    assert refusal_of(gate, f"Bearer {SECRET}", TOMORROW).status == 401
+    assert gate.admit(f"Bearer {OTHER_SECRET}", TOMORROW) == "new"
+
+
+def test_key_is_good_to_the_end_of_its_last_day() -> None:
+    gate = gate_of(old=TODAY)
+    assert gate.admit(f"Bearer {SECRET}", YESTERDAY) == "old"
+    assert gate.admit(f"Bearer {SECRET}", TODAY) == "old"
+    refusal = refusal_of(gate, f"Bearer {SECRET}", TOMORROW)
+    assert (refusal.status, refusal.detail) == (401, "Authorization: key expired on 2027-06-15")
+    assert refusal.www_authenticate == 'Bearer realm="hubbub", error="invalid_token"'
+
+
+def test_request_without_a_key_is_asked_for_one() -> None:
+    refusal = refusal_of(gate_of(old=None), None)
+    assert (refusal.status, refusal.www_authenticate) == (401, 'Bearer realm="hubbub"')
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Basic {SECRET}",
+        SECRET,
+        f"Bearer {SECRET[:-1]}",
+        f"Bearer {SECRET}x",
+        f"Bearer {SECRET.swapcase()}",
+        f"Bearer {OTHER_SECRET}",
+        f"Bearer {HASH}",
+        f"Bearer {SECRET}, Bearer {SECRET}",
+        "Bearer " + "x" * 100_000,
+        "Bearer \udcff\udcfe",
+        "Bearer grün",
+        "Bearer \x00",
+    ],
+    ids=itertools.count(),  # the texts differ from process to process
+)
+def test_wrong_key_is_refused_and_not_quoted(authorization: str) -> None:
+    refusal = refusal_of(gate_of(old=None), authorization)
+    assert refusal.status == 401
+    assert "error=" in refusal.www_authenticate
+    assert SECRET not in refusal.detail + refusal.www_authenticate
+    assert (refusal.detail + refusal.www_authenticate).isascii()
+
+
+def test_chosen_secret_is_refused_even_if_its_hash_is_configured() -> None:
+    chosen = "correct-horse-battery-staple"
+    key = IngestKey(sha256=hashlib.sha256(chosen.encode()).hexdigest())
+    gate = IngestGate({"app": key}, anonymous=False)
+    refusal = refusal_of(gate, f"Bearer {chosen}")
+    assert refusal.detail.startswith("Authorization: must be Bearer hub_ingest_...")
+
+
+def test_ingest_key_is_no_admin_token_even_if_its_hash_is_configured_as_one() -> None:
+    gate = AdminGate({"ops": AdminToken(sha256=HASH, scopes=frozenset({"read"}))})
+    with pytest.raises(AuthError):
+        gate.admit(f"Bearer {SECRET}", "read", TODAY)
+
+
+def test_mistyped_key_is_told_from_an_unknown_one() -> None:
+    gate = gate_of(old=None)
+    mistyped = SECRET[:-1] + ("a" if SECRET[-1] != "a" else "b")
+    assert "mistyped" in refusal_of(gate, f"Bearer {mistyped}").detail
+    assert "unknown" in refusal_of(gate, f"Bearer {OTHER_SECRET}").detail
+
+
+def test_where_no_key_is_needed_a_request_without_one_is_let_in_and_a_wrong_one_is_not() -> None:
+    gate = gate_of(anonymous=True, old=None)
+    assert gate.admit(None, TODAY) is None
+    assert gate.admit(f"Bearer {SECRET}", TODAY) == "old"
+    assert refusal_of(gate, f"Bearer {OTHER_SECRET}").status == 401
+
+
+def test_where_there_are_no_keys_the_header_is_ignored() -> None:
+    gate = gate_of(anonymous=True)
+    assert gate.admit(None, TODAY) is None
+    assert gate.admit(f"Bearer {SECRET}", TODAY) is None
+    assert gate.admit("nonsense", TODAY) is None
+
+
+def test_token_may_do_what_its_scopes_say_and_nothing_else() -> None:
+    secret, sha256 = generate_secret("admin")
+    gate = AdminGate({"ops": AdminToken(sha256=sha256, scopes=frozenset({"read", "export"}))})
+    allowed: tuple[Scope, ...] = ("read", "export")
+    for scope in allowed:
+        assert gate.admit(f"Bearer {secret}", scope, TODAY) == "ops"
+    with pytest.raises(AuthError) as refusal:
+        gate.admit(f"Bearer {secret}", "delete", TODAY)
+    assert refusal.value.status == 403
+    assert refusal.value.detail == "Authorization: the token lacks the scope 'delete'"
+    assert refusal.value.www_authenticate.endswith('error="insufficient_scope", scope="delete"')
+
+
+def test_unknown_and_expired_tokens_are_refused_whatever_their_scope() -> None:
+    secret, sha256 = generate_secret("admin")
+    everything: frozenset[Scope] = frozenset({"read", "export", "delete"})
+    token = AdminToken(sha256=sha256, scopes=everything, expires=YESTERDAY)
+    gate = AdminGate({"ops": token})
+    for authorization in (f"Bearer {secret}", f"Bearer {SECRET}", None):
+        with pytest.raises(AuthError) as refusal:
+            gate.admit(authorization, "read", TODAY)
+        assert refusal.value.status == 401
+
+
+def test_without_tokens_nobody_is_let_in() -> None:
+    with pytest.raises(AuthError):
+        AdminGate({}).admit(f"Bearer {SECRET}", "read", TODAY)

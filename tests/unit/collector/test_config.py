@@ -1,0 +1,335 @@
+"""Settings from flags, environment and file: which one wins, and what is said of mistakes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import pickle
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.config.masking import mask
+from hubbub.collector.config.settings import AdminToken, ConfigError, IngestKey, Settings
+from hubbub.collector.config.sources import load
+from hubbub.collector.config.text import settings_table, to_toml, toml_value
+
+OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
+HASH, OTHER_HASH = "0123456789abcdef" * 4, "fedcba9876543210" * 4
+KEY = f'[ingest_keys.app]\nsha256 = "{HASH}"\n'
+TOKEN = f'[admin_tokens.ops]\nsha256 = "{OTHER_HASH}"\nscopes = ["read"]\n'
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.upper().startswith("HUBBUB_COLLECTOR_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "collector.toml"
+
+
+def faults_of(file: Path | None = None, **flags: str) -> tuple[str, ...]:
+    """Return what is said of a configuration that can't work."""
+    with pytest.raises(ConfigError) as refusal:
+        load({"metrics": "metrics.toml"} | flags, file)
+    assert str(refusal.value) == "; ".join(refusal.value.faults)
+    assert not any("\n" in fault or "pydantic" in fault for fault in refusal.value.faults)
+    return refusal.value.faults
+
+
+def test_metrics_is_the_only_setting_that_must_be_given() -> None:
+    settings = load({"metrics": "metrics.toml"}).settings
+    assert settings == Settings(metrics=Path("metrics.toml"))
+    assert settings.store == "sqlite:///hubbub.db"
+    assert (settings.host, settings.port, settings.workers) == ("127.0.0.1", 8100, 1)
+    assert settings.max_body_bytes == 2**20
+    assert settings.admin_port is None
+
+
+def test_flag_wins_over_environment_over_file_over_default(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("port = 1\nworkers = 2\nmax_reports = 3\n", encoding="utf-8")
+    monkeypatch.setenv("HUBBUB_COLLECTOR_WORKERS", "20")
+    monkeypatch.setenv("HUBBUB_COLLECTOR_MAX_REPORTS", "30")
+    configuration = load({"metrics": "metrics.toml", "max_reports": "300"}, file)
+    settings = configuration.settings
+    assert (settings.port, settings.workers, settings.max_reports) == (1, 20, 300)
+    assert settings.max_requests == 1024
+    assert configuration.origin(("max_reports",)) == "--max-reports"
+    assert configuration.origin(("workers",)) == "HUBBUB_COLLECTOR_WORKERS"
+    assert configuration.origin(("port",)) == str(file)
+    assert configuration.origin(("max_requests",)) == "default"
+
+
+def test_environment_names_the_file_unless_a_flag_does(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("metrics = 'm.toml'\nport = 1\n", encoding="utf-8")
+    monkeypatch.setenv("HUBBUB_COLLECTOR_CONFIG", str(file))
+    assert load({}).settings.port == 1
+    other = file.with_name("other.toml")
+    other.write_text("metrics = 'm.toml'\nport = 2\n", encoding="utf-8")
+    assert load({}, other).settings.port == 2
+
+
+def test_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUBBUB_COLLECTOR_TLS_KEY", "")
+    assert load({"metrics": "metrics.toml"}).settings.tls_key is None
+
+
+def test_tables_of_keys_are_merged_entry_by_entry(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(f"{KEY}burst = 7\nexpires = 2027-12-31\n", encoding="utf-8")
+    monkeypatch.setenv("HUBBUB_COLLECTOR_INGEST_KEYS__APP__BURST", "70")
+    monkeypatch.setenv("HUBBUB_COLLECTOR_INGEST_KEYS__WEB__SHA256", OTHER_HASH)
+    settings = load({"metrics": "metrics.toml"}, file).settings
+    assert settings.ingest_keys == {
+        "app": IngestKey(sha256=HASH, burst=70, expires=dt.date(2027, 12, 31)),
+        "web": IngestKey(sha256=OTHER_HASH),
+    }
+
+
+@pytest.mark.parametrize("scopes", ["read,export", '["read", "export"]'])
+def test_token_can_be_given_by_the_environment_alone(
+    monkeypatch: pytest.MonkeyPatch, scopes: str
+) -> None:
+    monkeypatch.setenv("HUBBUB_COLLECTOR_ADMIN_TOKENS__OPS__SHA256", HASH)
+    monkeypatch.setenv("HUBBUB_COLLECTOR_ADMIN_TOKENS__OPS__SCOPES", scopes)
+    settings = load({"metrics": "metrics.toml", "admin_port": 8101}).settings
+    scoped = AdminToken(sha256=HASH, scopes=frozenset({"read", "export"}))
+    assert settings.admin_tokens == {"ops": scoped}
+
+
+def test_table_can_be_given_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUBBUB_COLLECTOR_INGEST_KEYS", f'{{"app": {{"sha256": "{HASH}"}}}}')
+    configuration = load({"metrics": "metrics.toml"})
+    assert configuration.settings.ingest_keys == {"app": IngestKey(sha256=HASH)}
+    origin = configuration.origin(("ingest_keys", "app", "sha256"))
+    assert origin == "HUBBUB_COLLECTOR_INGEST_KEYS"
+
+
+def test_reports_without_a_key_are_taken_only_where_there_are_no_keys() -> None:
+    metrics = Path("metrics.toml")
+    keys = {"app": IngestKey(sha256=HASH)}
+    assert Settings(metrics=metrics).anonymous
+    assert not Settings(metrics=metrics, ingest_keys=keys).anonymous
+    assert Settings(metrics=metrics, ingest_keys=keys, anonymous=True).anonymous
+
+
+def test_settings_reach_worker_processes_unchanged() -> None:
+    settings = Settings(metrics=Path("m.toml"), ingest_keys={"app": IngestKey(sha256=HASH)})
+    assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 - ours
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Settings(metrics=Path("m.toml")).port = 1
+
+
+def test_construction_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HUBBUB_COLLECTOR_PORT", "PORT", "port"):
+        monkeypatch.setenv(name, "1")
+    assert Settings(metrics=Path("m.toml")).port == 8100
+
+
+def test_all_mistakes_are_told_at_once_with_their_sources(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("port = 70_000\ncolour = 'red'\n[ingest_keys.App]\n", encoding="utf-8")
+    monkeypatch.setenv("HUBBUB_COLLECTOR_WORKERS", "many")
+    monkeypatch.setenv("HUBBUB_COLLECTOR_WORKRES", "2")
+    names = "must be a name of lower-case letters, digits, - and single _ (64 at most)"
+    number = "must be a valid integer, unable to parse string as an integer"
+    assert set(faults_of(file, drain_seconds="-1", improbable_reports="ignore")) == {
+        f"{file}: port = 70000: must be less than or equal to 65535",
+        f"{file}: colour: unknown setting",
+        f"{file}: ingest_keys.App: {names}",
+        f"{file}: ingest_keys.App.sha256: missing",
+        f"HUBBUB_COLLECTOR_WORKERS = 'many': {number}",
+        "HUBBUB_COLLECTOR_WORKRES: unknown setting",
+        "--drain-seconds = '-1': must be greater than or equal to 0",
+        "--improbable-reports = 'ignore': must be 'flag' or 'refuse'",
+    }
+
+
+def test_missing_registry_is_told_with_the_ways_to_give_it() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load({})
+    (fault,) = refusal.value.faults
+    assert fault.startswith("metrics: missing; give --metrics, HUBBUB_COLLECTOR_METRICS or metrics")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("port", "-1"),
+        ("port", "65536"),
+        ("port", "8100.5"),
+        ("workers", "0"),
+        ("max_body_bytes", "0"),
+        ("max_reports", "0"),
+        ("header_seconds", "0"),
+        ("body_seconds", "nan"),
+        ("drain_seconds", "inf"),
+        ("retry_after_seconds", "0"),
+        ("retention_days", "0"),
+        ("improbable_tail", "0"),
+        ("improbable_tail", "1"),
+        ("min_free_bytes", "-1"),
+        ("log_level", "loud"),
+        ("host", ""),
+    ],
+)
+def test_value_out_of_its_bounds_is_refused(flag: str, value: str) -> None:
+    (fault,) = faults_of(None, **{flag: value})
+    assert fault.startswith(f"--{flag.replace('_', '-')} = {value!r}: must ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tls_key = 'key.pem'", "tls_key: needs tls_certificate too"),
+        ("tls_certificate = 'all.pem'", "tls_certificate: needs tls_key too"),
+        ("admin_port = 8101", "admin_port: needs at least one of admin_tokens; make one with: "),
+        ("admin_port = 0", "admin_port: needs at least one of admin_tokens; make one with: "),
+        (f"admin_port = 8100\n{TOKEN}", "admin_port: must differ from port"),
+        ("anonymous = false", "anonymous: without ingest_keys nobody could send; make one with: "),
+        (
+            f'{KEY}[ingest_keys.web]\nsha256 = "{HASH}"',
+            "ingest_keys.web: has the sha256 of ingest_keys.app",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    file: Path, text: str, expected: str
+) -> None:
+    file.write_text(text, encoding="utf-8")
+    (fault,) = faults_of(file)
+    assert fault.startswith(f"{file}: {expected}")
+
+
+def test_settings_that_go_together_are_taken(file: Path) -> None:
+    text = f"tls_key = 'k'\ntls_certificate = 'c'\nport = 0\nadmin_port = 0\nworkers = 2\n{TOKEN}"
+    file.write_text(text, encoding="utf-8")
+    settings = load({"metrics": "metrics.toml"}, file).settings
+    assert (settings.port, settings.admin_port, settings.workers) == (0, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"port = ", "not valid TOML: "),
+        (b"\xff", "not valid TOML: "),
+        (b"_env_file = 'x'", "_env_file: unknown setting"),
+        (b"[settings]\nport = 1", "settings: unknown setting"),
+        (b"ingest_keys = 1", "ingest_keys = 1: must be a valid dictionary"),
+    ],
+)
+def test_file_that_is_no_configuration_is_explained(file: Path, content: bytes, fault: str) -> None:
+    file.write_bytes(content)
+    (said,) = faults_of(file)
+    assert said.startswith(f"{file}: {fault}")
+
+
+def test_missing_file_is_explained(file: Path) -> None:
+    assert faults_of(file) == (f"{file}: can't be read: No such file or directory",)
+
+
+def test_no_secret_is_quoted(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret, _hash = generate_secret("ingest")
+    file.write_text(
+        f'port = "{secret}"\n[ingest_keys.app]\nsha256 = "{secret}"\nsecret = "{secret}"\n'
+        f'burst = "{secret}"\n[admin_tokens.{secret}]\nsha256 = "{HASH}"\nscopes = ["{secret}"]',
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("HUBBUB_COLLECTOR_ADMIN_TOKENS__OPS", secret)
+    monkeypatch.setenv("HUBBUB_COLLECTOR_LOG_LEVEL", "postgresql://user:beeblebrox@host/db")
+    faults = faults_of(file)
+    assert len(faults) >= 7
+    assert secret not in "".join(faults)
+    assert "beeblebrox" not in "".join(faults)
+
+
+def test_long_value_is_cut_and_control_characters_are_escaped() -> None:
+    (fault,) = faults_of(log_level="\n" * 5000)
+    assert len(fault) < 300
+    assert "\\n" in fault
+
+
+def test_printed_configuration_reads_back_the_same(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = 'quote " backslash \\ tab \t newline \n delete \x7f é'
+    file.write_text(
+        f"retention_days = 90\nimprobable_tail = 1e-12\nanonymous = true\nadmin_port = 8101\n"
+        f"{KEY}reports_per_second = 0.5\nexpires = 2027-12-31\n{TOKEN}",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("HUBBUB_COLLECTOR_PORT", "9000")
+    first = load({"metrics": odd, "log_times": True}, file)
+    printed = to_toml(first)
+    monkeypatch.delenv("HUBBUB_COLLECTOR_PORT")
+    again = file.with_name("again.toml")
+    again.write_text(printed, encoding="utf-8")
+    assert load({}, again).settings == first.settings
+    assert "port = 9000  # HUBBUB_COLLECTOR_PORT\n" in printed
+    assert f"retention_days = 90  # {file}\n" in printed
+    assert "log_times = true  # --log-times\n" in printed
+    assert "workers = 1  # default\n" in printed
+    assert "# tls_key is not set\n" in printed
+    assert f'sha256 = "{HASH}"  # {file}\n' in printed
+
+
+@pytest.mark.parametrize(
+    "password", ["beeblebrox", "bee@blebrox", "bee/blebrox", "bee:blebrox", "bee%40blebrox"]
+)
+def test_printed_configuration_hides_the_password_of_the_store(password: str) -> None:
+    store = f"postgresql://zaphod:{password}@db.example/hubbub"
+    printed = to_toml(load({"metrics": "m.toml", "store": store}))
+    assert 'store = "postgresql://zaphod:***@db.example/hubbub"  # --store' in printed
+    assert "blebrox" not in printed
+    assert "blebrox" not in repr(load({"metrics": "m.toml", "store": store}).settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("postgresql://u:p@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://:p@h/d", "postgresql://:***@h/d"),
+        ("postgresql://h/d?user=u&password=p&x=1", "postgresql://h/d?user=u&password=***&x=1"),
+        ("postgresql://h/d?sslpassword=p", "postgresql://h/d?sslpassword=***"),
+        ("key hub_ingest_abc-_9.", "key hub_ingest_***."),
+        ("hub_admin_abc", "hub_admin_***"),
+        ("sqlite:///hubbub.db", "sqlite:///hubbub.db"),
+        ("http://127.0.0.1:8100/v1", "http://127.0.0.1:8100/v1"),
+        ("privacy@example.com", "privacy@example.com"),
+    ],
+)
+def test_secrets_in_a_text_are_masked_and_the_rest_is_not(text: str, masked: str) -> None:
+    assert mask(text) == masked
+
+
+@pytest.mark.parametrize("value", ["", 'a"b\\c\x00\x1f\x7f\u2028😀', True, 3, 1e-9, 2.5])
+def test_values_are_written_as_toml_reads_them(value: object) -> None:
+    assert tomllib.loads(f"x = {toml_value(value)}") == {"x": value}
+
+
+def test_operations_manual_lists_every_setting() -> None:
+    """The table is made from the fields: run hubbub.collector.config.text.settings_table()."""
+    assert settings_table() in OPERATIONS.read_text(encoding="utf-8")
+
+
+def test_every_setting_is_described() -> None:
+    for model in (Settings, IngestKey, AdminToken):
+        for name, field in model.model_fields.items():
+            assert field.description, name
+            assert field.description.endswith("."), name

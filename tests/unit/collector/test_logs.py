@@ -1,0 +1,183 @@
+"""What the service says: JSON lines without times, secrets or anything of a request."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from hubbub.collector.access.auth import generate_secret
+
+SECONDS = 60.0
+BEGIN = """
+import asyncio, logging, sys, warnings
+from hubbub.collector.operations.logs import LIFE, configure, get_logger
+log = get_logger("hubbub.collector.test")
+"""
+TASK_THAT_FAILS = """
+async def fail(): raise ValueError("zaphod")
+async def main():
+    asyncio.create_task(fail())
+    await asyncio.sleep(0)
+asyncio.run(main())
+"""
+CALLBACK_THAT_FAILS = """
+def fail(text): raise ValueError(text)
+async def main():
+    asyncio.get_running_loop().call_soon(fail, "zaphod")
+    await asyncio.sleep(0)
+asyncio.run(main())
+"""
+
+
+def said_by(program: str, configure: str = "configure()") -> list[dict[str, Any]]:
+    """Run a program with logging of ours; return its lines, each of which must be JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{BEGIN}\n{configure}\n{program}"],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    return [json.loads(line, parse_constant=_refuse) for line in done.stderr.splitlines()]
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def test_line_has_event_level_and_keys() -> None:
+    said = said_by("log.info('started', workers=2); log.warning('%s of %d', 'one', 3)")
+    assert said == [
+        {"event": "started", "level": "info", "workers": 2},
+        {"event": "one of 3", "level": "warning"},
+    ]
+
+
+def test_standard_logging_says_the_same() -> None:
+    said = said_by("logging.getLogger('hubbub.collector').error('could not store %d batches', 1)")
+    assert said == [{"event": "could not store 1 batches", "level": "error"}]
+
+
+def test_only_what_is_important_enough_is_said() -> None:
+    program = "for level in ('debug', 'info', 'warning', 'error'): getattr(log, level)(level)"
+    for level, count in (("debug", 4), ("info", 3), ("warning", 2), ("error", 1)):
+        assert len(said_by(program, f"configure({level!r})")) == count
+
+
+def test_other_libraries_are_heard_from_warnings_on_only() -> None:
+    """Below that SQLAlchemy would quote statements with their parameters."""
+    said = said_by(
+        "for name in ('sqlalchemy.engine', 'aiosqlite', 'other'):\n"
+        "    logging.getLogger(name).info('INSERT'); logging.getLogger(name).debug('INSERT')\n"
+        "logging.getLogger('other').warning('careful')",
+        "logging.getLogger('sqlalchemy.engine').setLevel('DEBUG'); configure('debug')",
+    )
+    assert said == [{"event": "careful", "level": "warning", "logger": "other"}]
+
+
+def test_no_line_has_a_time_unless_asked() -> None:
+    program = "log.info('stored'); get_logger(LIFE).info('started')"
+    assert [set(line) for line in said_by(program)] == [{"event", "level"}] * 2
+
+
+def test_asked_for_times_only_lines_of_the_services_own_life_have_one() -> None:
+    program = "log.info('stored'); get_logger(LIFE).info('started')"
+    stored, started = said_by(program, "configure(log_times=True)")
+    assert set(stored) == {"event", "level"}
+    assert abs(dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(started["time"])) < (
+        dt.timedelta(seconds=2 * SECONDS)
+    )
+
+
+@pytest.mark.parametrize("text", ["a\nb\r\nc", "\x00\x1b[31m\x7f\x85", "\u2028\u2029", "\udcff"])
+def test_control_characters_do_not_break_the_line(text: str) -> None:
+    program = f"text = {text!a}\nlog.info(text, key=text)"
+    program += "\nlogging.getLogger('hubbub.x').info(text)"
+    first, second = said_by(program)
+    assert first == {"event": text, "level": "info", "key": text}
+    assert second["event"] == text
+
+
+def test_lines_are_bounded() -> None:
+    (line,) = said_by(
+        "log.info('x' * 10**6, long='y' * 10**6, many=list(range(10**5)),"
+        " **{f'key{n}': n for n in range(1000)})"
+    )
+    assert len(json.dumps(line)) < 10_000
+
+
+def test_odd_values_are_said_as_text() -> None:
+    (line,) = said_by(
+        "log.info(b'bytes', a=float('nan'), b=float('-inf'), c={'x': 1}, d=None, e=(1, 'two'))"
+    )
+    assert line == {
+        "event": "b'bytes'",
+        "level": "info",
+        "a": "nan",
+        "b": "-inf",
+        "c": "{'x': 1}",
+        "d": None,
+        "e": ["1", "two"],
+    }
+
+
+@pytest.mark.parametrize("call", ["log.exception('failed')", "log.error('failed', exc_info=True)"])
+def test_exception_is_said_without_its_text(call: str) -> None:
+    program = "def parse(): raise ValueError('zaphod')\n"
+    program += f"try: parse()\nexcept ValueError: {call}"
+    (line,) = said_by(program)
+    assert (line["event"], line["exception"]) == ("failed", "ValueError")
+    assert line["frames"][-1].endswith(" parse")
+    assert "zaphod" not in json.dumps(line)
+
+
+@pytest.mark.parametrize(
+    ("program", "event"),
+    [
+        (
+            "logging.getLogger('aiohttp.server').error('Error from %s', 'zaphod', exc_info=True)",
+            "trouble in the HTTP library",
+        ),
+        (TASK_THAT_FAILS, "Task exception was never retrieved"),
+        (CALLBACK_THAT_FAILS, "Exception in callback fail"),
+        (
+            "logging.getLogger('sqlalchemy.pool').error('lost\\nINSERT zaphod')",
+            "lost",
+        ),
+    ],
+)
+def test_other_libraries_are_cut_before_they_quote(program: str, event: str) -> None:
+    (line,) = said_by(program)
+    assert line["event"] == event
+    assert "zaphod" not in json.dumps(line)
+
+
+def test_warnings_become_lines() -> None:
+    (line,) = said_by("warnings.simplefilter('always'); warnings.warn('old\\nzaphod')")
+    assert line["event"].endswith("UserWarning: old")
+    assert line["logger"] == "py.warnings"
+
+
+def test_known_secrets_are_masked_wherever_they_turn_up() -> None:
+    secret, _hash = generate_secret("admin")
+    url = "postgresql://zaphod:beeblebrox@db/hubbub"
+    said = said_by(
+        f"secret, url = {secret!r}, {url!r}\n"
+        "log.info(secret + url, key=secret, url=[url], other={url: secret}, **{secret: 1})\n"
+        "logging.getLogger('other').error('%s %s', secret, url)"
+    )
+    assert len(said) == 2
+    assert secret[10:] not in json.dumps(said)
+    assert "beeblebrox" not in json.dumps(said)
+    assert "hub_admin_***" in said[0]["event"]
+
+
+def test_line_that_cannot_be_made_is_lost_without_a_word() -> None:
+    said = said_by("logging.getLogger('hubbub').error('%d', 'zaphod'); log.info('on')")
+    assert said == [{"event": "on", "level": "info"}]

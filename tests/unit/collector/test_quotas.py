@@ -1,0 +1,132 @@
+"""Token buckets: how much gets through, and how long to wait for the rest."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.collector.access.quotas import Quotas, TokenBucket
+from hubbub.collector.config.settings import IngestKey
+
+RATES = st.floats(1e-3, 1e9)
+BURSTS = st.integers(1, 10**6)
+
+
+class Clock:
+    """Stands still until it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_burst_passes_at_once_and_the_rest_waits() -> None:
+    clock = Clock()
+    bucket = TokenBucket(rate=10, burst=100, clock=clock)
+    assert bucket.take(60) == 0
+    assert bucket.take(40) == 0
+    assert bucket.take(5) == pytest.approx(0.5)
+    clock.now += 0.5
+    assert bucket.take(5) == 0
+    assert bucket.take(1) == pytest.approx(0.1)
+
+
+def test_refused_request_takes_nothing() -> None:
+    bucket = TokenBucket(rate=1, burst=10, clock=Clock())
+    assert bucket.take(6) == 0
+    for _ in range(5):
+        assert bucket.take(6) == pytest.approx(2)
+    assert bucket.take(4) == 0
+
+
+def test_pause_fills_the_bucket_to_the_brim_and_no_further() -> None:
+    clock = Clock()
+    bucket = TokenBucket(rate=10, burst=100, clock=clock)
+    assert bucket.take(100) == 0
+    clock.now += 1e9
+    assert bucket.take(100) == 0
+    assert bucket.take(1) > 0
+
+
+def test_what_is_larger_than_the_burst_never_passes() -> None:
+    clock = Clock()
+    bucket = TokenBucket(rate=10, burst=100, clock=clock)
+    assert bucket.take(101) == math.inf
+    clock.now += 1e9
+    assert bucket.take(101) == math.inf
+    assert bucket.take(100) == 0
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(0, 1), (-1, 1), (1, 0), (math.inf, 1), (math.nan, 1)])
+def test_bucket_that_could_not_work_is_refused(rate: float, burst: float) -> None:
+    with pytest.raises(ValueError, match="must be positive and finite"):
+        TokenBucket(rate, burst)
+
+
+@given(RATES, BURSTS, st.lists(st.tuples(st.floats(0, 100), st.integers(1, 10**6)), max_size=50))
+def test_who_waits_as_long_as_told_is_let_in(
+    rate: float, burst: int, asked: list[tuple[float, int]]
+) -> None:
+    clock = Clock()
+    bucket = TokenBucket(rate, burst, clock)
+    for pause, n in asked:
+        clock.now += pause
+        wait = bucket.take(n)
+        assert (wait == math.inf) == (n > burst)
+        if 0 < wait < math.inf:
+            # As a Retry-After header would say it, in whole seconds.
+            clock.now += math.ceil(wait)
+            assert bucket.take(n) == 0
+
+
+@given(st.floats(1e-3, 1e3), st.lists(st.integers(1, 1000), max_size=50))
+def test_who_waits_not_a_moment_longer_than_told_is_let_in(rate: float, asked: list[int]) -> None:
+    clock = Clock()
+    bucket = TokenBucket(rate, 1000, clock)
+    for n in asked:
+        wait = bucket.take(n)
+        clock.now += wait
+        assert wait == 0 or bucket.take(n) == 0
+
+
+@given(RATES, BURSTS, st.lists(st.tuples(st.floats(0, 100), st.integers(1, 10**6)), max_size=50))
+def test_no_more_than_burst_and_rate_gets_through(
+    rate: float, burst: int, asked: list[tuple[float, int]]
+) -> None:
+    clock = Clock()
+    bucket = TokenBucket(rate, burst, clock)
+    granted = 0
+    for pause, n in asked:
+        clock.now += pause
+        granted += n if bucket.take(n) == 0 else 0
+        assert granted <= (burst + rate * clock.now) * (1 + 1e-9) + 1e-3
+
+
+def test_each_key_has_a_bucket_of_its_own() -> None:
+    keys = {name: IngestKey(sha256="0" * 64, reports_per_second=1, burst=5) for name in "ab"}
+    quotas = Quotas(keys, clock=Clock())
+    assert quotas.take("a", 5) == 0
+    assert quotas.take("a", 1) > 0
+    assert quotas.take("b", 5) == 0
+
+
+def test_without_a_key_there_is_no_quota() -> None:
+    quotas = Quotas({}, clock=Clock())
+    for _ in range(100):
+        assert quotas.take(None, 10**6) == 0
+
+
+def test_workers_share_the_rate_and_have_the_burst_each() -> None:
+    clock = Clock()
+    key = IngestKey(sha256="0" * 64, reports_per_second=100, burst=50)
+    workers = [Quotas({"app": key}, workers=4, clock=clock) for _ in range(4)]
+    assert [quotas.take("app", 50) for quotas in workers] == [0.0] * 4
+    assert workers[0].take("app", 25) == pytest.approx(1)
+    clock.now += 1
+    assert [quotas.take("app", 25) for quotas in workers] == [0.0] * 4
+    assert all(quotas.take("app", 1) > 0 for quotas in workers)
