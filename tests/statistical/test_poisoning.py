@@ -1,0 +1,200 @@
+"""Honest populations of every kind raise no alarm, naive forgers do, and imitators don't.
+
+Honest reports come from the real encoder where padding and coins matter, and from numpy otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from factories import make_metric, make_params, make_secret
+from hubbub.client import Encoder, Metric
+from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, StringKind, Value
+from hubbub.collector.poisoning.balance import cohort_balance
+from hubbub.collector.poisoning.repeats import RepeatSample
+from hubbub.collector.poisoning.set_bits import (
+    improbable,
+    plausible_set_bits,
+    set_bits,
+    set_bits_law,
+)
+from hubbub.collector.store.records import Records
+from hubbub.decoder.scrutiny import Findings, Scrutiny
+from significance import ALARM, BitArray, chi_squared_p, unpack, z_limit
+from unit.collector.forgeries import joined, records_of
+
+PAPER, LOOSE = (0.5, 0.25, 0.75), (0.2, 0.05, 0.75)
+POPULATIONS: dict[str, tuple[Kind, Sequence[Value], tuple[float, float, float]]] = {
+    "strings": (StringKind(), [f"name {i}" for i in range(50)], PAPER),
+    "one string": (StringKind(), ["the same for all"], LOOSE),
+    "strings, reversed noise": (StringKind(), ["a", "b"], (0.3, 0.8, 0.2)),
+    "strings, one-time": (StringKind(), ["a", "b"], (0.4, 0.0, 1.0)),
+    "enum": (EnumKind(tuple("abcdefghijklmnopqrstu")), list("aaaaaabc"), PAPER),
+    "boolean": (BooleanKind(), [True, False], LOOSE),
+    "boolean, all false": (BooleanKind(), [False], PAPER),
+    "ordinal": (OrdinalKind(tuple(map(float, range(29)))), [3, 28, 29, 99], PAPER),
+}
+OFTEN = 30
+
+
+def metric_of(kind: Kind, noise: tuple[float, float, float], m: int = 16) -> Metric:
+    return make_metric(kind=kind, params=make_params(128, 2, m, *noise))
+
+
+def true_bits(metric: Metric, values: Sequence[Value]) -> BitArray:
+    """Return what each value sets in each cohort, shape (v, m, k)."""
+    params = metric.params
+    packed = b"".join(
+        metric.kind.bits(value, cohort, params).to_bytes(params.k // 8, "little")
+        for value in values
+        for cohort in range(params.m)
+    )
+    return unpack(packed, params.k).reshape(len(values), params.m, params.k)
+
+
+def honest(
+    metric: Metric, values: Sequence[Value], n: int, often: int, rng: np.random.Generator
+) -> Records:
+    """Return n clients' reports, each client's `often` from one permanent response."""
+    params = metric.params
+    cohorts = rng.integers(params.m, size=n)
+    bits = true_bits(metric, values)[rng.integers(len(values), size=n), cohorts]
+    permanent = np.repeat(bits ^ (rng.random(bits.shape) < params.flip), often, axis=0)
+    reported = rng.random(permanent.shape) < np.where(permanent == 1, params.q, params.p)
+    return records_of(reported, np.repeat(cohorts, often))
+
+
+def forged(
+    metric: Metric, targets: Sequence[str], n: int, others: float, rng: np.random.Generator
+) -> Records:
+    """Return reports with all the targets' bits set and others with a probability: maximal gain."""
+    cohorts = rng.integers(metric.params.m, size=n)
+    wanted = true_bits(metric, targets).max(axis=0)[cohorts]
+    return records_of(wanted | (rng.random(wanted.shape) < others), cohorts)
+
+
+def scrutinised(metric: Metric, *chunks: Records) -> Findings:
+    scrutiny = Scrutiny(metric, ALARM / 3)
+    for chunk in chunks:
+        scrutiny.add(chunk)
+    return scrutiny.result()
+
+
+@pytest.mark.parametrize("name", POPULATIONS)
+@pytest.mark.parametrize("often", [1, OFTEN])
+def test_honest_population_raises_no_alarm(name: str, often: int, rng: np.random.Generator) -> None:
+    """30,000 reports, once or 30 times a client. P(false alarm) < 1e-6, by the proven bounds."""
+    kind, values, noise = POPULATIONS[name]
+    metric = metric_of(kind, noise)
+    if metric.params.q == 1:
+        often = 1  # one-time: a client that reports again sends the very same
+    found = scrutinised(metric, honest(metric, values, 30_000 // often, often, rng))
+    assert not found.suspicious
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "j"),
+    [
+        (BooleanKind(), True, 1),
+        (BooleanKind(), False, 0),
+        (EnumKind(("a", "b", "c")), "c", 1),
+        (OrdinalKind((1.0, 2.0)), 1.5, 1),
+    ],
+    ids=["true", "false", "enum", "ordinal"],
+)
+def test_real_clients_set_as_many_bits_as_the_law_says(kind: Kind, value: Value, j: int) -> None:
+    """Unused bits of the byte among them: 20,000 clients' reports. P(false alarm) < 1e-6."""
+    metric = metric_of(kind, (0.4, 0.1, 0.8))
+    data = b"".join(
+        b"\0\0" + Encoder(metric, make_secret(client)).encode(value).bits
+        for client in range(20_000)
+    )
+    numbers = np.bincount(set_bits(Records(3, data)), minlength=9)
+    expected = set_bits_law(metric.params, j) * 20_000
+    rare = expected < 10
+    observed = np.append(numbers[~rare], numbers[rare].sum())
+    assert chi_squared_p(observed, np.append(expected[~rare], expected[rare].sum())) > ALARM
+
+
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_improbable_reports_are_no_more_than_their_tail_says(
+    name: str, rng: np.random.Generator
+) -> None:
+    """3,000 clients of 10 reports each, tail 0.05: z-test over clients, P(false alarm) < 1e-6.
+
+    Reports of one client are improbable together, but not more often.
+    """
+    kind, values, noise = POPULATIONS[name]
+    metric, tail = metric_of(kind, noise), 0.05
+    bounds = plausible_set_bits(metric.params, kind, tail)
+    records = honest(metric, values, 3000, 10, rng)
+    by_client = improbable(records, bounds).reshape(3000, 10).mean(axis=1)
+    allowed = z_limit() * max(by_client.std(), 0.01) / np.sqrt(3000)
+    assert by_client.mean() <= tail + allowed
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.25, 0.75), (0.5, 0.51)])
+def test_repeats_of_honest_reports_alarm_no_more_often_than_they_may(
+    p: float, q: float, rng: np.random.Generator
+) -> None:
+    """400 populations whose permanent responses are the worst: all of them 0.
+
+    24 bits in one cohort, so that honest reports do repeat; alarm 0.05. P(false failure) < 1e-6
+    (binomial).
+    """
+    params, alarm, runs = make_params(k=24, m=1, p=p, q=q), 0.05, 400
+    alarms, repeated = 0, 0
+    for _ in range(runs):
+        sample = RepeatSample(params)
+        sample.add(records_of(rng.random((4000, 24)) < p))
+        repeats = sample.result(alarm)
+        alarms += repeats.suspicious > 0
+        repeated += repeats.most > 1
+    assert alarms <= stats.binom.isf(ALARM, runs, alarm)
+    assert repeated > runs // 4, "or the test could not fail"
+
+
+@pytest.mark.parametrize("often", [1, 7, 100])
+def test_cohorts_seldom_ask_for_more_reports_a_client_than_were_sent(
+    often: int, rng: np.random.Generator
+) -> None:
+    """2,000 populations of 5,000 clients, alarm 0.05. P(false failure) < 1e-6 (binomial)."""
+    runs, alarm = 2000, 0.05
+    sizes = rng.multinomial(5000, np.full(16, 1 / 16), size=runs) * often
+    asked = np.array([cohort_balance(row, alarm).clients_must_send for row in sizes])
+    assert np.count_nonzero(asked > often) <= stats.binom.isf(ALARM, runs, alarm)
+    assert asked.max() > 0.5 * often, "or the bound says nothing"
+
+
+@pytest.mark.parametrize("targets", [("evil.example",), tuple(f"evil {i}" for i in range(5))])
+@pytest.mark.parametrize("others", [0.0, 1.0])
+@pytest.mark.parametrize("k", [32, 128])
+def test_one_percent_of_naive_forgeries_is_found(
+    k: int, others: float, targets: tuple[str, ...], rng: np.random.Generator
+) -> None:
+    """The maximal gain attack on 50,000 reports; certain, but for what is honest: P < 1e-6."""
+    metric = make_metric(params=make_params(k=k, m=16))
+    names = POPULATIONS["strings"][1]
+    good = honest(metric, names, 49_500, 1, rng)
+    found = scrutinised(metric, good, forged(metric, targets, 500, others, rng))
+    assert found.suspicious
+    assert not scrutinised(metric, good).suspicious
+
+
+def test_forgers_who_imitate_the_noise_are_not_found(rng: np.random.Generator) -> None:
+    """What docs/poisoning.md admits: they gain 2.5 times their share, unseen."""
+    metric = make_metric(params=make_params(m=16))
+    good = honest(metric, POPULATIONS["strings"][1], 49_500, 1, rng)
+    bad = forged(metric, ["evil.example"], 500, metric.params.p_star, rng)
+    assert not scrutinised(metric, good, bad).suspicious
+    wanted = true_bits(metric, ["evil.example"])[0]
+    rows = np.frombuffer(joined(good, bad).data, dtype=np.uint8).reshape(-1, 18)
+    mine = unpack(rows[:, 2:].tobytes(), 128)[wanted[rows[:, 0]] == 1]
+    before = np.frombuffer(good.data, dtype=np.uint8).reshape(-1, 18)
+    theirs = unpack(before[:, 2:].tobytes(), 128)[wanted[before[:, 0]] == 1]
+    gain = (mine.mean() - theirs.mean()) / (metric.params.q_star - metric.params.p_star)
+    assert gain == pytest.approx(0.025, abs=0.004)

@@ -1,0 +1,69 @@
+"""Uneven cohorts are told by how many reports a client must have sent to make them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hubbub.collector.poisoning.balance import Balance, cohort_balance
+
+ALARM = 1e-6
+
+
+def test_equal_cohorts_need_nobody() -> None:
+    balance = cohort_balance(np.full(64, 1000), ALARM)
+    assert (balance.ratio, balance.dispersion, balance.clients_must_send) == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("reports", [np.array([7]), np.zeros(8, dtype=np.int64)])
+def test_one_cohort_or_no_reports_need_nobody(reports: np.ndarray) -> None:
+    assert cohort_balance(reports, ALARM) == Balance(0, 1.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(("size", "ratio"), [(0, 0.0), (3000, 2.9)])
+def test_cohort_that_sticks_out_is_named(size: int, ratio: float) -> None:
+    reports = np.full(64, 1000)
+    reports[41] = size
+    balance = cohort_balance(reports, ALARM)
+    assert balance.cohort == 41
+    assert balance.ratio == pytest.approx(ratio, abs=0.1)
+    assert balance.clients_must_send > 10
+
+
+def test_one_percent_of_a_million_in_one_cohort_needs_more_than_a_hundred_reports_a_client() -> (
+    None
+):
+    reports = np.full(64, 990_000 // 64)
+    reports[5] += 10_000
+    assert cohort_balance(reports, ALARM).clients_must_send > 100
+
+
+def test_dispersion_is_pearsons_statistic_over_its_degrees_of_freedom(
+    rng: np.random.Generator,
+) -> None:
+    reports = rng.integers(50, 150, size=32)
+    expected = stats.chisquare(reports).statistic / 31
+    assert cohort_balance(reports, ALARM).dispersion == pytest.approx(expected)
+
+
+def test_all_reports_multiplied_need_clients_to_send_as_many_times_more() -> None:
+    """Each client sends seven times as many: the same evidence, per report a client."""
+    reports = np.array([90, 100, 110, 160])
+    once, often = cohort_balance(reports, ALARM), cohort_balance(7 * reports, ALARM)
+    assert often.clients_must_send == pytest.approx(7 * once.clients_must_send)
+
+
+def test_more_certainty_needs_less_of_clients() -> None:
+    reports = np.array([90, 100, 110, 160])
+    assert (
+        cohort_balance(reports, 1e-9).clients_must_send
+        < cohort_balance(reports, 1e-3).clients_must_send
+    )
+
+
+def test_no_cohorts_and_alarms_that_are_no_probabilities_are_refused() -> None:
+    with pytest.raises(ValueError, match="reports: must be of at least one cohort"):
+        cohort_balance(np.array([], dtype=np.int64), ALARM)
+    with pytest.raises(ValueError, match=r"alarm = 1\.0: must be between 0 and 1"):
+        cohort_balance(np.ones(4, dtype=np.int64), 1.0)

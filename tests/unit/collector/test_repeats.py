@@ -1,0 +1,172 @@
+"""Equal reports are counted in bounded memory, and the bound on honest ones is a bound."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.collector.poisoning.repeats import (
+    Repeats,
+    RepeatSample,
+    chance_of_repeat,
+    log_binomial_tails,
+)
+from hubbub.collector.store.records import Records
+from unit.collector.forgeries import joined, records_of
+
+PARAMS = make_params(k=64)
+ALARM = 1e-6
+
+
+def noise(n: int, rng: np.random.Generator, params: RapporParams = PARAMS) -> Records:
+    bits = rng.random((n, params.k)) < params.p_star
+    return records_of(bits, rng.integers(params.m, size=n))
+
+
+def copies(n: int, cohort: int = 3) -> Records:
+    return records_of(np.tile(np.arange(PARAMS.k) % 2, (n, 1)), cohort)
+
+
+def found(parts: Sequence[Records], size: int = 2**20, params: RapporParams = PARAMS) -> Repeats:
+    sample = RepeatSample(params, size)
+    for part in parts:
+        sample.add(part)
+    return sample.result(ALARM)
+
+
+def test_repeated_report_is_counted_among_many(rng: np.random.Generator) -> None:
+    repeats = found([noise(5000, rng), copies(40), noise(5000, rng), copies(17)])
+    assert (repeats.assessed, repeats.sampled) == (True, 10_057)
+    assert (repeats.most, repeats.suspicious) == (57, 57)
+    assert 1 < repeats.plausible < 10
+
+
+def test_reports_without_repeats_are_not_suspicious(rng: np.random.Generator) -> None:
+    repeats = found([noise(20_000, rng)])
+    assert (repeats.most, repeats.suspicious) == (1, 0)
+
+
+def test_same_bits_in_different_cohorts_are_no_repeat(rng: np.random.Generator) -> None:
+    spread = [copies(1, cohort) for cohort in range(PARAMS.m)]
+    assert found([noise(5000, rng), *spread]).suspicious == 0
+
+
+def test_reports_that_differ_in_two_bits_are_no_repeat() -> None:
+    """All 2,016 patterns of two bits among 64: what a weak hash would mix up."""
+    pairs = [np.isin(np.arange(64), pair) for pair in itertools.combinations(range(64), 2)]
+    assert found([records_of(pairs)]).most == 1
+
+
+@given(st.lists(st.integers(0, 70), max_size=12), st.sampled_from([4, 16, 64, 256]))
+def test_chunks_do_not_matter(sizes: list[int], size: int) -> None:
+    rng = np.random.default_rng(len(sizes))
+    parts = [joined(noise(n, rng), copies(n // 3)) for n in sizes]
+    whole = [joined(*parts)] if parts else []
+    assert found(parts, size) == found(whole, size)
+
+
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 512, 1000, 5000])
+def test_sample_is_everything_or_at_least_half_full(n: int, rng: np.random.Generator) -> None:
+    sampled = found([noise(n, rng)], size=256).sampled
+    assert sampled == n if n <= 256 else 128 <= sampled <= 256
+
+
+def test_report_that_is_a_tenth_of_all_is_a_tenth_of_a_small_sample(
+    rng: np.random.Generator,
+) -> None:
+    """100,000 reports in shuffled chunks, 1,024 remembered; P(false failure) < 1e-9 (binomial)."""
+    parts = []
+    for _ in range(10):
+        chunk = np.frombuffer(joined(noise(9000, rng), copies(1000)).data, dtype=np.uint8)
+        rows = chunk.reshape(10_000, -1)
+        parts.append(Records(rows.shape[1], rows[rng.permutation(10_000)].tobytes()))
+    repeats = found(parts, size=1024)
+    assert 0.04 < repeats.most / repeats.sampled < 0.18
+    assert repeats.suspicious == repeats.most
+
+
+@pytest.mark.parametrize("k", [8, 16])
+def test_few_bits_are_not_assessed(k: int, rng: np.random.Generator) -> None:
+    params = make_params(k=k)
+    assert found([noise(10_000, rng, params)], params=params) == Repeats(False, 0, 0, 0, 0)
+
+
+def test_nothing_is_not_suspicious() -> None:
+    assert found([]) == Repeats(True, 0, 0, 0, 0)
+    assert found([Records(10, b"")]).suspicious == 0
+
+
+@pytest.mark.parametrize("noise_of", [(0.5, 0.25, 0.75), (0.2, 0.05, 0.75), (0.3, 0.9, 0.2)])
+def test_no_permanent_response_makes_any_report_likelier_than_the_bound(
+    noise_of: tuple[float, float, float],
+) -> None:
+    """By the counts of the four pairs (permanent bit, pattern bit) among 8 bits: all of them."""
+    params = make_params(8, 2, 4, *noise_of)
+    p, q = params.p, params.q
+    for ones in range(9):
+        chances = [
+            q**hit * p ** (ones - hit) * (1 - q) ** miss * (1 - p) ** (8 - ones - miss)
+            for hit in range(ones + 1)
+            for miss in range(9 - ones)
+        ]
+        bound = chance_of_repeat(params, np.array([ones]))[0]
+        assert max(chances) == pytest.approx(bound, rel=1e-6)
+
+
+def test_one_time_metric_without_second_response_is_judged_by_the_permanent_one() -> None:
+    params = make_params(k=64, f=0.5, p=0.0, q=1.0)
+    assert chance_of_repeat(params, np.array([0, 30])) == pytest.approx(0.75**64, rel=1e-3)
+    assert found([copies(5)], params=params).suspicious == 5
+
+
+@given(st.integers(0, 2000), st.integers(0, 2000), st.floats(1e-9, 0.9))
+def test_tail_bound_is_never_below_the_tail(reached: int, more: int, chance: float) -> None:
+    n = max(reached + more, 1)
+    bound = log_binomial_tails(np.array([reached]), np.array([n]), np.array([chance]))[0]
+    assert bound >= stats.binom.logsf(reached - 1, n, chance) - 1e-6
+
+
+def test_plausible_number_is_the_largest_that_is_not_suspicious() -> None:
+    """The bound is asked for each number of copies among 2,000 others of their cohort."""
+    params = make_params(k=24)
+    rng = np.random.default_rng(1)
+    others = records_of(rng.random((2000, 24)) < 0.5, 3)
+    pattern = np.arange(24) < 12
+    verdicts = {}
+    for n in range(2, 60):
+        repeats = found([others, records_of(np.tile(pattern, (n, 1)), 3)], params=params)
+        if repeats.most >= n:
+            verdicts[repeats.most] = (repeats.suspicious > 0, repeats.plausible)
+    assert {suspicious for suspicious, _ in verdicts.values()} == {True, False}
+    for most, (suspicious, plausible) in verdicts.items():
+        assert suspicious == (most > plausible)
+
+
+def test_plausible_number_grows_with_the_cohort_and_hardly_with_the_others() -> None:
+    params = make_params(k=24)
+    rng = np.random.default_rng(1)
+    mine, many_of_mine, others = (
+        records_of(rng.random((n, 24)) < 0.5, cohort)
+        for n, cohort in ((2000, 3), (30_000, 3), (30_000, 4))
+    )
+    repeated = records_of(np.tile(np.arange(24) < 12, (100, 1)), 3)
+    alone, crowded, beside = (
+        found([repeated, *parts], params=params).plausible
+        for parts in ([mine], [mine, many_of_mine], [mine, others])
+    )
+    assert alone <= beside <= alone + 2
+    assert crowded > 3 * alone
+
+
+@pytest.mark.parametrize("alarm", [0.0, 1.0, float("nan")])
+def test_alarm_that_is_no_probability_is_refused(alarm: float) -> None:
+    with pytest.raises(ValueError, match=r"alarm = .*: must be between 0 and 1"):
+        RepeatSample(PARAMS).result(alarm)
