@@ -1,0 +1,218 @@
+"""Files of reports -> a store, each file wholly or not at all, and each once.
+
+A file is read and checked to its end, into a nameless file of bare records, before the first report
+is stored. It is then stored in chunks, each under an id that follows from the file's bytes, the
+chunk's number and where it goes, so that what a crash left undone is completed by importing again
+and nothing is counted twice. What a maintainer must not break: the ids, and so the size of a chunk,
+must stay what they are from release to release.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from hubbub.client.metrics import Metric, Registry
+from hubbub.collector.exchange.parquet import read_records
+from hubbub.collector.exchange.partitions import (
+    Partition,
+    ReportFile,
+    ReportFileError,
+    check_definition,
+    partition_of,
+    report_files,
+)
+from hubbub.collector.exchange.rappor_reports import open_unpacked, read_report_csv
+from hubbub.collector.store import MetricVersion, NewBatch, Store
+from hubbub.collector.store.records import Records, record_width
+
+CHUNK_BYTES = 2**22
+_IN_MEMORY = 2**22
+_PIECE_BYTES = 2**20
+
+
+class Source(NamedTuple):
+    """A file to import, and what its reports are.
+
+    Attributes
+    ----------
+    path : Path
+    metric : Metric
+        With the version and the parameters that the reports must have.
+    day : datetime.date
+        Their UTC day.
+    column : str, optional
+        The column of bits in a CSV; None: a Parquet file.
+    """
+
+    path: Path
+    metric: Metric
+    day: dt.date
+    column: str | None = None
+
+    @property
+    def key(self) -> MetricVersion:
+        """What its reports are counted together with."""
+        return MetricVersion(self.metric.name, self.metric.version)
+
+
+class Imported(NamedTuple):
+    """Reports of a file that were new, and that the store knew already."""
+
+    new: int
+    known: int
+
+
+def find_sources(
+    paths: Iterable[Path],
+    registry: Registry,
+    metric: str | None = None,
+    day: dt.date | None = None,
+    column: str = "irr",
+) -> list[Source]:
+    """Say what each file holds, from its directories, or else from `metric` and `day`.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Files, and exported directories or parts of them.
+    registry : Registry
+    metric : str, optional
+    day : datetime.date, optional
+        Of directories, only these partitions are taken.
+    column : str
+        The column of bits in CSV files.
+
+    Raises
+    ------
+    ReportFileError
+        If that can't be said, or isn't what the registry says of the metric.
+    MetricError
+        If the registry hasn't the metric.
+    """
+    return [source for path in paths for source in _sources(path, registry, metric, day, column)]
+
+
+def _sources(
+    path: Path, registry: Registry, metric: str | None, day: dt.date | None, column: str
+) -> Iterator[Source]:
+    files = list(report_files(path)) if path.is_dir() else [ReportFile(path, partition_of(path))]
+    chosen = [file for file in files if _wanted(file.partition, metric, day)]
+    if not chosen:
+        wanted = f"metric={metric or 'NAME'}/version=N/day={day or 'DAY'}"
+        raise ReportFileError(f"{path}: holds no Parquet files of {wanted}")
+    for file in chosen:
+        if file.partition:
+            yield _source_of(file.path, file.partition, registry)
+        elif path.is_dir():
+            raise ReportFileError(
+                f"{file.path}: expected to lie in metric=NAME/version=N/day=DAY; import it by "
+                "its own name, with --metric and --day"
+            )
+        elif metric is None or day is None:
+            raise ReportFileError(
+                f"{path}: doesn't say what it holds; --metric and --day are needed"
+            )
+        else:
+            yield Source(path, registry[metric], day, _bits_column(path, column))
+
+
+def _wanted(partition: Partition | None, metric: str | None, day: dt.date | None) -> bool:
+    if partition is None:
+        return True
+    return metric in {None, partition.metric} and day in {None, partition.day}
+
+
+def _source_of(path: Path, partition: Partition, registry: Registry) -> Source:
+    metric = registry[partition.metric]
+    if metric.version != partition.version:
+        raise ReportFileError(
+            f"{path}: reports of version {partition.version}; the registry has "
+            f"{metric.name} version {metric.version}: import them with a registry of that time"
+        )
+    check_definition(path.absolute().parents[3], metric)
+    return Source(path, metric, partition.day)
+
+
+def _bits_column(path: Path, column: str) -> str | None:
+    if path.name.endswith(".parquet"):
+        return None
+    if path.name.endswith((".csv", ".csv.gz")):
+        return column
+    raise ReportFileError(f"{path}: the name must end in .parquet, .csv or .csv.gz")
+
+
+def _read(source: Source) -> Iterator[Records]:
+    params = source.metric.params
+    if source.column is None:
+        return read_records(source.path, params.k, params.m)
+    return read_report_csv(source.path, params, source.column)
+
+
+async def import_file(
+    store: Store,
+    source: Source,
+    *,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Imported:
+    """Check a file to its end, then store its reports.
+
+    Parameters
+    ----------
+    store : Store
+        Must have the metric declared.
+    source : Source
+    progress : callable
+        Called with the reports stored so far, and all reports of the file.
+
+    Returns
+    -------
+    Imported
+
+    Raises
+    ------
+    ReportFileError
+        If anything in it isn't a report of the metric; then nothing of it is stored.
+    StoreError
+        If the store fails; the import may be repeated then.
+    """
+    width = record_width(source.metric.params.k)
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
+        digest = _check(source, spool)
+        total = spool.tell() // width
+        spool.seek(0)
+        known = done = 0
+        for number, data in enumerate(_chunks(spool, CHUNK_BYTES // width * width)):
+            batch = NewBatch(_chunk_id(source, digest, number), {source.key: Records(width, data)})
+            # The id counts from today on, however old the reports are.
+            [is_new] = await store.append([batch], source.day, dt.datetime.now(dt.UTC).date())
+            done += len(data) // width
+            known += 0 if is_new else len(data) // width
+            progress(done, total)
+    return Imported(total - known, known)
+
+
+def _check(source: Source, spool: IO[bytes]) -> str:
+    """Write a file's records to `spool` and return the digest of the file."""
+    digest = hashlib.sha256()
+    with open_unpacked(source.path) as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+    for records in _read(source):
+        spool.write(records.data)
+    return digest.hexdigest()
+
+
+def _chunks(spool: IO[bytes], size: int) -> Iterator[bytes]:
+    return iter(lambda: spool.read(size), b"")
+
+
+def _chunk_id(source: Source, digest: str, number: int) -> bytes:
+    place = [*source.key, source.day.isoformat(), source.column]
+    text = json.dumps(["hubbub import", digest, number, *place])
+    return hashlib.sha256(text.encode()).digest()[:16]

@@ -1,0 +1,199 @@
+"""Records <-> Parquet files with the columns `cohort` (uint16) and `bits` (k/8 bytes).
+
+One file a partition, a bounded number of rows a row group, so that files of any size are written
+and read in little memory. What a maintainer must not break: bits are the bytes of the record
+unchanged, bit j of a report in bit j%8 of byte j//8.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hubbub.collector.errors import StoreError
+from hubbub.collector.exchange.partitions import DEFINITION, ReportFileError, put_in_place
+from hubbub.collector.store.records import COHORT_BYTES, Records, cohorts, table
+
+_BATCH_BYTES = 2**20
+
+
+def require_pyarrow() -> Any:
+    """Return pyarrow, which is imported only where Parquet is asked for.
+
+    Raises
+    ------
+    StoreError
+        If it isn't installed.
+    """
+    try:
+        importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"Parquet needs the package {error.name}: pip install 'hubbub[parquet]'"
+        ) from error
+    return importlib.import_module("pyarrow")
+
+
+def write_records(path: Path, width: int, blocks: Iterable[Records]) -> int:
+    """Write blocks of records as one file, a row group each, in place of what is there.
+
+    Parameters
+    ----------
+    path : Path
+    width : int
+        Bytes of a record.
+    blocks : iterable of Records
+        At most 2^31 bytes of bits each.
+
+    Returns
+    -------
+    int
+        The number of records.
+    """
+    pa = require_pyarrow()
+    bits = pa.binary(width - COHORT_BYTES)
+    schema = pa.schema(
+        [pa.field("cohort", pa.uint16(), nullable=False), pa.field("bits", bits, nullable=False)]
+    )
+    written = 0
+    # Bits are noise: no two alike for a dictionary, no order for the statistics.
+    options = {
+        "compression": "zstd",
+        "use_dictionary": ["cohort"],
+        "write_statistics": ["cohort"],
+    }
+    with (
+        put_in_place(path) as temporary,
+        pa.parquet.ParquetWriter(temporary, schema, **options) as writer,
+    ):
+        for records in blocks:
+            data = pa.py_buffer(table(records)[:, COHORT_BYTES:].tobytes())
+            columns = [
+                pa.array(cohorts(records)),
+                pa.FixedSizeBinaryArray.from_buffers(bits, records.reports, [None, data]),
+            ]
+            group = pa.Table.from_arrays(columns, schema=schema)
+            writer.write_table(group, row_group_size=max(1, records.reports))
+            written += records.reports
+    return written
+
+
+def read_records(path: Path, k: int | None = None, m: int | None = None) -> Iterator[Records]:
+    """Yield the records of a Parquet file, a few megabytes at a time.
+
+    The columns may stand in any order, among others, and be of wider types than an export's, such
+    as another program would write them.
+
+    Parameters
+    ----------
+    path : Path
+    k : int, optional
+        Bits that each report must have; None: those of the column's type.
+    m : int, optional
+        What each cohort must be below.
+
+    Raises
+    ------
+    ReportFileError
+        If it isn't Parquet, or holds anything but reports of these parameters.
+    """
+    pa = require_pyarrow()
+    try:
+        # By default Arrow would fetch the whole file ahead.
+        with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BATCH_BYTES) as file:
+            width = _bits_width(pa, path, file.schema_arrow, k)
+            rows = 0
+            for batch in file.iter_batches(
+                max(1, _BATCH_BYTES // width), columns=["cohort", "bits"], use_threads=False
+            ):
+                yield _to_records(pa, path, batch, width, m, rows)
+                rows += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise ReportFileError(f"{path}: {reason}; expected a Parquet file") from error
+
+
+def count_rows(path: Path) -> int:
+    """Return the number of rows that a Parquet file says it has (raises as `read_records`)."""
+    pa = require_pyarrow()
+    try:
+        return int(pa.parquet.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise ReportFileError(f"{path}: {reason}; expected a Parquet file") from error
+
+
+def _bits_width(pa: Any, path: Path, schema: Any, k: int | None) -> int:
+    """Return the bytes of a report's bits, if the columns can be reports at all."""
+    for column, fits, expected in (
+        ("cohort", pa.types.is_integer, "integers"),
+        ("bits", _is_binary, "binary"),
+    ):
+        found = schema.names.count(column)
+        if found != 1:
+            names = ", ".join(schema.names)
+            raise ReportFileError(
+                f"{path}: column {column}: expected once, but the columns are {names or 'none'}"
+            )
+        if not fits(schema.field(column).type):
+            kind = schema.field(column).type
+            raise ReportFileError(f"{path}: column {column}: {kind}; expected {expected}")
+    kind = schema.field("bits").type
+    fixed = kind.byte_width if pa.types.is_fixed_size_binary(kind) else None
+    if k is None and fixed is None:
+        raise ReportFileError(
+            f"{path}: column bits: {kind}; expected binary of a fixed size, or a {DEFINITION} "
+            "that says how many bits"
+        )
+    width = fixed if k is None else k // 8
+    if fixed not in {None, width}:
+        raise ReportFileError(
+            f"{path}: column bits: {fixed} bytes; expected {width} for k = {k} bits"
+        )
+    return int(width or 0)
+
+
+def _is_binary(kind: Any) -> bool:
+    return str(kind).startswith(("fixed_size_binary", "binary", "large_binary"))
+
+
+def _to_records(pa: Any, path: Path, batch: Any, width: int, m: int | None, rows: int) -> Records:
+    """Turn a batch of rows, of which the first is the file's row `rows` + 1, into records."""
+    cohort, bits = batch.column("cohort"), batch.column("bits")
+    for name, column in (("cohort", cohort), ("bits", bits)):
+        if column.null_count:
+            row = rows + 1 + column.is_null().to_pylist().index(True)
+            raise ReportFileError(f"{path}: row {row}, column {name}: is null; expected a value")
+    below = 2**16 if m is None else m
+    numbers = cohort.to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero((numbers < 0) | (numbers >= below))
+    if wrong.size:
+        raise ReportFileError(
+            f"{path}: row {rows + 1 + wrong[0]}, column cohort: {numbers[wrong[0]]}; "
+            f"expected 0 to {below - 1}"
+        )
+    fixed = _fixed(pa, path, bits, width, rows)
+    data = np.empty((batch.num_rows, COHORT_BYTES + width), dtype=np.uint8)
+    data[:, :COHORT_BYTES] = numbers.astype("<u2")[:, None].view(np.uint8)
+    start = fixed.offset * width
+    view = memoryview(fixed.buffers()[1])[start : start + batch.num_rows * width]
+    data[:, COHORT_BYTES:] = np.frombuffer(view, dtype=np.uint8).reshape(-1, width)
+    return Records(COHORT_BYTES + width, data.tobytes())
+
+
+def _fixed(pa: Any, path: Path, bits: Any, width: int, rows: int) -> Any:
+    """Return the column as binary of a fixed size."""
+    if pa.types.is_fixed_size_binary(bits.type):
+        return bits
+    lengths = importlib.import_module("pyarrow.compute").binary_length(bits).to_numpy()
+    wrong = np.flatnonzero(lengths != width)
+    if wrong.size:
+        raise ReportFileError(
+            f"{path}: row {rows + 1 + wrong[0]}, column bits: {lengths[wrong[0]]} bytes; "
+            f"expected {width}"
+        )
+    return bits.cast(pa.binary()).cast(pa.binary(width))

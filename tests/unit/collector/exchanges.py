@@ -1,0 +1,79 @@
+"""Stores to export from and to import into, and what is in them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from factories import make_metric
+from hubbub.client import Metric
+from hubbub.collector.exchange.exporting import Written, export_partitions, plan_export
+from hubbub.collector.exchange.parquet import read_records
+from hubbub.collector.exchange.partitions import Partition, report_files
+from hubbub.collector.store import MetricVersion, NewBatch, Reader, Store
+from hubbub.collector.store.records import Records, record_width
+
+DAY = dt.date(2026, 3, 14)
+Contents = Mapping[Partition, Counter[bytes]]
+
+
+def make_reports(numbers: Iterable[int], metric: Metric | None = None) -> Records:
+    """Return distinguishable records: the number in the bits, and in some way in the cohort."""
+    params = (metric or make_metric()).params
+    width = params.k // 8
+    data = b"".join(
+        (number % params.m).to_bytes(2, "little") + (number % 2**params.k).to_bytes(width, "little")
+        for number in numbers
+    )
+    return Records(record_width(params.k), data)
+
+
+async def fill(
+    store: Store, numbers: Iterable[int], metric: Metric | None = None, day: dt.date = DAY
+) -> None:
+    """Store one new batch: a segment of its own."""
+    metric = metric or make_metric()
+    key = MetricVersion(metric.name, metric.version)
+    await store.declare([metric])
+    batch = NewBatch(secrets.token_bytes(16), {key: make_reports(numbers, metric)})
+    assert await store.append([batch], day) == [True]
+
+
+async def export_all(
+    store: Store, directory: Path, *metrics: str, block_bytes: int = 2**24
+) -> list[Written]:
+    plan = await plan_export(store, metrics)
+    found = export_partitions(store, directory, plan, block_bytes=block_bytes)
+    return [written async for written in found]
+
+
+def each(width: int, data: bytes) -> list[bytes]:
+    return [data[i : i + width] for i in range(0, len(data), width)]
+
+
+async def contents(reader: Reader, metrics: Iterable[Metric]) -> Contents:
+    """Return the multiset of records of each partition that isn't empty."""
+    found = {}
+    for metric in metrics:
+        key = MetricVersion(metric.name, metric.version)
+        width = record_width(metric.params.k)
+        for day in await reader.days(key):
+            records: Counter[bytes] = Counter()
+            async for data in reader.segments(key, day, day):
+                records.update(each(width, data))
+            found[Partition(*key, day)] = records
+    return found
+
+
+def exported(directory: Path) -> dict[Partition, list[bytes]]:
+    """Return the records of each partition, in the order in which they stand in the files."""
+    found: dict[Partition, list[bytes]] = {}
+    for file in report_files(directory):
+        assert file.partition is not None
+        rows = found.setdefault(file.partition, [])
+        for records in read_records(file.path):
+            rows += each(records.width, records.data)
+    return found

@@ -1,0 +1,275 @@
+"""Files into a store: the same reports as were exported, each file wholly and once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import gzip
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from factories import make_metric, make_params, make_registry
+from hubbub.client import Metric
+from hubbub.client.errors import MetricError
+from hubbub.client.kinds import EnumKind
+from hubbub.collector.errors import StoreError
+from hubbub.collector.exchange.importing import CHUNK_BYTES, Imported, find_sources, import_file
+from hubbub.collector.exchange.parquet import write_records
+from hubbub.collector.exchange.partitions import PART, Partition, ReportFileError
+from hubbub.collector.store import MetricVersion, Store, open_store
+from unit.collector.event_loop import in_event_loop
+from unit.collector.exchanges import (
+    DAY,
+    Contents,
+    contents,
+    each,
+    export_all,
+    fill,
+    make_reports,
+)
+
+_HOMEPAGE = make_metric()
+_KEY = MetricVersion("homepage", 1)
+_METRICS = (
+    _HOMEPAGE,
+    make_metric(version=2, params=make_params(k=8, m=3)),
+    make_metric("colour", version=3, kind=EnumKind(tuple("abcdefghij"))),
+)
+_PARTITIONS = st.tuples(st.sampled_from(_METRICS), st.dates(DAY, DAY + dt.timedelta(days=2)))
+
+
+async def import_all(
+    store: Store,
+    path: Path,
+    *metrics: Metric,
+    metric: str | None = None,
+    day: dt.date | None = None,
+    column: str = "irr",
+) -> Imported:
+    """Declare and import as the command does; return the sums."""
+    registry = make_registry(*metrics)
+    new = known = 0
+    for source in find_sources([path], registry, metric, day, column):
+        await store.declare([source.metric])
+        found = await import_file(store, source)
+        new, known = new + found.new, known + found.known
+    return Imported(new, known)
+
+
+@given(st.lists(st.tuples(_PARTITIONS, st.lists(st.integers(0, 2**20), max_size=6)), max_size=6))
+@settings(max_examples=30)
+@in_event_loop
+async def test_what_was_exported_is_imported_unchanged(
+    batches: list[tuple[tuple[Metric, dt.date], list[int]]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "out")
+        async with open_store(f"sqlite:///{folder}/a.db", create=True) as store:
+            for (metric, day), numbers in batches:
+                await fill(store, numbers, metric, day)
+            await export_all(store, out, block_bytes=64)
+            before = await contents(store, _METRICS)
+        async with open_store(f"sqlite:///{folder}/b.db", create=True) as store:
+            for metric in _METRICS:
+                # A registry knows one version of a metric, so each is imported with its own.
+                part = out / f"metric={metric.name}" / f"version={metric.version}"
+                if part.exists():
+                    await import_all(store, part, metric)
+            assert _without_empty(await contents(store, _METRICS)) == _without_empty(before)
+
+
+def _without_empty(found: Contents) -> Contents:
+    return {partition: records for partition, records in found.items() if records}
+
+
+@in_event_loop
+async def test_importing_an_export_again_adds_nothing(tmp_path: Path) -> None:
+    out = await _exported(tmp_path, range(500))
+    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
+        assert await import_all(store, out) == Imported(new=500, known=0)
+        assert await import_all(store, out) == Imported(new=0, known=500)
+        assert await import_all(store, out / "metric=homepage") == Imported(new=0, known=500)
+        file = out / Partition("homepage", 1, DAY).path / PART
+        assert await import_all(store, file) == Imported(new=0, known=500)
+        assert await store.count(_KEY) == 500
+
+
+@in_event_loop
+async def test_parts_of_an_export_can_be_imported(tmp_path: Path) -> None:
+    visits, later = make_metric("visits"), DAY + dt.timedelta(days=1)
+    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+        for metric, day, n in ((_HOMEPAGE, DAY, 1), (_HOMEPAGE, later, 2), (visits, DAY, 4)):
+            await fill(store, range(n), metric, day)
+        await export_all(store, tmp_path / "out")
+    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
+        both = (_HOMEPAGE, visits)
+        only = await import_all(store, tmp_path / "out", *both, metric="homepage", day=later)
+        assert only == Imported(2, 0)
+        assert await import_all(store, tmp_path / "out", *both, metric="visits") == Imported(4, 0)
+        assert await import_all(store, tmp_path / "out", *both) == Imported(1, 6)
+        with pytest.raises(
+            ReportFileError, match=r"holds no Parquet files of metric=homepage/.*2000"
+        ):
+            await import_all(store, tmp_path / "out", metric="homepage", day=dt.date(2000, 1, 1))
+
+
+@in_event_loop
+async def test_import_that_failed_in_the_middle_is_completed(tmp_path: Path) -> None:
+    """The database itself refuses the second chunk, as if the disk were full."""
+    wide = make_metric(params=make_params(k=1024))
+    total = 2 * (CHUNK_BYTES // 130) + 17
+    path = tmp_path / "reports.parquet"
+    write_records(path, 130, [make_reports(range(total), wide)])
+    database = tmp_path / "b.db"
+    async with open_store(f"sqlite:///{database}", create=True) as store:
+        await store.declare([wide])
+        with _refusing_segments(database, after=1), pytest.raises(StoreError, match="disk full"):
+            await import_all(store, path, wide, metric="homepage", day=DAY)
+        assert await store.count(_KEY) == CHUNK_BYTES // 130
+        again = await import_all(store, path, wide, metric="homepage", day=DAY)
+        assert again == Imported(new=total - CHUNK_BYTES // 130, known=CHUNK_BYTES // 130)
+        [records] = (await contents(store, [wide])).values()
+    assert records == Counter(each(130, make_reports(range(total), wide).data))
+
+
+@contextlib.contextmanager
+def _refusing_segments(database: Path, *, after: int) -> Iterator[None]:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON segments "  # noqa: S608
+            f"WHEN (SELECT count(*) FROM segments) >= {after} "
+            "BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+        )
+        connection.commit()
+        yield
+        connection.execute("DROP TRIGGER full")
+        connection.commit()
+
+
+@in_event_loop
+async def test_google_reports_are_imported_once_packed_or_not(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "case_reports.csv", tmp_path / "case_reports.csv.gz"
+    rows = [f"c{i},{i % 64},x,y,{i:0128b}" for i in range(100)]
+    plain.write_text("\n".join(["client,cohort,bloom,prr,irr", *rows]))
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
+        for path, expected in ((packed, Imported(100, 0)), (plain, Imported(0, 100))):
+            assert await import_all(store, path, metric="homepage", day=DAY) == expected
+        [records] = (await contents(store, [_HOMEPAGE])).values()
+    assert records == Counter(each(18, make_reports(range(100)).data))
+    stored = b"".join(file.read_bytes() for file in tmp_path.glob("b.db*"))
+    assert b"c99" not in stored
+
+
+@in_event_loop
+async def test_same_file_under_another_day_metric_or_column_is_something_else(
+    tmp_path: Path,
+) -> None:
+    path, later = tmp_path / "r.csv", DAY + dt.timedelta(days=1)
+    path.write_text(f"cohort,irr,prr\n3,{'01' * 64},{'10' * 64}\n")
+    both = (_HOMEPAGE, make_metric("visits"))
+    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
+        for metric, day, column in (
+            ("homepage", DAY, "irr"),
+            ("homepage", DAY, "prr"),
+            ("homepage", later, "irr"),
+            ("visits", DAY, "irr"),
+        ):
+            found = await import_all(store, path, *both, metric=metric, day=day, column=column)
+            assert found == Imported(1, 0)
+
+
+@in_event_loop
+async def test_nothing_of_a_file_with_one_bad_row_is_imported(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    rows = [f"{i % 64},{i:0128b}" for i in range(CHUNK_BYTES // 18 + 1000)]
+    path.write_text("\n".join(["cohort,irr", *rows, "64," + "0" * 128]))
+    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
+        with pytest.raises(ReportFileError, match=f"line {len(rows) + 2}, column cohort: '64'"):
+            await import_all(store, path, metric="homepage", day=DAY)
+        assert await store.count(_KEY) == 0
+
+
+@in_event_loop
+async def test_parquet_with_cohorts_that_the_metric_has_not_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    write_records(path, 18, [make_reports(range(64))])
+    few = make_metric(params=make_params(m=63))
+    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
+        with pytest.raises(ReportFileError, match="row 64, column cohort: 63; expected 0 to 62"):
+            await import_all(store, path, few, metric="homepage", day=DAY)
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (make_metric(version=2), "reports of version 1; the registry has homepage version 2"),
+        (make_metric(params=make_params(f=0.25)), r'"f": 0.5.* but the registry has .*"f": 0.25'),
+        (make_metric("visits"), "metric 'homepage': must be one of: visits"),
+    ],
+)
+def test_export_that_the_registry_does_not_know_is_refused(
+    tmp_path: Path, metric: Metric, message: str
+) -> None:
+    out = asyncio.run(_exported(tmp_path, range(3)))
+    with pytest.raises((ReportFileError, MetricError), match=message):
+        find_sources([out], make_registry(metric))
+
+
+@in_event_loop
+async def test_reports_of_other_parameters_than_the_stored_ones_are_refused(
+    tmp_path: Path,
+) -> None:
+    """An exported directory that lost its definition, into a store that knows better."""
+    out = await _exported(tmp_path, range(3))
+    (out / "metric=homepage" / "version=1" / "_definition.json").unlink()
+    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
+        await store.declare([_HOMEPAGE])
+        with pytest.raises(StoreError, match="changed parameters need a new version"):
+            await import_all(store, out, make_metric(params=make_params(f=0.25)))
+        assert await store.count(_KEY) == 0
+
+
+def test_file_that_does_not_say_whose_it_is_needs_to_be_told(tmp_path: Path) -> None:
+    file, csv, other = (tmp_path / name for name in ("a.parquet", "a.csv", "a.txt"))
+    write_records(file, 18, [make_reports(range(3))])
+    csv.touch()
+    other.touch()
+    registry = make_registry()
+    for path in (file, csv):
+        for metric, day in ((None, None), ("homepage", None), (None, DAY)):
+            with pytest.raises(ReportFileError, match="--metric and --day are needed"):
+                find_sources([path], registry, metric, day)
+    with pytest.raises(ReportFileError, match=r"a\.txt: the name must end in \.parquet, \.csv or"):
+        find_sources([other], registry, "homepage", DAY)
+    with pytest.raises(ReportFileError, match=r"a\.parquet: expected to lie in metric=NAME/"):
+        find_sources([tmp_path], registry, "homepage", DAY)
+
+
+async def _exported(folder: Path, numbers: range) -> Path:
+    async with open_store(f"sqlite:///{folder}/a.db", create=True) as store:
+        await fill(store, numbers)
+        await export_all(store, folder / "out")
+    return folder / "out"
+
+
+@in_event_loop
+async def test_import_of_an_old_day_is_remembered_from_the_day_of_the_import(
+    tmp_path: Path,
+) -> None:
+    old = dt.date(2020, 1, 1)
+    path = tmp_path / "r.parquet"
+    write_records(path, 18, [make_reports(range(3))])
+    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
+        assert await import_all(store, path, metric="homepage", day=old) == Imported(3, 0)
+        await store.forget_ids(dt.datetime.now(dt.UTC).date() - dt.timedelta(days=14))
+        assert await import_all(store, path, metric="homepage", day=old) == Imported(0, 3)
+        assert await store.days(_KEY) == [old]
