@@ -2,4 +2,5 @@
 
 from hubbub.collector.cli import main
 
-main(prog_name="hubbub-collector")
+if __name__ == "__main__":  # worker processes import this module again, under another name
+    main(prog_name="hubbub-collector")

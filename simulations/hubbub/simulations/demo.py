@@ -148,7 +148,7 @@ def _decode(metrics: Path, folder: Path) -> Estimates:
     output = folder / "estimates.json"
     where = ("--metrics", str(metrics), "--store", f"sqlite:///{folder}/hubbub.db")
     names = ("--candidates", str(folder / "names.txt"))
-    how = ("--correction", "bonferroni", "--output", str(output))
+    how = ("--correction", "bonferroni", "--output", str(output), "--min-reports", "1")
     run_decoder(["decode", _METRIC, *where, *names, *how])
     document = json.loads(output.read_text(encoding="utf-8"))
 

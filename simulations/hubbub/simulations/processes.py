@@ -30,6 +30,16 @@ class Collector:
     url: str
     process: subprocess.Popen[str]
 
+    def read_admin_url(self) -> str:
+        """Return the base address of the admin listener, which is told on the second line; once.
+
+        Raises
+        ------
+        ProcessError
+            If it has no admin listener.
+        """
+        return _announced_address(self.process, "admin on ")
+
     def stop(self) -> None:
         """Ask it to drain and end (SIGTERM).
 
@@ -45,9 +55,18 @@ class Collector:
 
 @contextmanager
 def running_collector(
-    metrics: Path, database: Path, options: Sequence[str] = ()
+    metrics: Path, database: Path | str, options: Sequence[str] = ()
 ) -> Iterator[Collector]:
     """Serve on a free port of the loopback interface until the context closes.
+
+    Parameters
+    ----------
+    metrics : Path
+        The registry.
+    database : Path or str
+        SQLite's file, or the address of any store.
+    options : sequence of str
+        More of the command line, such as ["--workers", "2"].
 
     Raises
     ------
@@ -55,7 +74,8 @@ def running_collector(
         If the collector doesn't start, or ends with an error.
     """
     command = [sys.executable, "-m", "hubbub.collector", "serve", "--metrics", str(metrics)]
-    command += ["--store", f"sqlite:///{database}", "--port", "0", *options]
+    store = database if isinstance(database, str) else f"sqlite:///{database}"
+    command += ["--store", store, "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
         try:
             collector = Collector(_announced_address(process), process)
@@ -79,8 +99,8 @@ def run_decoder(arguments: Sequence[str]) -> None:
         raise ProcessError(f"hubbub-decoder ended with exit code {code}")
 
 
-def _announced_address(process: subprocess.Popen[str]) -> str:
+def _announced_address(process: subprocess.Popen[str], words: str = "listening on ") -> str:
     line = process.stdout.readline() if process.stdout else ""
-    if not line.startswith("listening on "):
+    if not line.startswith(words):
         raise ProcessError("hubbub-collector didn't start; its errors are above")
     return line.split()[-1]

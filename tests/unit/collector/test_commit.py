@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.collector.commit import running_group_commit
-from hubbub.collector.errors import BusyError, StoreError
+from hubbub.collector.errors import StoreError
+from hubbub.collector.ingest.commit import Commit, running_group_commit
 from hubbub.collector.store import open_store
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
-_PLENTY = 4096
+
+def _ignore(_commit: Commit) -> None:
+    pass
 
 
 @in_event_loop
@@ -23,7 +25,7 @@ async def test_batches_that_wait_together_become_one_segment(store_url: str) -> 
     batches = [make_new_batch([2 * i, 2 * i + 1]) for i in range(50)]
     async with (
         open_store(store_url, create=True) as store,
-        running_group_commit(store, _PLENTY) as commit,
+        running_group_commit(store, _ignore) as commit,
     ):
         assert await asyncio.gather(*map(commit.submit, batches)) == [True] * 50
         (segment,) = await stored_segments(store)
@@ -35,7 +37,7 @@ async def test_batches_that_wait_together_become_one_segment(store_url: str) -> 
 async def test_answer_means_that_others_can_read_the_batch(store_url: str, database: Path) -> None:
     async with (
         open_store(store_url, create=True) as store,
-        running_group_commit(store, _PLENTY) as commit,
+        running_group_commit(store, _ignore) as commit,
     ):
         for batches in range(1, 6):
             assert await commit.submit(make_new_batch())
@@ -49,7 +51,7 @@ async def test_nobody_is_answered_while_the_store_can_not_commit(
     batches = [make_new_batch() for _ in range(5)]
     async with (
         open_store(store_url, create=True) as store,
-        running_group_commit(store, _PLENTY) as commit,
+        running_group_commit(store, _ignore) as commit,
     ):
         with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -66,7 +68,7 @@ async def test_copies_that_wait_together_count_once(store_url: str) -> None:
     batch = make_new_batch()
     async with (
         open_store(store_url, create=True) as store,
-        running_group_commit(store, _PLENTY) as commit,
+        running_group_commit(store, _ignore) as commit,
     ):
         assert sum(await asyncio.gather(*[commit.submit(batch) for _ in range(20)])) == 1
         assert not await commit.submit(batch)
@@ -80,7 +82,7 @@ async def test_all_who_wait_learn_that_the_store_failed_and_may_try_again(
     batches = [make_new_batch() for _ in range(5)]
     async with (
         open_store(store_url, create=True) as store,
-        running_group_commit(store, _PLENTY) as commit,
+        running_group_commit(store, _ignore) as commit,
     ):
         _execute(database, "ALTER TABLE segments RENAME TO elsewhere")
         failed = await asyncio.gather(*map(commit.submit, batches), return_exceptions=True)
@@ -92,18 +94,19 @@ async def test_all_who_wait_learn_that_the_store_failed_and_may_try_again(
 
 
 @in_event_loop
-async def test_who_comes_when_too_many_wait_is_sent_away(store_url: str) -> None:
+async def test_observer_is_told_what_each_transaction_stored(store_url: str) -> None:
     batches = [make_new_batch() for _ in range(5)]
+    told: list[Commit] = []
     async with (
         open_store(store_url, create=True) as store,
-        running_group_commit(store, 3) as commit,
+        running_group_commit(store, told.append) as commit,
     ):
-        outcomes = await asyncio.gather(*map(commit.submit, batches), return_exceptions=True)
-        assert outcomes[:3] == [True] * 3
-        assert [type(outcome) for outcome in outcomes[3:]] == [BusyError] * 2
-        assert "3 batches" in str(outcomes[3])
-        assert await asyncio.gather(*map(commit.submit, batches[2:])) == [False, True, True]
-        assert await store.count(HOMEPAGE) == 15
+        await asyncio.gather(*map(commit.submit, [*batches, *batches[:2]]))
+        await commit.submit(batches[0])
+        await asyncio.sleep(0)
+    assert [len(one.batches) for one in told] == [5, 0]
+    assert [one.duplicates for one in told] == [2, 1]
+    assert all(one.seconds > 0 for one in told)
 
 
 @in_event_loop
@@ -111,7 +114,7 @@ async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url: str)
     batches = [make_new_batch() for _ in range(3)]
     async with (
         open_store(store_url, create=True) as store,
-        running_group_commit(store, _PLENTY) as commit,
+        running_group_commit(store, _ignore) as commit,
     ):
         waiting = [asyncio.create_task(commit.submit(batch)) for batch in batches]
         await asyncio.sleep(0)  # now they wait

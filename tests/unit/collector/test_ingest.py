@@ -12,16 +12,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from factories import batch_to_msgpack, make_metric, make_params, make_registry, make_report
-from hubbub.client import Batch, Report, batch_to_json
+from hubbub.client import Batch, Metric, Report, batch_to_json
 from hubbub.collector.errors import BatchError
-from hubbub.collector.ingest import BatchReader
-from hubbub.collector.store import MetricVersion, NewBatch
+from hubbub.collector.ingest.reader import BatchReader
+from hubbub.collector.store import Declared, MetricVersion, NewBatch
+from hubbub.collector.store.records import Records, cohorts
 
 _JSON = "application/json"
 _MSGPACK = "application/msgpack"
 _HOMEPAGE = make_metric()
 _SEARCH = make_metric("search", version=7, params=make_params(k=8, m=1024))
-_READER = BatchReader(make_registry(_HOMEPAGE, _SEARCH))
+_OLD_SEARCH = make_metric("search", version=3, params=make_params(k=16, m=8))
+_GONE = make_metric("gone")
+_DECLARED = [
+    Declared(metric.name, metric.version, metric.definition)
+    for metric in (_OLD_SEARCH, _GONE, _HOMEPAGE, _SEARCH)
+]
+_READER = BatchReader(make_registry(_HOMEPAGE, _SEARCH), _DECLARED, max_reports=1000)
 _VALID = batch_to_json(Batch((make_report(cohort=1), make_report(cohort=2, bits=3))))
 
 media_types = st.sampled_from([_JSON, _MSGPACK])
@@ -34,7 +41,7 @@ reports = st.one_of(
             st.integers(0, metric.params.m - 1),
             st.binary(min_size=metric.params.k // 8, max_size=metric.params.k // 8),
         )
-        for metric in (_HOMEPAGE, _SEARCH)
+        for metric in (_HOMEPAGE, _SEARCH, _OLD_SEARCH)
     ]
 )
 batches = st.builds(
@@ -142,13 +149,63 @@ def test_unknown_metric_is_answered_with_all_that_are_known() -> None:
     assert error.detail == "reports[0].metric = 'homPage': must be one of: homepage, search"
 
 
+def test_version_of_an_earlier_registry_is_still_accepted() -> None:
+    old = make_report(_OLD_SEARCH, cohort=7, bits=5)
+    new = make_report(_SEARCH, cohort=1000)
+    read = _READER.read(batch_to_json(Batch((old, new, old))), _JSON)
+    assert {key: found.reports for key, found in read.records.items()} == {
+        ("search", 3): 2,
+        ("search", 7): 1,
+    }
+    wrong = Report("search", 3, 8, old.bits)
+    assert _refusal(batch_to_json(Batch((wrong,)))).detail == (
+        "reports[0].cohort = 8: must be between 0 and 7"
+    )
+
+
+def test_version_that_never_was_is_answered_with_those_that_are_known() -> None:
+    unknown = Report("search", 4, 0, bytes(1))
+    assert _refusal(batch_to_json(Batch((unknown,)))).detail == (
+        "reports[0].version = 4: must be one of: 3, 7"
+    )
+
+
+def test_metric_that_left_the_registry_is_refused() -> None:
+    gone = make_report(_GONE)
+    assert _refusal(batch_to_json(Batch((gone,)))).detail == (
+        "reports[0].metric = 'gone': must be one of: homepage, search"
+    )
+
+
+@pytest.mark.parametrize("metric", [_HOMEPAGE, _OLD_SEARCH])
+def test_too_many_reports_are_refused_whatever_their_version(metric: Metric) -> None:
+    most = Batch(tuple([make_report(metric)] * 1000))
+    assert sum(r.reports for r in _READER.read(batch_to_json(most), _JSON).records.values()) == 1000
+    error = _refusal(batch_to_json(Batch((*most.reports, make_report(metric)))))
+    assert (error.status, error.detail) == (413, "reports: 1001; must be at most 1000")
+
+
+@pytest.mark.parametrize("metrics", [(_HOMEPAGE,), (_HOMEPAGE, _SEARCH)])
+@pytest.mark.parametrize("field", ["metric", "version", "cohort", "bits"])
+def test_no_field_may_be_missing_however_many_metrics_there_are(
+    metrics: tuple[Metric, ...], field: str
+) -> None:
+    document = json.loads(_VALID)
+    del document["reports"][1][field]
+    reader = BatchReader(make_registry(*metrics))
+    with pytest.raises(BatchError, match=rf"reports\[1\].*missing required field `{field}`"):
+        reader.read(json.dumps(document).encode(), _JSON)
+
+
 def _assert_same(read: NewBatch, batch: Batch) -> None:
     expected: dict[MetricVersion, list[bytes]] = {}
     for report in batch.reports:
         key = MetricVersion(report.metric, report.version)
         expected.setdefault(key, []).append(report.cohort.to_bytes(2, "little") + report.bits)
     assert read.batch_id.hex() == batch.batch_id
-    assert read.records == expected
+    assert {key: (r.width, r.data) for key, r in read.records.items()} == {
+        key: (len(rows[0]), b"".join(rows)) for key, rows in expected.items()
+    }
 
 
 def _assert_batch_or_error(body: bytes, content_type: str) -> None:
@@ -168,14 +225,13 @@ def _outcome(body: bytes, content_type: str) -> NewBatch | BatchError:
         return error
 
 
-def _assert_fits(records: Mapping[MetricVersion, Any]) -> None:
+def _assert_fits(records: Mapping[MetricVersion, Records]) -> None:
     assert records
-    for key, rows in records.items():
-        metric = _HOMEPAGE if key.metric == "homepage" else _SEARCH
-        assert key == (metric.name, metric.version)
-        for row in rows:
-            assert len(row) == 2 + metric.params.k // 8
-            assert int.from_bytes(row[:2], "little") < metric.params.m
+    for key, found in records.items():
+        (metric,) = [m for m in (_HOMEPAGE, _SEARCH, _OLD_SEARCH) if key == (m.name, m.version)]
+        assert found.reports
+        assert (len(found.data) % found.width, found.width) == (0, 2 + metric.params.k // 8)
+        assert cohorts(found).max() < metric.params.m
 
 
 def _refusal(body: bytes) -> BatchError:

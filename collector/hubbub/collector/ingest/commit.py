@@ -1,0 +1,135 @@
+"""Group commit: many waiting batches, one durable transaction, then all their answers.
+
+A disk takes milliseconds to make anything durable, however much it is, so one writer takes all that
+has arrived meanwhile. What a maintainer must not break: `submit` returns only after the transaction
+that holds the batch has been committed. How much may wait is bounded by `shedding`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store import NewBatch, Store
+
+_log = logging.getLogger("hubbub.collector")
+
+
+class Commit(NamedTuple):
+    """What one transaction did.
+
+    Attributes
+    ----------
+    batches : sequence of NewBatch
+        Those that were new, and are stored now.
+    duplicates : int
+        How many others had been stored before.
+    seconds : float
+        How long the transaction took.
+    """
+
+    batches: Sequence[NewBatch]
+    duplicates: int
+    seconds: float
+
+
+class _Waiting(NamedTuple):
+    batch: NewBatch
+    is_new: asyncio.Future[bool]
+
+
+class GroupCommit:
+    """The one writer of a collector process; use `running_group_commit`.
+
+    Attributes
+    ----------
+    refused_at : float
+        When the store refused the latest transaction (`time.monotonic`), or -inf if it took it.
+    """
+
+    def __init__(self, store: Store, observe: Callable[[Commit], None]) -> None:
+        self._store = store
+        self._observe = observe
+        self._waiting: list[_Waiting] = []
+        self._arrived = asyncio.Event()
+        self.refused_at = float("-inf")
+
+    @property
+    def depth(self) -> int:
+        """How many batches wait for the next transaction."""
+        return len(self._waiting)
+
+    async def submit(self, batch: NewBatch) -> bool:
+        """Store a batch durably; return whether it was new.
+
+        Raises
+        ------
+        StoreError
+            If the store refused; the batch isn't stored, or it isn't known whether it is. The same
+            batch may be submitted again in either case.
+        """
+        waiting = _Waiting(batch, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._arrived.set()
+        return await waiting.is_new
+
+    async def write_for_ever(self) -> None:
+        """Commit group after group until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            group, self._waiting = self._waiting, []
+            if group:  # otherwise the other writer has taken them
+                await self._commit(group)
+
+    async def _commit(self, group: list[_Waiting]) -> None:
+        today = dt.datetime.now(dt.UTC).date()
+        begun = time.perf_counter()
+        try:
+            fresh = await self._store.append([waiting.batch for waiting in group], today)
+        except Exception as error:
+            self.refused_at = time.monotonic()
+            reason = error if isinstance(error, StoreError) else type(error).__name__
+            _log.error("could not store %d batches: %s", len(group), reason)
+            for waiting in group:
+                if not waiting.is_new.done():
+                    waiting.is_new.set_exception(StoreError("the store refused the batch"))
+            return
+        self.refused_at = float("-inf")
+        for waiting, is_new in zip(group, fresh, strict=True):
+            if not waiting.is_new.done():
+                waiting.is_new.set_result(is_new)
+        new = [waiting.batch for waiting, is_new in zip(group, fresh, strict=True) if is_new]
+        self._observe(Commit(new, len(group) - len(new), time.perf_counter() - begun))
+
+
+@asynccontextmanager
+async def running_group_commit(
+    store: Store, observe: Callable[[Commit], None]
+) -> AsyncIterator[GroupCommit]:
+    """Run the writer as long as the context is open; leave it only when nobody waits any more.
+
+    Parameters
+    ----------
+    store : Store
+    observe : callable
+        Told of each transaction, after its batches have been answered; must not raise.
+    """
+    commit = GroupCommit(store, observe)
+    # Two, so that one prepares the next transaction while the other's is being made durable.
+    writers = [
+        asyncio.create_task(commit.write_for_ever(), name=f"group commit {number}")
+        for number in range(2)
+    ]
+    try:
+        yield commit
+    finally:
+        for writer in writers:
+            writer.cancel()
+        await asyncio.wait(writers)

@@ -1,0 +1,273 @@
+"""From a request's body to a checked batch, ready to be stored.
+
+A body is decoded straight into structs that are made from the registry, so that the checks run in
+msgspec's C code. What they refuse is looked at again, report by report, to say what is wrong, or to
+accept reports of an older version. A batch is taken whole or refused whole, and a refusal names the
+report and the field, never the client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, Union
+
+import msgspec
+
+from hubbub.client.metrics import Metric, Registry
+from hubbub.collector.errors import BatchError
+from hubbub.collector.store import Declared, MetricVersion, NewBatch
+from hubbub.collector.store.records import COHORT_BYTES, Records, record_width
+
+_BATCH_ID = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
+_AT_REPORT = re.compile(r"reports\[(\d+)\]")
+_AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
+_MEDIA_TYPES = ("application/json", "application/msgpack")
+
+
+class _Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    metric: str
+    version: int
+    cohort: int
+    bits: bytes
+
+
+class _Batch(msgspec.Struct, forbid_unknown_fields=True):
+    batch_id: _BATCH_ID
+    reports: Annotated[list[_Report], msgspec.Meta(min_length=1)]
+
+
+class _CheckedReport(Protocol):
+    cohort: int
+    bits: bytes
+
+
+class _CheckedBatch(Protocol):
+    batch_id: str
+    reports: Sequence[_CheckedReport]
+
+
+class _Expected(NamedTuple):
+    """What reports of one metric and version must be like."""
+
+    key: MetricVersion
+    cohorts: int
+    width: int
+
+
+_Decode = Callable[[bytes], Any]
+_DECODE_ANY: Mapping[str, _Decode] = {
+    "application/json": msgspec.json.Decoder(_Batch).decode,
+    "application/msgpack": msgspec.msgpack.Decoder(_Batch).decode,
+}
+
+
+class BatchReader:
+    """Reads and checks batches against one registry.
+
+    Parameters
+    ----------
+    registry : Registry
+    declared : iterable of Declared, optional
+        Versions that were registered earlier. Their clients are still out there, so their reports
+        are accepted as long as the registry has the metric.
+    max_reports : int, optional
+        Most reports of a batch.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        declared: Iterable[Declared] = (),
+        max_reports: int = 10_000,
+    ) -> None:
+        self._max_reports = max_reports
+        self._expected: dict[str, dict[int, _Expected]] = {name: {} for name in registry}
+        for version in declared:
+            if version.metric in registry:
+                self._expect(version.metric, version.version, version.definition)
+        for metric in registry.values():
+            self._expect(metric.name, metric.version, metric.definition)
+        self._usual = {
+            struct: self._expected[metric.name][metric.version]
+            for struct, metric in _structs(registry.values()).items()
+        }
+        self._decode_usual = _usual_decoders(tuple(self._usual))
+        most = max(expected.cohorts for expected in self._usual.values())
+        self._cohorts = [cohort.to_bytes(COHORT_BYTES, "little") for cohort in range(most)]
+
+    def _expect(self, name: str, version: int, definition: Mapping[str, Any]) -> None:
+        key = MetricVersion(name, version)
+        self._expected[name][version] = _Expected(
+            key, definition["m"], record_width(definition["k"])
+        )
+
+    @property
+    def expected(self) -> Mapping[MetricVersion, int]:
+        """The record width of each metric and version that is accepted."""
+        return {
+            expected.key: expected.width
+            for versions in self._expected.values()
+            for expected in versions.values()
+        }
+
+    def read(self, body: bytes, content_type: str) -> NewBatch:
+        """Return the batch in a body.
+
+        Raises
+        ------
+        BatchError
+            415 for another media type, 400 for a body that isn't JSON or MessagePack, 413 for too
+            many reports, 422 for a report that doesn't fit its metric.
+        """
+        decode = self._decode_usual.get(content_type)
+        if decode is None:
+            expected = ", ".join(_MEDIA_TYPES)
+            raise BatchError(
+                415, f"Content-Type = {_quoted(content_type)}: must be one of: {expected}"
+            )
+        try:
+            batch: _CheckedBatch = decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return self._read_carefully(body, content_type)
+        self._check_size(batch.reports)
+        return NewBatch(bytes.fromhex(batch.batch_id), self._records(batch.reports))
+
+    def _records(self, reports: Sequence[_CheckedReport]) -> dict[MetricVersion, Records]:
+        types = set(map(type, reports)) if len(self._usual) > 1 else {type(reports[0])}
+        if len(types) == 1:
+            key, _, width = self._usual[types.pop()]
+            return {key: self._joined(width, reports)}
+        pools: dict[type, list[_CheckedReport]] = {kind: [] for kind in types}
+        for report in reports:
+            pools[type(report)].append(report)
+        return {
+            self._usual[kind].key: self._joined(self._usual[kind].width, pool)
+            for kind, pool in pools.items()
+        }
+
+    def _joined(self, width: int, reports: Sequence[_CheckedReport]) -> Records:
+        cohorts = self._cohorts
+        return Records(
+            width, b"".join([cohorts[report.cohort] + report.bits for report in reports])
+        )
+
+    def _read_carefully(self, body: bytes, content_type: str) -> NewBatch:
+        """Read a batch that holds older versions, or say what is wrong with it."""
+        batch = _decode_any(body, content_type)
+        self._check_size(batch.reports)
+        records: dict[_Expected, list[bytes]] = {}
+        faults: dict[int, str] = {}
+        for index, report in enumerate(batch.reports):
+            expected = self._expectation(report)
+            fault = expected if isinstance(expected, str) else _fault(report, expected)
+            if fault or isinstance(expected, str):
+                faults[index] = f"reports[{index}].{fault}"
+                continue
+            record = report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
+            records.setdefault(expected, []).append(record)
+        if faults:
+            raise BatchError(422, next(iter(faults.values())), faults)
+        return NewBatch(
+            bytes.fromhex(batch.batch_id),
+            {
+                expected.key: Records(expected.width, b"".join(rows))
+                for expected, rows in records.items()
+            },
+        )
+
+    def _expectation(self, report: _Report) -> _Expected | str:
+        """Return what a report must be like, or the fault if it names nothing known."""
+        versions = self._expected.get(report.metric)
+        if versions is None:
+            known = ", ".join(sorted(self._expected))
+            return f"metric = {_quoted(report.metric)}: must be one of: {known}"
+        expected = versions.get(report.version)
+        if expected is None:
+            known = ", ".join(map(str, sorted(versions)))
+            return f"version = {report.version}: must be {'one of: ' * (len(versions) > 1)}{known}"
+        return expected
+
+    def _check_size(self, reports: Sequence[object]) -> None:
+        if len(reports) > self._max_reports:
+            raise BatchError(413, f"reports: {len(reports)}; must be at most {self._max_reports}")
+
+
+def _structs(metrics: Collection[Metric]) -> dict[type[msgspec.Struct], Metric]:
+    """Make a struct of each metric's current version, whose decoding is its check."""
+    if len(metrics) == 1:  # the tag of a union with one member may be missing, this field may not
+        (metric,) = metrics
+        return {_struct(metric, [("metric", Literal[metric.name])]): metric}
+    return {_struct(metric, [], tag_field="metric", tag=metric.name): metric for metric in metrics}
+
+
+def _struct(
+    metric: Metric, fields: Sequence[tuple[str, Any]], **options: str
+) -> type[msgspec.Struct]:
+    width = metric.params.k // 8
+    return msgspec.defstruct(
+        "_UsualReport",
+        [
+            *fields,
+            ("version", Literal[metric.version]),
+            ("cohort", Annotated[int, msgspec.Meta(ge=0, lt=metric.params.m)]),
+            ("bits", Annotated[bytes, msgspec.Meta(min_length=width, max_length=width)]),
+        ],
+        forbid_unknown_fields=True,
+        gc=False,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def _usual_decoders(structs: tuple[type[msgspec.Struct], ...]) -> Mapping[str, _Decode]:
+    """Make decoders of batches in which every report is of a current version."""
+    report: Any = Union[structs]  # noqa: UP007 - made at run time
+    reports = Annotated[list[report], msgspec.Meta(min_length=1)]
+    batch = msgspec.defstruct(
+        "_UsualBatch",
+        [("batch_id", _BATCH_ID), ("reports", reports)],
+        forbid_unknown_fields=True,
+    )
+    decoders: list[_Decode] = [
+        msgspec.json.Decoder(batch).decode,
+        msgspec.msgpack.Decoder(batch).decode,
+    ]
+    return dict(zip(_MEDIA_TYPES, decoders, strict=True))
+
+
+def _decode_any(body: bytes, content_type: str) -> _Batch:
+    try:
+        batch: _Batch = _DECODE_ANY[content_type](body)
+    except msgspec.ValidationError as error:
+        detail = _shape_fault(str(error))
+        at_report = _AT_REPORT.match(detail)
+        raise BatchError(422, detail, {int(at_report[1]): detail} if at_report else None) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BatchError(400, f"body: not valid {content_type}: {error}") from error
+    return batch
+
+
+def _shape_fault(message: str) -> str:
+    """Put the field first: "reports[0].cohort: Expected `int`, got `str`"."""
+    match = _AT_PATH.fullmatch(message)
+    if not match:
+        return f"body: {message}"
+    field = match["path"].removeprefix("$").removeprefix(".") or "body"
+    fault = match["fault"]
+    if field == "batch_id":
+        fault = f"{fault}; must be 32 lower-case hexadecimal digits"
+    return f"{field}: {fault}"
+
+
+def _fault(report: _Report, expected: _Expected) -> str | None:
+    if not 0 <= report.cohort < expected.cohorts:
+        return f"cohort = {report.cohort}: must be between 0 and {expected.cohorts - 1}"
+    if len(report.bits) != expected.width - COHORT_BYTES:
+        width = expected.width - COHORT_BYTES
+        return f"bits: {len(report.bits)} bytes; must be {width} bytes"
+    return None
+
+
+def _quoted(text: str) -> str:
+    """Quote a client's text in a message, bounded."""
+    return repr(text if len(text) <= 80 else text[:80] + "…")

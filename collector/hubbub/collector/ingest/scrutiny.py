@@ -1,0 +1,74 @@
+"""Improbable reports at the door: counted by metric and cohort, or refused if so configured.
+
+The range of plausible numbers of set bits is `poisoning`'s; here it meets batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hubbub.client.metrics import Registry
+from hubbub.collector.config.settings import Settings
+from hubbub.collector.errors import BatchError
+from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.poisoning.set_bits import (
+    SetBits,
+    improbable,
+    improbable_by_cohort,
+    plausible_set_bits,
+)
+from hubbub.collector.store import MetricVersion, NewBatch
+from hubbub.collector.store.records import Records
+
+
+class Scrutiny:
+    """Looks at the number of set bits of reports of the registry's current versions."""
+
+    def __init__(self, registry: Registry, settings: Settings, instruments: Instruments) -> None:
+        self._tail = settings.improbable_tail
+        self._refuses = settings.improbable_reports == "refuse"
+        self._count = instruments.improbable
+        self._bounds: Mapping[MetricVersion, SetBits] = {}
+        self.use(registry)
+
+    def use(self, registry: Registry) -> None:
+        """Judge by another registry from now on."""
+        self._bounds = {
+            MetricVersion(metric.name, metric.version): plausible_set_bits(
+                metric.params, metric.kind, self._tail
+            )
+            for metric in registry.values()
+        }
+
+    def check(self, batch: NewBatch) -> None:
+        """Refuse a batch with improbable reports, if so configured.
+
+        Raises
+        ------
+        BatchError
+            422, saying how many reports of which metric.
+        """
+        if not self._refuses:
+            return
+        for key, records in batch.records.items():
+            bounds = self._bounds.get(key)
+            if bounds and (found := int(improbable(records, bounds).sum())):
+                raise BatchError(
+                    422,
+                    f"reports: {found} of {key.metric} with an improbable number of set bits; "
+                    f"must be between {bounds.low} and {bounds.high}",
+                )
+
+    def flag(self, batches: Iterable[NewBatch]) -> None:
+        """Count the improbable reports of stored batches, by metric and cohort."""
+        pools: dict[MetricVersion, list[bytes]] = {}
+        widths: dict[MetricVersion, int] = {}
+        for batch in batches:
+            for key, records in batch.records.items():
+                pools.setdefault(key, []).append(records.data)
+                widths[key] = records.width
+        for key, pool in pools.items():
+            if bounds := self._bounds.get(key):
+                records = Records(widths[key], b"".join(pool))
+                for cohort, found in improbable_by_cohort(records, bounds).items():
+                    self._count(key.metric, cohort, found)

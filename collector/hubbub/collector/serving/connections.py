@@ -1,0 +1,130 @@
+"""Connections: how many there may be, how long one may dawdle, and what is said of bad HTTP.
+
+aiohttp does the protocol. This adds a bound on open connections, a problem document for what isn't
+HTTP, and a log that repeats nothing of what a client sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from aiohttp import web
+
+from hubbub.collector.problems import problem
+
+_LINGER_SECONDS = 2.0
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Connections(web.Server):
+    """Makes a protocol for each new connection, or turns it away.
+
+    Parameters
+    ----------
+    handler : coroutine function
+        Answers a request.
+    most : int
+        Connections that may be open at once; the newest beyond are closed unheard.
+    idle_seconds : float
+        How long a connection may take to send the head of its first request, and of the next.
+    turned_away : callable
+        Told of each connection that was turned away.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        most: int,
+        idle_seconds: float,
+        turned_away: Callable[[], None],
+    ) -> None:
+        super().__init__(handler)
+        self._logger = quiet_logger()
+        self._idle_seconds = idle_seconds
+        self._most = most
+        self._open = 0
+        self._turned_away = turned_away
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def open(self) -> int:
+        """Number of open connections."""
+        return self._open
+
+    def __call__(self) -> web.RequestHandler:
+        """Return the protocol of a new connection."""
+        if self._open >= self._most:
+            self._turned_away()
+            return cast("web.RequestHandler", _TurnedAway())
+        return _Connection(
+            self,
+            loop=self._loop,
+            access_log=None,  # type: ignore[arg-type]  # which turns it off
+            logger=self._logger,
+            keepalive_timeout=self._idle_seconds,
+            lingering_time=_LINGER_SECONDS,
+            auto_decompress=False,  # `inflating` does it, within bounds
+        )
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Count a connection in."""
+        self._open += 1
+        super().connection_made(handler, transport)
+
+    def connection_lost(
+        self, handler: web.RequestHandler, exc: BaseException | None = None
+    ) -> None:
+        """Count a connection out."""
+        self._open -= 1
+        super().connection_lost(handler, exc)
+
+
+class _Connection(web.RequestHandler):
+    """aiohttp's side of a connection, with problem documents for what can't be parsed."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002
+    ) -> web.StreamResponse:
+        """Answer bytes that aren't HTTP, or a failure of the handler."""
+        if status >= 500:
+            self.log_exception("request failed", exc_info=exc)
+        detail = "unexpected error; it has been logged" if status >= 500 else "not valid HTTP"
+        answer = problem(status, detail)
+        answer.force_close()
+        return answer
+
+
+class _TurnedAway(asyncio.Protocol):
+    """Closes a connection without having read from it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
+
+
+def quiet_logger() -> logging.Logger:
+    """Return a logger for aiohttp that passes on nothing of what clients sent."""
+    logger = logging.getLogger("hubbub.collector.http")
+    logger.addFilter(_without_client)
+    return logger
+
+
+def _without_client(record: logging.LogRecord) -> bool:
+    """Reduce a record of the HTTP library to the kind of error it was.
+
+    That a client went away before its answer is none; it is counted elsewhere (499).
+    """
+    error = record.exc_info[0] if record.exc_info else None
+    if error and issubclass(error, ConnectionError):
+        return False
+    record.msg = f"request failed: {error.__name__}" if error else "request failed"
+    record.args, record.exc_info, record.exc_text = (), None, None
+    return True

@@ -1,0 +1,144 @@
+"""From settings to a running service, until SIGTERM or SIGINT; SIGHUP reads the registry again.
+
+One process does everything, or, with several workers, a supervisor does the upkeep and answers the
+operators while the workers take reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from aiohttp import web
+from sqlalchemy.engine import make_url
+
+from hubbub.client.errors import HubbubError
+from hubbub.collector.access.auth import AdminGate
+from hubbub.collector.config.settings import Settings
+from hubbub.collector.errors import StoreError
+from hubbub.collector.operations.admin import make_admin_app
+from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.operations.logs import LIFE, get_logger
+from hubbub.collector.operations.tallies import shared_directory
+from hubbub.collector.serving.connections import quiet_logger
+from hubbub.collector.serving.listening import address_of, reserved_port, start_site
+from hubbub.collector.serving.registry_source import RegistrySource
+from hubbub.collector.serving.service import running_ingest
+from hubbub.collector.serving.signals import on_hangup, stop_event
+from hubbub.collector.serving.workers import Workers
+from hubbub.collector.store import Store, open_store
+from hubbub.collector.store.upkeep import Upkeep, running_upkeep
+
+Announce = Callable[[str], None]
+
+_CLOSE_SECONDS = 1.0
+_life = get_logger(LIFE)
+
+
+def run(settings: Settings, announce: Announce) -> None:
+    """Serve until SIGTERM or SIGINT, then drain.
+
+    Parameters
+    ----------
+    settings : Settings
+    announce : callable
+        Called with a line for each address, as soon as connections are accepted.
+
+    Raises
+    ------
+    HubbubError
+        If the registry is wrong or an address can't be listened on.
+    StoreError
+        If the store can't be used.
+    """
+    serve = _serve_alone if settings.workers == 1 else _supervise
+    asyncio.run(serve(settings, announce))
+    _life.info("stopped")
+
+
+async def _serve_alone(settings: Settings, announce: Announce) -> None:
+    source = RegistrySource(settings.metrics)
+    stop = stop_event()
+    instruments = Instruments()
+    async with (
+        open_store(settings.store, create=True) as store,
+        _operations(settings, source, store, instruments) as admin,
+        running_ingest(settings, source, store, instruments, settings.port) as ingest,
+    ):
+        on_hangup(ingest.reload)
+        _announce(announce, ingest.listener.address, admin)
+        await stop.wait()
+
+
+async def _supervise(settings: Settings, announce: Announce) -> None:
+    source = RegistrySource(settings.metrics)
+    stop = stop_event()
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(shared_directory())
+        port = stack.enter_context(reserved_port(settings.host, settings.port))
+        instruments = Instruments(directory)
+        store = await stack.enter_async_context(open_store(settings.store, create=True))
+        await store.declare(source.current.values())
+        admin = await stack.enter_async_context(_operations(settings, source, store, instruments))
+        workers = await stack.enter_async_context(Workers(settings, directory, port))
+
+        async def reload() -> None:
+            if await _declared_anew(source, store):
+                await workers.hang_up()
+
+        on_hangup(reload)
+        _announce(announce, workers.address, admin)
+        await stop.wait()
+
+
+async def _declared_anew(source: RegistrySource, store: Store) -> bool:
+    """Read the registry again; on any fault keep what there is and return False."""
+    try:
+        registry = source.read()
+        await store.declare(registry.values())
+    except (HubbubError, StoreError) as error:
+        _life.error("not reloaded", fault=str(error))
+        return False
+    source.current = registry
+    return True
+
+
+@asynccontextmanager
+async def _operations(
+    settings: Settings, source: RegistrySource, store: Store, instruments: Instruments
+) -> AsyncIterator[str | None]:
+    """Run what a service needs once, however many workers it has: upkeep and the admin listener."""
+    async with AsyncExitStack() as stack:
+        upkeep = Upkeep(
+            store,
+            deduplication_days=settings.deduplication_days,
+            retention_days=settings.retention_days,
+            seconds=settings.upkeep_seconds,
+            observe=lambda step, succeeded: instruments.upkeep(step, succeeded=succeeded),
+        )
+        await stack.enter_async_context(running_upkeep(upkeep))
+        if settings.admin_port is None:
+            yield None
+            return
+        app = make_admin_app(
+            lambda: AdminGate(settings.admin_tokens),
+            lambda: source.current,
+            store,
+            instruments,
+            store_kind=make_url(settings.store).get_backend_name(),
+        )
+        runner = web.AppRunner(
+            app, access_log=None, logger=quiet_logger(), shutdown_timeout=_CLOSE_SECONDS
+        )
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await start_site(runner, settings.admin_host, settings.admin_port)
+        yield address_of("http", runner.addresses[0])
+
+
+def _announce(announce: Announce, address: str, admin: str | None) -> None:
+    announce(f"listening on {address}")
+    if admin:
+        announce(f"admin on {admin}")
+    _life.info("started", address=address, admin=admin)

@@ -1,0 +1,188 @@
+"""Several worker processes behind one port, watched by their supervisor.
+
+Each is a fresh interpreter (nothing is inherited by a fork) with a pipe to the supervisor: it says
+on it that it listens, or why it can't, and drains when the other end closes, however that happened.
+A worker that dies is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import signal
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from hubbub.client.errors import HubbubError
+from hubbub.collector.config.settings import Settings
+from hubbub.collector.errors import StoreError
+from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.operations.logs import LIFE, configure, get_logger
+from hubbub.collector.serving.registry_source import RegistrySource
+from hubbub.collector.serving.service import running_ingest
+from hubbub.collector.serving.signals import on_hangup, stop_event
+from hubbub.collector.store import open_store
+
+_START_SECONDS = 60.0
+_PAUSE_SECONDS = 1.0
+_KILL_SECONDS = 10.0
+
+_spawn = multiprocessing.get_context("spawn")
+_life = get_logger(LIFE)
+
+
+class WorkerError(HubbubError):
+    """A worker process didn't start."""
+
+
+class _Worker(NamedTuple):
+    """A worker process, and the supervisor's end of its pipe."""
+
+    process: SpawnProcess
+    pipe: Connection
+
+
+class Workers:
+    """The worker processes; an asynchronous context that ends when all have drained.
+
+    Parameters
+    ----------
+    settings : Settings
+    tallies : Path
+        The directory where all processes count.
+    port : int
+        The port that they share, reserved by the supervisor.
+
+    Attributes
+    ----------
+    address : str
+        Where they listen.
+    """
+
+    def __init__(self, settings: Settings, tallies: Path, port: int) -> None:
+        self._settings = settings
+        self._tallies = tallies
+        self._port = port
+        self._workers: dict[int, _Worker] = {}
+        self._watchers: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+        self.address = ""
+
+    async def __aenter__(self) -> Self:
+        """Start all workers (raises WorkerError if one can't)."""
+        numbers = range(self._settings.workers)
+        try:
+            addresses = await asyncio.gather(*map(self._start, numbers))
+        except WorkerError:
+            await self._stop()
+            raise
+        self.address = addresses[0]
+        self._watchers = [asyncio.create_task(self._watch(number)) for number in numbers]
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self._stop()
+
+    async def hang_up(self) -> None:
+        """Let each worker read the registry and the certificate again."""
+        for process, _ in self._workers.values():
+            if process.pid and process.is_alive():
+                os.kill(process.pid, signal.SIGHUP)
+
+    async def _start(self, number: int) -> str:
+        ours, theirs = _spawn.Pipe()
+        process = _spawn.Process(
+            target=_work, args=(self._settings, self._tallies, self._port, theirs), daemon=True
+        )
+        process.start()
+        theirs.close()
+        self._workers[number] = _Worker(process, ours)
+        return await asyncio.to_thread(_await_start, ours)
+
+    async def _watch(self, number: int) -> None:
+        """Replace a worker whenever it ends before it was told to."""
+        while True:
+            process, pipe = self._workers[number]
+            await _end_of(process)
+            pipe.close()
+            if self._stopping.is_set():
+                return
+            _life.error("worker ended and is replaced", exit_code=process.exitcode)
+            await self._replace(number)
+
+    async def _replace(self, number: int) -> None:
+        while not self._stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _PAUSE_SECONDS)
+                return
+            try:
+                await self._start(number)
+            except WorkerError as error:
+                _life.error("worker not replaced", fault=str(error))
+            else:
+                return
+
+    async def _stop(self) -> None:
+        self._stopping.set()
+        processes = [process for process, _ in self._workers.values()]
+        for process in processes:
+            process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.drain_seconds + _KILL_SECONDS):
+                await asyncio.gather(*map(_end_of, processes))
+        for process in processes:
+            process.kill()
+        await asyncio.gather(*self._watchers)
+
+
+async def _end_of(process: SpawnProcess) -> None:
+    """Wait until a process has ended; several may wait for the same one."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    # A descriptor of its own, because a loop watches each only once.
+    sentinel = os.dup(process.sentinel)
+    loop.add_reader(sentinel, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(sentinel)
+        os.close(sentinel)
+    process.join()
+
+
+def _await_start(pipe: Connection) -> str:
+    """Return the address that a new worker tells; raise WorkerError with what else it says."""
+    try:
+        started, text = pipe.recv() if pipe.poll(_START_SECONDS) else (False, "took too long")
+    except EOFError:
+        started, text = False, "it ended without a word"
+    if not started:
+        raise WorkerError(f"worker didn't start: {text}")
+    return str(text)
+
+
+def _work(settings: Settings, tallies: Path, port: int, pipe: Connection) -> None:
+    """Be a worker process."""
+    configure(settings.log_level, log_times=settings.log_times)
+    try:
+        asyncio.run(_serve(settings, tallies, port, pipe))
+    except (HubbubError, StoreError) as error:
+        with contextlib.suppress(OSError):
+            pipe.send((False, str(error)))
+
+
+async def _serve(settings: Settings, tallies: Path, port: int, pipe: Connection) -> None:
+    stop = stop_event()
+    source = RegistrySource(settings.metrics)
+    asyncio.get_running_loop().add_reader(pipe.fileno(), stop.set)
+    async with (
+        open_store(settings.store, create=True) as store,
+        running_ingest(settings, source, store, Instruments(tallies), port) as ingest,
+    ):
+        on_hangup(ingest.reload)
+        pipe.send((True, ingest.listener.address))
+        await stop.wait()

@@ -1,0 +1,55 @@
+"""GET /readyz: yes only as long as reports can be made durable."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+from databases import PostgresqlServer
+from hubbub.simulations.processes import Collector, running_collector
+from service.posting import make_batch, post, send, wait_until
+
+
+def test_collector_is_ready_once_it_listens(collector: Collector) -> None:
+    answer = send(collector.url, "GET", "/readyz")
+    assert (answer.status, answer.json) == (200, {"status": "ready"})
+
+
+def test_collector_with_a_full_disk_is_alive_but_not_ready(
+    metrics_file: Path, database: Path
+) -> None:
+    too_much = str(10**18)
+    with running_collector(metrics_file, database, ["--min-free-bytes", too_much]) as collector:
+        answer = send(collector.url, "GET", "/readyz")
+        assert answer.status == 503
+        assert int(answer.headers["Retry-After"]) > 0
+        assert answer.json["detail"].startswith("disk: ")
+        assert f"must be at least {too_much}" in answer.json["detail"]
+        assert send(collector.url, "GET", "/livez").status == 200
+
+
+def test_collector_without_its_database_server_is_not_ready_until_it_is_back(
+    metrics_file: Path, postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    with running_collector(metrics_file, postgresql_url) as collector:
+        assert send(collector.url, "GET", "/readyz").status == 200
+        postgresql.stop()
+        wait_until(lambda: send(collector.url, "GET", "/readyz").status == 503)
+        assert "store" in send(collector.url, "GET", "/readyz").json["detail"]
+        assert send(collector.url, "GET", "/livez").status == 200
+        postgresql.start()
+        wait_until(lambda: send(collector.url, "GET", "/readyz").status == 200)
+        assert post(collector.url, make_batch()).status == 201
+
+
+def test_limit_of_open_files_is_raised_for_the_connections(
+    metrics_file: Path, database: Path
+) -> None:
+    ours, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))  # which the collector inherits
+    try:
+        with running_collector(metrics_file, database, ["--max-connections", "700"]) as collector:
+            soft, _ = resource.prlimit(collector.process.pid, resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (ours, hard))
+    assert soft >= 700

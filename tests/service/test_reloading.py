@@ -1,0 +1,127 @@
+"""SIGHUP: a new registry or certificate comes into force without a pause, a wrong one doesn't."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trustme
+
+from factories import make_metric, make_params, registry_toml
+from hubbub.client import Metric
+from hubbub.simulations.processes import Collector, running_collector
+from service.posting import make_batch, post, stored_count, wait_until
+
+_OLD = make_metric()
+_NEW = make_metric(version=2, params=make_params(k=64))
+_OTHER = make_metric("search")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
+    metrics_file: Path, database: Path, workers: int
+) -> None:
+    with running_collector(metrics_file, database, ["--workers", str(workers)]) as collector:
+        assert post(collector.url, make_batch(3, _OLD)).status == 201
+        assert post(collector.url, make_batch(3, _NEW)).status == 422
+        metrics_file.write_text(registry_toml(_NEW, _OTHER), encoding="utf-8")
+        collector.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: _takes(collector, _NEW, times=5 * workers))
+        assert post(collector.url, make_batch(1, _OTHER)).status == 201
+        assert post(collector.url, make_batch(4, _OLD)).status == 201
+    assert stored_count(database, _OLD) == 7
+    assert stored_count(database, _OTHER) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda text: text.replace("f = 0.5", "f = 0.25"), "metrics.homepage: changed"),
+        (lambda text: text.replace("com.example.browser", "com.example.mail"), "application"),
+        (lambda text: text + "colour = 1", "unknown key 'colour'"),
+        (lambda _text: "", "application"),
+    ],
+)
+def test_wrong_registry_is_explained_and_the_old_one_stays(
+    metrics_file: Path,
+    database: Path,
+    capfd: pytest.CaptureFixture[str],
+    change: Callable[[str], str],
+    fault: str,
+) -> None:
+    said = ""
+
+    def complains() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return "not reloaded" in said
+
+    with running_collector(metrics_file, database) as collector:
+        metrics_file.write_text(change(registry_toml()), encoding="utf-8")
+        collector.process.send_signal(signal.SIGHUP)
+        wait_until(complains)
+        assert fault in said
+        assert post(collector.url, make_batch()).status == 201
+    assert stored_count(database) == 3
+
+
+def test_new_certificate_is_shown_after_a_hangup(
+    metrics_file: Path, database: Path, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    options = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
+    _issue(authority, certificate, key)
+    with running_collector(metrics_file, database, options) as collector:
+        assert collector.url.startswith("https://127.0.0.1:")
+        first = _shown_certificate(collector, authority)
+        _issue(authority, certificate, key)
+        assert _shown_certificate(collector, authority) == first
+        collector.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: _shown_certificate(collector, authority) != first)
+
+
+def test_old_tls_and_plain_http_are_refused(
+    metrics_file: Path, database: Path, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    _issue(authority, certificate, key)
+    options = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
+    with running_collector(metrics_file, database, options) as collector:
+        with pytest.raises(ssl.SSLError):
+            _shown_certificate(collector, trustme.CA())
+        with socket.create_connection(_address(collector)) as plain:
+            plain.sendall(b"GET /livez HTTP/1.1\r\nHost: collector\r\n\r\n")
+            assert b"200" not in plain.recv(1000)
+        assert _shown_certificate(collector, authority)
+
+
+def _takes(collector: Collector, metric: Metric, times: int) -> bool:
+    """Return whether reports of a metric are taken, however often they come (by all workers)."""
+    return all(post(collector.url, make_batch(1, metric)).status == 201 for _ in range(times))
+
+
+def _issue(authority: trustme.CA, certificate: Path, key: Path) -> None:
+    issued = authority.issue_cert("127.0.0.1")
+    certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    key.write_bytes(issued.private_key_pem.bytes())
+
+
+def _shown_certificate(collector: Collector, authority: trustme.CA) -> bytes | None:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with (
+        socket.create_connection(_address(collector)) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+    ):
+        return connection.getpeercert(binary_form=True)
+
+
+def _address(collector: Collector) -> tuple[str, int]:
+    host, port = collector.url.partition("://")[2].split(":")
+    return host, int(port)

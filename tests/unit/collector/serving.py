@@ -1,0 +1,39 @@
+"""The public side of a collector inside a test's own event loop, for troubles made from within."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+
+from hubbub.client import Batch, batch_to_json
+from hubbub.collector.config.settings import Settings
+from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.serving.registry_source import RegistrySource
+from hubbub.collector.serving.service import running_ingest
+from hubbub.collector.store import open_store
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    metrics: Path, store_url: str, **settings: object
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve, and yield a client's session with that address."""
+    given = Settings.model_validate({"metrics": metrics, "store": store_url, **settings})
+    source = RegistrySource(metrics)
+    async with (
+        open_store(store_url, create=True) as store,
+        running_ingest(given, source, store, Instruments(), port=0) as ingest,
+        aiohttp.ClientSession(ingest.listener.address) as session,
+    ):
+        yield session
+
+
+async def post(session: aiohttp.ClientSession, batch: Batch) -> aiohttp.ClientResponse:
+    """Post a batch and return the answer, read to its end."""
+    headers = {"Content-Type": "application/json"}
+    async with session.post("/v1/reports", data=batch_to_json(batch), headers=headers) as answer:
+        await answer.read()
+        return answer
