@@ -1,0 +1,1 @@
+"""What operators see: logs, numbers, the page and the admin routes."""

@@ -1,0 +1,276 @@
+"""The admin listener: a page for people, numbers for Prometheus, records out, metrics deleted.
+
+Every path needs a token whose scopes allow it: "read" the page, its data and the metrics, "export"
+the records, "delete" to delete. What a maintainer must not break: a browser adds Basic credentials
+to requests that other sites make, so they open nothing but what "read" allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import datetime as dt
+import logging
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from hubbub.client.metrics import Registry
+from hubbub.collector.access.auth import AdminGate, AuthError
+from hubbub.collector.config.settings import Scope
+from hubbub.collector.errors import StoreError
+from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
+from hubbub.collector.operations.sampling import reading
+from hubbub.collector.operations.watching import Watch, watching
+from hubbub.collector.problems import problem
+from hubbub.collector.store import Declared, MetricVersion, Store
+from hubbub.collector.store.records import record_width
+
+RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
+"""Tells the width of the records in an export."""
+
+_SEND_SECONDS = 60.0
+_REFRESH = range(5, 3601)
+_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Server": "hubbub",
+}
+
+_log = logging.getLogger("hubbub.collector.operations.admin")
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class _WrongRequestError(Exception):
+    """A request that asks for what isn't there, or in a wrong way."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+def make_admin_app(
+    gate: Callable[[], AdminGate],
+    registry: Callable[[], Registry],
+    store: Store,
+    instruments: Instruments,
+    *,
+    store_kind: str,
+) -> web.Application:
+    """Return the application for the admin listener.
+
+    Parameters
+    ----------
+    gate : callable
+        Returns who may use it; asked on each request, so that tokens can be exchanged.
+    registry : callable
+        Returns the registry that is in force.
+    store : Store
+        Open for as long as the application runs.
+    instruments : Instruments
+    store_kind : str
+        The kind of store: "sqlite" or "postgresql".
+    """
+    admin = _Admin(gate, Watch(registry, store, instruments, store_kind), store, instruments)
+    app = web.Application(middlewares=[_problems, admin.guard], client_max_size=0)
+    app.cleanup_ctx.append(admin.watched)
+    app.on_response_prepare.append(_add_headers)
+    app.router.add_get("/", admin.get_page)
+    app.router.add_get("/status.json", admin.get_status)
+    app.router.add_get("/metrics", admin.get_metrics)
+    metric = "/v1/metrics/{metric}"
+    app.router.add_get(metric + "/versions/{version}/records", admin.get_records, allow_head=False)
+    app.router.add_delete(metric, admin.delete_metric)
+    return app
+
+
+class _Admin:
+    def __init__(
+        self,
+        gate: Callable[[], AdminGate],
+        watch: Watch,
+        store: Store,
+        instruments: Instruments,
+    ) -> None:
+        self._gate = gate
+        self._watch = watch
+        self._store = store
+        self._instruments = instruments
+
+    async def watched(self, _app: web.Application) -> AsyncIterator[None]:
+        """Watch while the application runs."""
+        async with watching(self._watch):
+            yield
+
+    @web.middleware
+    async def guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Let nobody in, or learn what exists, without a token that allows it."""
+        scope = _needed_scope(request)
+        authorization = _bearer(request.headers.get("Authorization"), scope)
+        today = dt.datetime.now(dt.UTC).date()
+        request["token"] = self._gate().admit(authorization, scope, today)
+        return await handler(request)
+
+    async def get_page(self, request: web.Request) -> web.Response:
+        """Show how the collector is doing to a person."""
+        refresh = _refresh(request)
+        text = render(await self._watch.status(), refresh)
+        return web.Response(text=text, content_type="text/html")
+
+    async def get_status(self, _request: web.Request) -> web.Response:
+        """Tell a program the same."""
+        body = msgspec.json.encode(await self._watch.status())
+        return web.Response(body=body, content_type="application/json")
+
+    async def get_metrics(self, _request: web.Request) -> web.Response:
+        """Tell Prometheus."""
+        # In a thread: thousands of cohorts may have improbable reports if somebody wants it so.
+        body, content_type = await asyncio.to_thread(self._instruments.exposition)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def get_records(self, request: web.Request) -> web.StreamResponse:
+        """Send the records of one version, end to end, segment after segment."""
+        since, until = (_day(request, name) for name in ("since", "until"))
+        version = await self._declared(request)
+        key = MetricVersion(version.metric, version.version)
+        width = record_width(int(str(version.definition["k"])))
+        _log.info("%s exports %s version %d", request["token"], key.metric, key.version)
+        response = web.StreamResponse(headers={RECORD_BYTES_HEADER: str(width)})
+        response.content_type = "application/octet-stream"
+        async with reading(self._store, key, since, until) as segments:
+            # The first is fetched before the answer begins, so that a fault still has a status.
+            first = await anext(segments, b"")
+            await response.prepare(request)
+            await _send(response, first)
+            async for segment in segments:
+                await _send(response, segment)
+        await response.write_eof()
+        return response
+
+    async def delete_metric(self, request: web.Request) -> web.Response:
+        """Delete the reports of a metric, of one version or of all."""
+        metric = request.match_info["metric"]
+        asked = request.query.get("version", "")
+        if asked != "all" and not _is_number(asked):
+            raise _WrongRequestError(400, f"version = {asked[:20]!r}: must be a number or 'all'")
+        version = None if asked == "all" else int(asked)
+        versions = [v.version for v in await self._store.declared() if v.metric == metric]
+        if not versions or version not in {None, *versions}:
+            raise _unknown(metric, versions)
+        deleted = await self._store.delete(metric, version)
+        _log.info(
+            "%s deleted %d reports of %s version %s", request["token"], deleted, metric, asked
+        )
+        return web.json_response({"deleted": deleted})
+
+    async def _declared(self, request: web.Request) -> Declared:
+        metric, asked = request.match_info["metric"], request.match_info["version"]
+        versions = {v.version: v for v in await self._store.declared() if v.metric == metric}
+        if not _is_number(asked) or int(asked) not in versions:
+            raise _unknown(metric, list(versions))
+        return versions[int(asked)]
+
+
+async def _send(response: web.StreamResponse, segment: bytes) -> None:
+    """Send a segment, or give up: whoever stops reading would keep the database from tidying up."""
+    async with asyncio.timeout(_SEND_SECONDS):
+        await response.write(segment)
+
+
+def _needed_scope(request: web.Request) -> Scope:
+    if request.method == "DELETE":
+        return "delete"
+    return "export" if request.path.startswith("/v1/") else "read"
+
+
+def _bearer(authorization: str | None, scope: Scope) -> str | None:
+    """Return the header as if the token in a browser's Basic credentials had come as a Bearer."""
+    if scope != "read" or authorization is None or authorization[:6].lower() != "basic ":
+        return authorization
+    try:
+        pair = base64.b64decode(authorization[6:], validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        return authorization
+    return "Bearer " + pair.partition(":")[2]
+
+
+def _refresh(request: web.Request) -> int | None:
+    text = request.query.get("refresh")
+    if text is None:
+        return None
+    if not _is_number(text) or int(text) not in _REFRESH:
+        expected = f"must be seconds from {_REFRESH.start} to {_REFRESH.stop - 1}"
+        raise _WrongRequestError(400, f"refresh = {text[:20]!r}: {expected}")
+    return int(text)
+
+
+def _day(request: web.Request, name: str) -> dt.date | None:
+    text = request.query.get(name)
+    if text is None:
+        return None
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        detail = f"{name} = {text[:20]!r}: must be a day like 2026-11-21"
+        raise _WrongRequestError(400, detail) from None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def _unknown(metric: str, versions: list[int]) -> _WrongRequestError:
+    if not versions:
+        return _WrongRequestError(404, f"metric = {metric[:80]!r}: was never registered")
+    known = ", ".join(map(str, sorted(versions)))
+    return _WrongRequestError(404, f"version of {metric}: must be one of: {known}")
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+    if response.status == 401 and _needed_scope(request) == "read":
+        response.headers.add("WWW-Authenticate", 'Basic realm="hubbub", charset="UTF-8"')
+
+
+@web.middleware
+async def _problems(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Answer every failure with a problem document."""
+    try:
+        return await handler(request)
+    except AuthError as error:
+        headers = {"WWW-Authenticate": error.www_authenticate}
+        return problem(error.status, error.detail, headers=headers)
+    except _WrongRequestError as error:
+        return problem(error.status, error.detail)
+    except StoreError as error:
+        return _unless_begun(request, problem(503, str(error)))
+    except web.HTTPException as error:
+        allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        return problem(
+            error.status, f"{request.method} {request.path[:80]}: {error.reason}", headers=allow
+        )
+    except (ConnectionError, TimeoutError):
+        raise
+    except Exception as error:
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        _log.error("unexpected %s\n%s", type(error).__name__, frames)
+        return _unless_begun(request, problem(500, "unexpected error; it has been logged"))
+
+
+def _unless_begun(request: web.Request, answer: web.Response) -> web.Response:
+    """Return an answer, or cut the connection if another has begun: nobody takes it for whole."""
+    if request.writer.output_size:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionAbortedError
+    return answer

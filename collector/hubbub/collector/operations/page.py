@@ -1,0 +1,244 @@
+"""A `Status` as a page for people: HTML and inline SVG, no script, nothing from elsewhere.
+
+A pure function. What a maintainer must not break: what stands on the page is escaped (the template
+engine does it for every value), and the policy that goes with it allows one style sheet by its hash
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import importlib.resources
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jinja2
+
+from hubbub.collector.operations.history import SPAN_SECONDS, STEP_SECONDS
+from hubbub.collector.operations.sampling import CohortBalance, EqualReports
+from hubbub.collector.operations.status import MetricStatus, Status, TaskStatus, VersionStatus
+
+_TEMPLATES = importlib.resources.files("hubbub.collector.operations") / "templates"
+_STYLE = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+
+CONTENT_SECURITY_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""What the page may do; to be sent with it."""
+
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+_STORES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
+_PARAMETERS = ("k", "h", "m", "f", "p", "q")
+_CHART_HEIGHT = 2.0
+
+
+def render(status: Status, refresh: int | None = None) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    status : Status
+    refresh : int, optional
+        Seconds after which the browser loads it anew; None: never.
+    """
+    return _PAGE.render(
+        status=status,
+        refresh=refresh,
+        style=_STYLE,
+        concerns=concerns(status),
+        steps=round(SPAN_SECONDS / STEP_SECONDS),
+    )
+
+
+def concerns(status: Status) -> list[str]:
+    """Say in sentences what an operator should look at; nothing if all is well."""
+    found = []
+    if status.store_fault:
+        found.append(f"The store can't be read: {status.store_fault}.")
+    if status.rates.faults:
+        found.append(
+            f"Requests are answered with a fault (5xx): {rate(status.rates.faults)} a second."
+        )
+    if status.rates.shed:
+        found.append(f"Requests are being turned away: {rate(status.rates.shed)} a second.")
+    found += [
+        f"The task “{task.task}” failed when it last ran." for task in status.upkeep if task.fails
+    ]
+    for metric in status.metrics:
+        found += _signs_of_forgery(metric)
+    return found
+
+
+def _signs_of_forgery(metric: MetricStatus) -> Iterator[str]:
+    if metric.improbable:
+        yield (
+            f"{metric.name}: {number(metric.improbable)} reports since the start have an "
+            "improbable number of set bits."
+        )
+    for version in metric.versions:
+        sample = version.sample
+        if sample and (equal := sample.equal) and equal.suspicious:
+            yield (
+                f"{metric.name}: {number(equal.suspicious)} of {number(sample.reports)} "
+                f"recent reports repeat others exactly; one occurs {number(equal.most)} times."
+            )
+
+
+def number(value: float) -> str:
+    """Write a count: 12,345."""
+    return f"{round(value):,}"
+
+
+def rate(value: float) -> str:
+    """Write events a second with two or three digits that mean something."""
+    if value == 0:
+        return "0"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.01 else "< 0.01"
+
+
+def size(value: float | None) -> str:
+    """Write bytes: 1.2 MB."""
+    if value is None:
+        return "unknown"
+    if value < 1000:
+        return f"{value:.0f} B"
+    exponent = min(int(math.log10(value) // 3), len(_PREFIXES) - 1)
+    return f"{value / 1000**exponent:.3g} {_PREFIXES[exponent]}B"
+
+
+def seconds(value: float | None) -> str:
+    """Write an upper bound of a duration."""
+    if value is None:
+        return "none yet"
+    if math.isinf(value):
+        return "> 10 s"
+    return f"≤ {value * 1000:g} ms" if value < 1 else f"≤ {value:g} s"
+
+
+def percent(part: float, whole: float) -> str:
+    """Write a share; of nothing, 0 %."""
+    return f"{100 * part / whole if whole else 0:.3g} %"
+
+
+def moment(value: dt.datetime | None) -> str:
+    """Write a time in UTC."""
+    return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else "never"
+
+
+def parameters(definition: Mapping[str, Any]) -> str:
+    """Write what reports were made with, without what the type brings: k = 128, h = 2."""
+    return ", ".join(f"{name} = {definition[name]}" for name in _PARAMETERS if name in definition)
+
+
+def bars(values: Sequence[float], highest: float) -> str:
+    """Return an SVG path of bars, each one wide, on a picture that is 1 high."""
+    scale = 1 / highest if highest > 0 else 0.0
+    return "".join(
+        f"M{i + 0.08:g} 1V{1 - min(value * scale, 1):.3f}H{i + 0.92:g}V1Z"
+        for i, value in enumerate(values)
+        if value > 0
+    )
+
+
+def balance_outline(shares: Sequence[float]) -> str:
+    """Return an SVG path of the cohorts' shares, on a picture that is 2 high; 1 is an equal one."""
+    steps = "".join(
+        f"V{_CHART_HEIGHT - min(share, _CHART_HEIGHT):.3f}H{i + 1}"
+        for i, share in enumerate(shares)
+    )
+    return f"M0 {_CHART_HEIGHT:g}{steps}V{_CHART_HEIGHT:g}Z"
+
+
+def balance_verdict(balance: CohortBalance) -> str:
+    """Say what the most conspicuous cohort means."""
+    share = f"{balance.shares[balance.cohort]:.2f} times an equal share"
+    if balance.clients_must_send < 1:
+        return f"Even within chance; the most conspicuous cohort, {balance.cohort}, has {share}."
+    return (
+        f"Cohort {balance.cohort} has {share}. With honest clients that takes one that sent more "
+        f"than {number(math.floor(balance.clients_must_send))} of these reports."
+    )
+
+
+def equal_verdict(equal: EqualReports | None) -> str:
+    """Say whether reports repeat."""
+    if equal is None:
+        return "says nothing with so few bits"
+    if equal.suspicious:
+        times = f"one {number(equal.most)} times, plausible: {number(equal.plausible)}"
+        return f"{number(equal.suspicious)} ({times})"
+    return "0"
+
+
+def own_refusals(status: Status) -> list[tuple[str, int]]:
+    """Return what was turned away without an answer that counts as a request."""
+    answered = {reason for _, reason, _ in status.requests}
+    return [(reason, n) for reason, n in status.shed if reason not in answered]
+
+
+def store_name(kind: str) -> str:
+    """Write a kind of store as its makers do."""
+    return _STORES.get(kind, kind)
+
+
+def versioned(metric: MetricStatus, version: VersionStatus) -> str:
+    """Say which version it is, where there are several."""
+    return f", version {version.version}" if len(metric.versions) > 1 else ""
+
+
+def standing(version: VersionStatus) -> str:
+    """Say whether a version is in use."""
+    return "registered" if version.registered else "earlier"
+
+
+def task_state(task: TaskStatus) -> str:
+    """Say how a task does in a word or two."""
+    if task.fails:
+        return "failing"
+    return "in order"
+
+
+def most(metrics: Sequence[MetricStatus]) -> int:
+    """Return the most reports that any metric had on a day that is shown."""
+    return max((reports for metric in metrics for _, reports in metric.days), default=0)
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.DictLoader(
+            {"page.html": (_TEMPLATES / "page.html").read_text(encoding="utf-8")}
+        ),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    tools = (
+        number,
+        rate,
+        size,
+        seconds,
+        percent,
+        moment,
+        parameters,
+        bars,
+        balance_outline,
+        balance_verdict,
+        equal_verdict,
+        own_refusals,
+        store_name,
+        standing,
+        versioned,
+        task_state,
+        most,
+    )
+    environment.globals.update({tool.__name__: tool for tool in tools})
+    return environment
+
+
+_PAGE = _environment().get_template("page.html")

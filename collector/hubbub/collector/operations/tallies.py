@@ -1,0 +1,242 @@
+"""Numbers that several processes count together, without ever waiting for each other.
+
+Each process adds into memory of its own, one float64 for each set of labels. Given a directory,
+that memory is a file in it, and the one process that tells the totals reads all files. What a
+maintainer must not break: a name is on disk before its number is used, and a file outlives its
+process, so that a counter never goes back; its lock doesn't, which is how an ended one is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import msgspec
+
+from hubbub.client.errors import HubbubError
+
+_SLOTS = 2**17
+_BYTES = 8
+_OVERFLOW = 0
+_PREFIX = "hubbub-counters-"
+
+
+class TalliesError(HubbubError):
+    """There is no room to count in."""
+
+
+class Name(NamedTuple):
+    """What a number counts.
+
+    Attributes
+    ----------
+    family : str
+    labels : tuple of str
+        Label values, in the family's order.
+    """
+
+    family: str
+    labels: tuple[str, ...] = ()
+
+
+class Tally(NamedTuple):
+    """What one process has counted.
+
+    Attributes
+    ----------
+    alive : bool
+        Whether the process still runs; the gauges of one that doesn't mean nothing.
+    numbers : mapping of Name to float
+    """
+
+    alive: bool
+    numbers: Mapping[Name, float]
+
+
+class Tallies:
+    """The numbers of one process, and everybody's if there is a directory.
+
+    Make it in the process that counts, not before a fork.
+
+    Parameters
+    ----------
+    directory : Path, optional
+        Where all processes of one collector keep their numbers; None: this is the only process.
+
+    Attributes
+    ----------
+    values : memoryview of float
+        This process's numbers, by slot. Adding to one is the whole cost of counting.
+
+    Raises
+    ------
+    TalliesError
+        If the directory has no room for this process's numbers.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self._slots: dict[Name, int] = {}
+        self._names_file = -1
+        self._ended: dict[Name, float] = {}
+        self._reading = threading.Lock()
+        if directory is None:
+            self._memory = mmap.mmap(-1, _SLOTS * _BYTES)
+        else:
+            self._memory, self._names_file = _make_files(directory)
+        self._full = False
+        self.values: memoryview[float] = memoryview(self._memory).cast("d")
+        self.slot(Name("overflow"))
+
+    def slot(self, name: Name) -> int:
+        """Return where in `values` a number stands.
+
+        If the table or the disk is full, all further names share one place, "overflow".
+        """
+        slot = self._slots.get(name)
+        if slot is not None:
+            return slot
+        if self._full or not self._write(name):
+            return _OVERFLOW
+        slot = self._slots[name] = len(self._slots)
+        self._full = len(self._slots) == _SLOTS
+        return slot
+
+    def slots(self, names: Sequence[Name]) -> int:
+        """Return where the first of several new numbers stands, the others following it.
+
+        Raises
+        ------
+        TalliesError
+            If there is no room for all of them.
+        """
+        found = [self.slot(name) for name in names]
+        if self._full:
+            raise TalliesError(f"counters: no room for their names in {self._directory}")
+        return found[0]
+
+    def read(self) -> list[Tally]:
+        """Return what each process has counted; those that have ended are one, added up.
+
+        With a directory, only one process may ask: what ended ones have counted is its to keep
+        from then on, so that workers that die again and again don't fill the disk.
+        """
+        if self._directory is None:
+            slots = list(self._slots.items())
+            return [Tally(True, {name: self.values[slot] for name, slot in slots})]
+        living = []
+        with self._reading:
+            for path in sorted(self._directory.glob("*.values")):
+                tally = _read_files(path)
+                if tally.alive:
+                    living.append(tally)
+                else:
+                    self._keep(path, tally)
+            return [*living, Tally(False, dict(self._ended))]
+
+    def close(self) -> None:
+        """Give the memory back; what was counted stays in the directory."""
+        self.values.release()
+        self._memory.close()
+        if self._names_file >= 0:
+            os.close(self._names_file)
+            self._names_file = -1
+
+    def _keep(self, path: Path, tally: Tally) -> None:
+        """Take over what an ended process has counted."""
+        for name, number in tally.numbers.items():
+            self._ended[name] = self._ended.get(name, 0.0) + number
+        path.unlink()
+        path.with_suffix(".names").unlink()
+
+    def _write(self, name: Name) -> bool:
+        """Put a name where others read it; after a line that isn't whole, no other may follow."""
+        if self._names_file < 0:
+            return True
+        line = msgspec.json.encode(name) + b"\n"
+        with contextlib.suppress(OSError):
+            if os.write(self._names_file, line) == len(line):
+                return True
+        self._full = True
+        return False
+
+
+@contextmanager
+def shared_directory() -> Iterator[Path]:
+    """Make the directory for the processes of one collector; it goes when the context closes.
+
+    Those of collectors that were killed, so that they couldn't remove theirs, go at the start.
+    """
+    _remove_deserted(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as path:
+        yield Path(path)
+
+
+def _remove_deserted(parent: Path) -> None:
+    """Remove directories in which processes have counted, all of which have ended."""
+    for directory in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            counted = list(directory.glob("*.values"))
+            if counted and not any(map(_is_alive, counted)):
+                shutil.rmtree(directory)
+
+
+def _is_alive(path: Path) -> bool:
+    """Return whether the process still runs whose values these are."""
+    with path.open("rb") as file:
+        return not _lock(file)
+
+
+def _make_files(directory: Path) -> tuple[mmap.mmap, int]:
+    """Return the memory and the open file of names of a new process."""
+    stem = directory / secrets.token_hex(8)
+    try:
+        names = os.open(stem.with_suffix(".names"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        memory = _make_memory(stem.with_suffix(".new"))
+        stem.with_suffix(".new").rename(stem.with_suffix(".values"))
+    except OSError as error:
+        raise TalliesError(f"counters: no room in {directory}: {error.strerror}") from error
+    return memory, names
+
+
+def _make_memory(path: Path) -> mmap.mmap:
+    """Return the memory that a new file is, locked for as long as this process lives."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        # Written, not just sized: a disk that is full later must not kill whoever counts (SIGBUS).
+        if os.write(file, bytes(_SLOTS * _BYTES)) < _SLOTS * _BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        # The map keeps the open file, and so the lock.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return mmap.mmap(file, _SLOTS * _BYTES)
+    finally:
+        os.close(file)
+
+
+def _read_files(path: Path) -> Tally:
+    with path.open("rb") as file:
+        # Asked first: what an ended process has counted is then read whole.
+        alive = not _lock(file)
+        *lines, _incomplete = path.with_suffix(".names").read_bytes().split(b"\n")
+        values = memoryview(file.read(len(lines) * _BYTES)).cast("d")
+    names = (msgspec.json.decode(line, type=Name) for line in lines)
+    return Tally(alive, dict(zip(names, values, strict=True)))
+
+
+def _lock(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""Watches a running collector: asks the store and the counters, and remembers the last minutes.
+
+A look costs the store a sum over its segments, and at most once a minute a bounded sample of the
+latest reports. What a maintainer must not break: an unreachable store makes a status with a fault
+and what was last known, never an error, because that is when people look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime as dt
+import importlib.metadata
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from hubbub.client.metrics import Registry
+from hubbub.collector.errors import StoreError
+from hubbub.collector.operations.history import STEP_SECONDS, History, Totals
+from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.operations.sampling import Sampler
+from hubbub.collector.operations.status import Status, Stored, metric_statuses, task_statuses
+from hubbub.collector.store import Store
+
+_FRESH_SECONDS = 1.0
+_PATIENCE_SECONDS = 15.0
+_LOOK_SECONDS = 60.0
+
+_log = logging.getLogger("hubbub.collector.operations.admin")
+
+
+class Watch:
+    """Knows how a collector is doing.
+
+    Parameters
+    ----------
+    registry : callable
+        Returns the registry that is in force.
+    store : Store
+    instruments : Instruments
+    store_kind : str
+        "sqlite" or "postgresql".
+    """
+
+    def __init__(
+        self,
+        registry: Callable[[], Registry],
+        store: Store,
+        instruments: Instruments,
+        store_kind: str,
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._instruments = instruments
+        self._store_kind = store_kind
+        self._history = History()
+        self._started = dt.datetime.now(dt.UTC)
+        self._sampler = Sampler(store, instruments)
+        self._stored = Stored()
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+        self._remember()
+
+    async def watch_for_ever(self) -> None:
+        """Remember totals every ten seconds, look into the store every minute, until cancelled."""
+        while True:
+            try:
+                await self._look()
+            except Exception as error:
+                # Without its text, which may quote what is stored.
+                _log.error("unexpected %s while looking into the store", type(error).__name__)
+            await asyncio.sleep(STEP_SECONDS)
+            self._remember()
+
+    def _remember(self) -> None:
+        self._history.add(time.monotonic(), Totals.of(self._instruments.snapshot()))
+
+    async def _look(self) -> None:
+        if time.monotonic() >= self._asked_at + _LOOK_SECONDS:
+            await self._ask()
+
+    async def status(self) -> Status:
+        """Return how the collector is doing now."""
+        registry = self._registry()
+        stored = await self._ask()
+        readings = self._instruments.snapshot()
+        now = dt.datetime.now(dt.UTC)
+        seconds = readings.histogram("commit_seconds")
+        return Status(
+            at=now,
+            started=self._started,
+            application=registry.application,
+            software=importlib.metadata.version("hubbub"),
+            store_kind=self._store_kind,
+            store_bytes=stored.size,
+            store_fault=stored.fault,
+            stored_at=stored.at,
+            processes=int(readings.total("processes")),
+            connections=int(readings.total("connections")),
+            queue_depth=int(readings.total("queue_depth")),
+            rates=self._history.rates(time.monotonic(), Totals.of(readings)),
+            requests=tuple(
+                (status, reason, int(n)) for (status, reason), n in readings.by("requests")
+            ),
+            shed=tuple((labels[0], int(n)) for labels, n in readings.by("shed")),
+            duplicates=int(readings.total("duplicates")),
+            reports=int(readings.total("reports")),
+            commit_p50=seconds.quantile(0.5),
+            commit_p99=seconds.quantile(0.99),
+            metrics=metric_statuses(registry, stored, readings, now.date()),
+            upkeep=task_statuses(readings),
+        )
+
+    async def _ask(self) -> Stored:
+        """Return what the store says, or said a second ago, or last said before it failed."""
+        # One at a time: many who look at once don't read the store many times at once.
+        async with self._asking:
+            if time.monotonic() < self._asked_at + _FRESH_SECONDS:
+                return self._stored
+            try:
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    self._stored = await self._read_store()
+            except StoreError as error:
+                self._fail(str(error))
+            except TimeoutError:
+                self._fail(f"store: no answer within {_PATIENCE_SECONDS:g} seconds")
+            self._asked_at = time.monotonic()
+        return self._stored
+
+    async def _read_store(self) -> Stored:
+        declared = await self._store.declared()
+        days = await self._store.overview()
+        size = await self._store.size_bytes()
+        self._instruments.store_size(size)
+        await self._sampler.sample(declared, days)
+        return Stored(declared, days, self._sampler.samples, size, dt.datetime.now(dt.UTC))
+
+    def _fail(self, fault: str) -> None:
+        _log.warning("the store can't be read: %s", fault)
+        self._stored = dataclasses.replace(self._stored, fault=fault)
+
+
+@asynccontextmanager
+async def watching(watch: Watch) -> AsyncIterator[None]:
+    """Keep a watch as long as the context is open."""
+    task = asyncio.create_task(watch.watch_for_ever(), name="watch")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

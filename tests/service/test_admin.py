@@ -1,0 +1,175 @@
+"""The admin listener: for operators with a token that allows what they ask, and for nobody else."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from factories import make_metric, registry_toml
+from hubbub.collector.access.auth import generate_secret
+from hubbub.simulations.processes import Collector, running_collector
+from service.faults import workers_of
+from service.posting import (
+    Answer,
+    make_batch,
+    post,
+    records_of,
+    send,
+    stored_count,
+    wait_until,
+)
+
+_TOKENS = {scope: generate_secret("admin") for scope in ("read", "export", "delete")}
+_CONFIG = "admin_port = 0\n" + "".join(
+    f'[admin_tokens.{scope}]\nsha256 = "{hashed}"\nscopes = ["{scope}"]\n'
+    for scope, (_, hashed) in _TOKENS.items()
+)
+_RECORDS = "/v1/metrics/homepage/versions/1/records"
+_DELETION = "/v1/metrics/homepage?version=all"
+_NEEDED = {
+    ("GET", "/"): "read",
+    ("GET", "/status.json"): "read",
+    ("GET", "/metrics"): "read",
+    ("GET", _RECORDS): "export",
+    ("DELETE", _DELETION): "delete",
+}
+
+
+class Served(NamedTuple):
+    """A collector and the address of its admin listener."""
+
+    collector: Collector
+    admin: str
+
+    def ask(self, path: str, scope: str = "read", method: str = "GET") -> Answer:
+        header = {"Authorization": f"Bearer {_TOKENS[scope][0]}"}
+        return send(self.admin, method, path, headers=header)
+
+    def counted(self, family: str, **labels: str) -> float:
+        """Return a number that Prometheus would read."""
+        body = self.ask("/metrics").body.decode()
+        return sum(
+            sample.value
+            for found in text_string_to_metric_families(body)
+            for sample in found.samples
+            if sample.name == family and labels.items() <= sample.labels.items()
+        )
+
+
+@pytest.fixture(params=[1, 2], ids=["alone", "two workers"])
+def served(
+    request: pytest.FixtureRequest, metrics_file: Path, database: Path, tmp_path: Path
+) -> Iterator[Served]:
+    config = tmp_path / "collector.toml"
+    config.write_text(f"workers = {request.param}\n{_CONFIG}", encoding="utf-8")
+    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+        yield Served(collector, collector.read_admin_url())
+
+
+def test_each_path_opens_to_the_scope_that_it_needs_alone(served: Served) -> None:
+    for (method, path), needed in _NEEDED.items():
+        for scope in ("read", "export", "delete"):
+            if scope != needed:
+                refused = served.ask(path, scope, method)
+                assert (refused.status, needed in refused.json["detail"]) == (403, True)
+        for header in ({}, {"Authorization": "Bearer guess"}):
+            stranger = send(served.admin, method, path, headers=header)
+            assert stranger.status == 401
+            assert "WWW-Authenticate" in stranger.headers
+        assert served.ask(path, needed, method).status == 200
+
+
+def test_browser_may_read_with_the_token_as_its_password_and_do_no_more(served: Served) -> None:
+    for scope, (token, _) in _TOKENS.items():
+        pair = base64.b64encode(f"operator:{token}".encode()).decode()
+        header = {"Authorization": f"Basic {pair}"}
+        for (method, path), needed in _NEEDED.items():
+            answer = send(served.admin, method, path, headers=header)
+            assert (answer.status == 200) == (needed == scope == "read")
+
+
+def test_numbers_are_those_of_what_was_sent_by_whichever_worker(served: Served) -> None:
+    url = served.collector.url
+    batches = [make_batch(3) for _ in range(20)]
+    for batch in (*batches, *batches[:4]):
+        assert post(url, batch).status in {200, 201}
+    for _ in range(3):
+        assert post(url, b"not json").status == 400
+    wait_until(lambda: served.counted("hubbub_reports_total", metric="homepage") == 60)
+    assert served.counted("hubbub_duplicate_batches_total") == 4
+    assert served.counted("hubbub_requests_total", status="201", reason="stored") == 20
+    assert served.counted("hubbub_requests_total", status="200", reason="duplicate") == 4
+    assert served.counted("hubbub_requests_total", status="400", reason="malformed") == 3
+    assert served.counted("hubbub_commit_reports_sum") == 60
+    wait_until(lambda: served.counted("hubbub_upkeep_runs_total", task="merge") >= 1)
+    status = served.ask("/status.json").json
+    assert (status["reports"], status["duplicates"]) == (60, 4)
+
+
+def test_numbers_do_not_go_back_when_a_worker_is_killed(served: Served) -> None:
+    for _ in range(10):
+        assert post(served.collector.url, make_batch(2)).status == 201
+    wait_until(lambda: served.counted("hubbub_reports_total") == 20)
+    if workers := workers_of(served.collector):
+        os.kill(workers[0], signal.SIGKILL)
+        wait_until(lambda: set(workers) != set(workers_of(served.collector)))
+        assert served.counted("hubbub_reports_total") == 20
+
+
+def test_records_are_exported_as_they_were_sent(served: Served) -> None:
+    batches = [make_batch(5) for _ in range(4)]
+    for batch in batches:
+        assert post(served.collector.url, batch).status == 201
+    answer = served.ask(_RECORDS, "export")
+    width = int(answer.headers["Hubbub-Record-Bytes"])
+    found = [answer.body[i : i + width] for i in range(0, len(answer.body), width)]
+    assert sorted(found) == sorted(record for batch in batches for record in records_of(batch))
+    assert served.ask(f"{_RECORDS}?until=2020-01-01", "export").body == b""
+    assert served.ask(f"{_RECORDS}?since=yesterday", "export").status == 400
+    assert served.ask(_RECORDS.replace("homepage", "search"), "export").status == 404
+
+
+def test_metric_is_deleted(served: Served, database: Path) -> None:
+    assert post(served.collector.url, make_batch(5)).status == 201
+    assert served.ask("/v1/metrics/homepage", "delete", "DELETE").status == 400  # which version?
+    answer = served.ask(_DELETION, "delete", "DELETE")
+    assert (answer.status, answer.json) == (200, {"deleted": 5})
+    assert stored_count(database) == 0
+
+
+def test_answers_are_kept_to_the_reader(served: Served) -> None:
+    for path in ("/", "/status.json", "/metrics", "/nothing"):
+        headers = served.ask(path).headers
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert served.ask("/nothing").headers.get_content_type() == "application/problem+json"
+
+
+def test_nothing_of_the_public_routes_is_on_the_admin_listener_and_the_reverse(
+    served: Served,
+) -> None:
+    assert send(served.collector.url, "GET", "/metrics").status == 404
+    assert send(served.collector.url, "GET", "/status.json").status == 404
+    assert post(served.admin, make_batch()).status in {401, 404}
+
+
+def test_new_metric_is_on_the_page_after_a_hangup(served: Served, metrics_file: Path) -> None:
+    metrics_file.write_text(registry_toml(make_metric(), make_metric("search")), encoding="utf-8")
+    assert "search" not in served.ask("/").body.decode()
+    served.collector.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "search" in served.ask("/").body.decode())
+
+
+def test_admin_listener_without_a_token_is_refused(metrics_file: Path, database: Path) -> None:
+    with pytest.raises(Exception, match="didn't start"):  # noqa: SIM117
+        with running_collector(metrics_file, database, ["--admin-port", "0"]):
+            pass
