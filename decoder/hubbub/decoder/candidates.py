@@ -38,6 +38,21 @@ class CandidateList:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidates:
+    """Distinct strings and the positions of their bits, hashed here or given by a map.
+
+    Attributes
+    ----------
+    strings : sequence of str, length n
+    positions : int16 array, shape (n, m, h)
+        From 0, below k.
+    """
+
+    strings: Sequence[str]
+    positions: PositionArray
+
+
+@dataclass(frozen=True, slots=True)
 class Design:
     """Which bits each candidate sets.
 
@@ -83,6 +98,17 @@ def distinct(strings: Iterable[str]) -> CandidateList:
     given = list(strings)
     kept = tuple(dict.fromkeys(given))
     return CandidateList(kept, len(given) - len(kept))
+
+
+def hashed(strings: Sequence[str], params: RapporParams) -> Candidates:
+    """Return candidates with the positions that hubbub's clients give them.
+
+    Raises
+    ------
+    CandidateError
+        As `bit_positions`.
+    """
+    return Candidates(strings, bit_positions(strings, params))
 
 
 def bit_positions(strings: Sequence[str], params: RapporParams) -> PositionArray:

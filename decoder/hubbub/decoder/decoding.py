@@ -15,9 +15,10 @@ from scipy import stats
 from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.bits import BitEstimates, estimate_bits
-from hubbub.decoder.candidates import Design, bit_positions, indistinguishable, make_design
+from hubbub.decoder.candidates import Candidates, Design, hashed, indistinguishable, make_design
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import CandidateError
+from hubbub.decoder.forgery import FORGED_SHARE, largest_shift
 from hubbub.decoder.hash_null import HashNull, score_totals
 from hubbub.decoder.multiple_testing import Correction, log_q_values
 from hubbub.decoder.regression import (
@@ -55,6 +56,8 @@ class Summary:
         Share of the population that is detected with probability 0.9.
     unknown_share, unknown_std_error : float
         Share of reports whose string isn't among the detected.
+    forged_share, forgery_shift : float
+        If such a share of the reports were forged, how far an estimated share could move by it.
     """
 
     reports: int
@@ -70,6 +73,8 @@ class Summary:
     detection_limit: float
     unknown_share: float
     unknown_std_error: float
+    forged_share: float
+    forgery_shift: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ class Decoding:
 def decode(
     counts: CohortCounts,
     params: RapporParams,
-    candidates: Sequence[str],
+    candidates: Sequence[str] | Candidates,
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
@@ -116,8 +121,9 @@ def decode(
     counts : CohortCounts
     params : RapporParams
         With which the reports were made.
-    candidates : sequence of str
-        Distinct strings, at least one.
+    candidates : sequence of str, or Candidates
+        Distinct strings, at least one; hashed as hubbub's clients do if their positions aren't
+        given.
     alpha : float
         Level of the correction's error rate, in (0, 1).
     correction : Correction
@@ -133,12 +139,18 @@ def decode(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
-    if not candidates or len(set(candidates)) < len(candidates):
+    strings = candidates.strings if isinstance(candidates, Candidates) else candidates
+    if not strings or len(set(strings)) < len(strings):
         raise CandidateError("candidates: must be at least one string, each once")
     bits = estimate_bits(counts, params)
-    positions = bit_positions(candidates, params)
-    design = make_design(positions, params)
-    twins = indistinguishable(positions, counts.reports > 0)
+    listed = candidates if isinstance(candidates, Candidates) else hashed(strings, params)
+    if listed.positions.shape != (len(strings), params.m, params.h):
+        raise CandidateError(
+            f"positions of shape {listed.positions.shape}: must be "
+            f"{(len(strings), params.m, params.h)} for {len(strings)} candidates"
+        )
+    design = make_design(listed.positions, params)
+    twins = indistinguishable(listed.positions, counts.reports > 0)
     inference = _Inference(bits, design, twins, params, np.log(alpha), correction)
     fit, estimates, log_p = inference.run()
     log_q = log_q_values(log_p, correction)
@@ -146,7 +158,7 @@ def decode(
     half_width = Z_CONFIDENCE * estimates.std_error
     unknown, unknown_std_error = total_share(fit, estimates, np.flatnonzero(detected))
     return Decoding(
-        candidates=candidates,
+        candidates=strings,
         share=estimates.share,
         std_error=estimates.std_error,
         low=estimates.share - half_width,
@@ -158,16 +170,18 @@ def decode(
             reports=counts.total,
             cohorts=params.m,
             empty_cohorts=int(np.count_nonzero(counts.reports == 0)),
-            candidates=len(candidates),
+            candidates=len(strings),
             detected=int(detected.sum()),
             indistinguishable=int(twins.sum()),
             alpha=alpha,
             correction=correction,
             epsilon_permanent=params.epsilon_permanent,
             epsilon_report=params.epsilon_report,
-            detection_limit=_detection_limit(estimates, alpha / len(candidates)),
+            detection_limit=_detection_limit(estimates, alpha / len(strings)),
             unknown_share=1.0 - unknown,
             unknown_std_error=unknown_std_error,
+            forged_share=FORGED_SHARE,
+            forgery_shift=largest_shift(fit, bits, params, FORGED_SHARE),
         ),
     )
 

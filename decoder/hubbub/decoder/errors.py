@@ -11,3 +11,7 @@ class CandidateError(DecoderError):
 
 class UndecodableError(DecoderError):
     """The reports can't answer the question: none there, or not what the registry says."""
+
+
+class InputError(DecoderError):
+    """A file that another program wrote isn't what it should be; the message says where."""

@@ -23,13 +23,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hubbub.decoder.arrays import IntArray
-from hubbub.decoder.decoding import CONFIDENCE, POWER, Z_CONFIDENCE, Decoding
-from hubbub.decoder.multiple_testing import Correction
-
-_ERROR_RATES = {
-    Correction.BH: "false discovery rate",
-    Correction.BONFERRONI: "chance of any false detection",
-}
+from hubbub.decoder.decoding import CONFIDENCE, Decoding
+from hubbub.decoder.scrutiny import Findings
+from hubbub.decoder.summary import summary_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,13 @@ def rows(decoding: Decoding, *, detected_only: bool = False) -> Iterator[Row]:
         yield _row(decoding, int(index))
 
 
-def write(decoding: Decoding, path: str, *, detected_only: bool = False) -> None:
+def write(
+    decoding: Decoding,
+    path: str,
+    *,
+    detected_only: bool = False,
+    findings: Findings | None = None,
+) -> None:
     """Write a .csv or .json file, whole or not at all.
 
     Raises
@@ -70,13 +72,24 @@ def write(decoding: Decoding, path: str, *, detected_only: bool = False) -> None
     OSError
         If the file can't be written.
     """
-    target = Path(path)
-    if target.suffix == ".csv":
-        text = to_csv(decoding, detected_only=detected_only)
-    elif target.suffix == ".json":
-        text = to_json(decoding, detected_only=detected_only)
+    suffix = Path(path).suffix
+    if suffix == ".csv":
+        write_text(path, to_csv(decoding, detected_only=detected_only))
+    elif suffix == ".json":
+        write_text(path, to_json(decoding, detected_only=detected_only, findings=findings))
     else:
         raise ValueError(f"output {path!r}: must end in .csv or .json")
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a UTF-8 file, whole or not at all.
+
+    Raises
+    ------
+    OSError
+        If it can't be written.
+    """
+    target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -90,16 +103,19 @@ def write(decoding: Decoding, path: str, *, detected_only: bool = False) -> None
 def to_csv(decoding: Decoding, *, detected_only: bool = False) -> str:
     """Return CSV with a header and bare line feeds; quoted where RFC 4180 asks for it."""
     chosen = rows(decoding, detected_only=detected_only)
-    cells = ([_cell(getattr(row, column)) for column in COLUMNS] for row in chosen)
-    return _csv_line(COLUMNS) + "".join(map(_csv_line, cells))
+    cells = ([cell(getattr(row, column)) for column in COLUMNS] for row in chosen)
+    return csv_line(COLUMNS) + "".join(map(csv_line, cells))
 
 
-def to_json(decoding: Decoding, *, detected_only: bool = False) -> str:
-    """Return an object with "summary" and "rows"."""
+def to_json(
+    decoding: Decoding, *, detected_only: bool = False, findings: Findings | None = None
+) -> str:
+    """Return an object with "summary", "scrutiny" (null without findings) and "rows"."""
     document = {
-        "summary": {key: _finite(value) for key, value in asdict(decoding.summary).items()},
+        "summary": {key: finite(value) for key, value in asdict(decoding.summary).items()},
+        "scrutiny": findings and findings.as_json(),
         "rows": [
-            {column: _finite(getattr(row, column)) for column in COLUMNS}
+            {column: finite(getattr(row, column)) for column in COLUMNS}
             for row in rows(decoding, detected_only=detected_only)
         ],
     }
@@ -112,7 +128,12 @@ def stdout_console(width: int = 120) -> Console:
 
 
 def print_table(
-    decoding: Decoding, console: Console, *, detected_only: bool = False, limit: int = 40
+    decoding: Decoding,
+    console: Console,
+    *,
+    detected_only: bool = False,
+    limit: int = 40,
+    findings: Findings | None = None,
 ) -> None:
     """Show the strongest candidates and the summary."""
     order = _strongest_first(decoding)
@@ -121,38 +142,7 @@ def print_table(
     console.print(Group(_table(decoding, order[:limit]), Text()))
     if len(order) > limit:
         console.print(f"… and {len(order) - limit:,} more; --output writes them all\n")
-    console.print(summary_table(decoding))
-
-
-def summary_table(decoding: Decoding) -> Table:
-    """Return the summary as two columns."""
-    summary = decoding.summary
-    table = Table(show_header=False, box=None, pad_edge=False)
-    cohorts = f"{summary.cohorts:,}"
-    if summary.empty_cohorts:
-        cohorts += f" ({summary.empty_cohorts:,} without reports)"
-    half_width = Z_CONFIDENCE * summary.unknown_std_error
-    lines = {
-        "reports": f"{summary.reports:,}",
-        "cohorts": cohorts,
-        "epsilon of one report": f"{summary.epsilon_report:.4g}",
-        "epsilon for life (one value)": f"{summary.epsilon_permanent:.4g}",
-        "candidates": f"{summary.candidates:,}",
-        "detected": f"{summary.detected:,} at a {_ERROR_RATES[summary.correction]} of at most "
-        f"{summary.alpha:g}",
-        "detection limit": f"a share of {summary.detection_limit:.3%} is found with "
-        f"probability {POWER:g}",
-        "unknown mass": f"{summary.unknown_share:.1%} ± {half_width:.1%} of the reports hold "
-        "none of the detected strings",
-    }
-    if summary.indistinguishable:
-        lines["can't be told apart"] = (
-            f"{summary.indistinguishable:,} candidates set the same bits as another one; "
-            "more cohorts or bits would part them"
-        )
-    for label, text in lines.items():
-        table.add_row(label, text)
-    return table
+    console.print(summary_table(decoding, findings))
 
 
 def printable(string: str) -> Text:
@@ -213,15 +203,19 @@ def _row(decoding: Decoding, index: int) -> Row:
     )
 
 
-def _csv_line(cells: Sequence[str]) -> str:
-    """Return a line. The writer quotes a CR or LF in a cell only if its own line end has it."""
+def csv_line(cells: Sequence[str]) -> str:
+    """Return a line of CSV."""
+    # The writer quotes a CR or LF in a cell only if its own line end has it.
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _cell(value: str | float | bool) -> str:
-    """Ten digits: more than the noise leaves, fewer than differ between linear algebra kernels."""
+def cell(value: str | float | bool) -> str:
+    """Return a CSV cell, a number's with ten digits; nan leaves it empty.
+
+    That is more than the noise leaves, and fewer than differ between linear algebra kernels.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -229,5 +223,6 @@ def _cell(value: str | float | bool) -> str:
     return "" if math.isnan(value) else f"{value:.10g}"
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
+    """Return None in place of a float that JSON can't hold."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

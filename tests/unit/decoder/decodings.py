@@ -61,5 +61,7 @@ def make_decoding(
             detection_limit=0.03,
             unknown_share=unknown_share,
             unknown_std_error=0.02,
+            forged_share=0.01,
+            forgery_shift=0.025,
         ),
     )

@@ -7,15 +7,21 @@ import io
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from hubbub.collector.poisoning.balance import Balance
+from hubbub.collector.poisoning.repeats import Repeats
+from hubbub.collector.poisoning.set_bits import SetBits
 from hubbub.decoder import Decoding
 from hubbub.decoder.output import print_table, printable, to_csv, to_json, write
+from hubbub.decoder.scrutiny import Findings
 from unit.decoder.decodings import make_decoding
 
 HEADER = (
@@ -59,11 +65,17 @@ def parsed(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
-def shown(decoding: Decoding, *, detected_only: bool = False, limit: int = 40) -> str:
+def shown(
+    decoding: Decoding,
+    *,
+    detected_only: bool = False,
+    limit: int = 40,
+    findings: Findings | None = None,
+) -> str:
     """Return what a wide terminal without colours would show."""
     console = Console(width=200, file=io.StringIO(), color_system=None)
     with console.capture() as capture:
-        print_table(decoding, console, detected_only=detected_only, limit=limit)
+        print_table(decoding, console, detected_only=detected_only, limit=limit, findings=findings)
     return capture.get()
 
 
@@ -240,3 +252,71 @@ def test_summary_names_what_a_reader_must_know() -> None:
         "1 candidates set the same bits as another one",
     ):
         assert part in text
+
+
+HONEST = Findings(
+    alarm=1e-6,
+    bits=128,
+    cohorts=64,
+    improbable=0,
+    plausible=SetBits(15, 90),
+    repeats=Repeats(assessed=True, sampled=9000, most=1, plausible=3, suspicious=0),
+    balance=Balance(cohort=7, ratio=1.125, dispersion=1.1, clients_must_send=0.5),
+    reports_a_client=100,
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        (
+            {},
+            [
+                "all reports have 15 to 90, as honest ones would",
+                "of 9,000 reports looked at none repeats more often than honest ones might",
+                "cohort 7 has 1.12 times the mean, as honest clients' might",
+                (
+                    "if 1% of these reports were forged, an estimated share could move by at most "
+                    "2.5 percentage points"
+                ),
+            ],
+        ),
+        (
+            {"improbable": 1234},
+            ["SUSPICIOUS: 1,234 reports don't have 15 to 90 set bits"],
+        ),
+        (
+            {"repeats": HONEST.repeats._replace(most=57, suspicious=2000)},
+            ["SUSPICIOUS: 2,000 of 9,000 reports looked at", "57 times, where at most 3 is"],
+        ),
+        (
+            {"balance": HONEST.balance._replace(clients_must_send=1500.4)},
+            ["SUSPICIOUS: cohort 7 has 1.12", "only if some client sent more than 1,500 reports"],
+        ),
+        (
+            {
+                "plausible": SetBits(0, 128),
+                "repeats": HONEST.repeats._replace(assessed=False),
+                "cohorts": 1,
+            },
+            [
+                "not assessable: with so few bits honest reports have any number of them",
+                "not assessable: with so few bits or so little noise honest reports repeat too",
+                "not assessable: there is only one",
+            ],
+        ),
+    ],
+    ids=["honest", "set bits", "repeats", "cohorts", "not assessable"],
+)
+def test_summary_tells_whether_reports_look_honest(
+    change: dict[str, Any], lines: list[str]
+) -> None:
+    findings = replace(HONEST, **change)
+    text = shown(make_decoding(["a"]), findings=findings)
+    for line in lines:
+        assert line in text
+    assert ("SUSPICIOUS" in text) == findings.suspicious
+
+
+def test_json_without_a_scrutiny_says_so() -> None:
+    assert json.loads(to_json(make_decoding(["a"])))["scrutiny"] is None

@@ -1,0 +1,251 @@
+"""google/rappor's users decode with hubbub: their files in, and the same numbers by every way."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import datetime as dt
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from calibration.trials import as_records
+from factories import make_metric, make_params, registry_toml
+from hubbub.client import Metric
+from hubbub.collector.cli import main as collector
+from hubbub.collector.exchange.parquet import write_records
+from hubbub.collector.store import MetricVersion, NewBatch, open_store
+from hubbub.collector.store.records import Records, record_width
+from hubbub.decoder import count_records
+from hubbub.decoder.candidates import bit_positions
+from hubbub.decoder.cli import main
+from hubbub.simulations.fleet import Fleet
+from rappor_clients import Files, Params, map_row, run_clients, write_files, write_reports_of
+from significance import z_limit
+
+HELD = {"007": 5000, "NA": 4000, "": 3000, " x ": 2500, 'say "no", twice': 2000, "日本語": 1500}
+ABSENT = [f"absent {i}" for i in range(30)]
+CANDIDATES = [*HELD, *ABSENT]
+TOTAL = sum(HELD.values())
+METRIC = make_metric(params=make_params(k=32, h=2, m=8, f=0.2, p=0.2, q=0.8))
+
+
+def decode(*options: object) -> Result:
+    return CliRunner().invoke(main, ["decode", *map(str, options)])
+
+
+def options_of(files: Files) -> list[str]:
+    named = zip(("--params", "--counts", "--map"), files, strict=True)
+    return [word for option, path in named for word in (option, str(path))]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25),
+        Params(k=27, h=3, m=5, p=0.8, q=0.2, f=0.0),
+        Params(k=16, h=1, m=64, p=0.1, q=0.9, f=0.5),
+    ],
+    ids=str,
+)
+def test_estimates_from_their_files_hold_the_truth(tmp_path: Path, params: Params) -> None:
+    """Errors of 36 counts in standard errors; P(false alarm) < 1e-6 (Bonferroni, normal)."""
+    files = write_reports_of(tmp_path, params, HELD, CANDIDATES)
+    output = tmp_path / "result.csv"
+    command = [sys.executable, "-m", "hubbub.decoder", "decode", *options_of(files)]
+    done = subprocess.run(
+        [*command, "--output", str(output)],
+        capture_output=True, encoding="utf-8", timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"reports                       {TOTAL:,}" in done.stdout
+    assert "epsilon of one report" in done.stdout
+    with output.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["string"] for row in rows] == CANDIDATES
+    errors = [float(row["count"]) - HELD.get(row["string"], 0) for row in rows]
+    z = np.array(errors) / [float(row["std_error"]) for row in rows]
+    assert np.abs(z).max() < z_limit(len(CANDIDATES))
+    assert {row["string"] for row in rows if row["detected"] == "true"} >= set(list(HELD)[:5])
+
+
+def test_one_cohort_of_one_hash_gives_one_estimate_a_bit(tmp_path: Path) -> None:
+    """Two strings of one hash in one cohort; P(false alarm) < 1e-6 (Bonferroni, normal)."""
+    params = Params(k=30, h=1, m=1, p=0.1, q=0.9, f=0.25)
+    files = write_reports_of(tmp_path, params, {"a": 3000, "c": 1000}, ["a", "b", "c"])
+    output = tmp_path / "result.json"
+    assert decode(*options_of(files), "--output", output).exit_code == 0
+    rows = json.loads(output.read_text(encoding="utf-8"))["rows"]
+    for row, truth in zip(rows, (3000, 0, 1000), strict=True):
+        assert abs(row["count"] - truth) < z_limit(3) * row["std_error"]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> dict[str, list[str]]:
+    """Write the same reports of our own clients in every way in which they can be decoded."""
+    params, words = METRIC.params, tuple(HELD)
+    held = np.repeat(np.arange(len(words)), list(HELD.values()))
+    data = as_records(*Fleet(words, params, np.random.default_rng(20140814)).report(held))
+    records = Records(record_width(params.k), data)
+    registry, names = tmp_path / "metrics.toml", tmp_path / "names.txt"
+    registry.write_text(registry_toml(METRIC), encoding="utf-8")
+    names.write_text("\n".join([*CANDIDATES, ""]), encoding="utf-8", newline="")
+    metric = [METRIC.name, "--metrics", str(registry)]
+    store = ["--store", store_records(tmp_path, METRIC, records)]
+    parquet = tmp_path / "reports.parquet"
+    write_records(parquet, records.width, [records])
+    files = write_own_files(tmp_path, data)
+    listed, mapped = ["--candidates", str(names)], ["--map", str(files.map)]
+    file, six = ["--reports", str(parquet)], ["--params", str(files.params)]
+    return {
+        "usual": [*metric, *store, *listed],
+        "store and map": [*metric, *store, *mapped],
+        "file of a metric": [*metric, *file, *listed],
+        "file of a metric and map": [*metric, *file, *mapped],
+        "file and parameters": [*file, *six, *listed],
+        "file, parameters and map": [*file, *six, *mapped],
+        "three files": options_of(files),
+    }
+
+
+def store_records(folder: Path, metric: Metric, records: Records) -> str:
+    url = f"sqlite:///{folder / 'hubbub.db'}"
+    key = MetricVersion(metric.name, metric.version)
+
+    async def fill() -> None:
+        async with open_store(url, create=True) as store:
+            await store.declare([metric])
+            await store.append([NewBatch(bytes(16), {key: records})], dt.date(2026, 11, 1))
+
+    asyncio.run(fill())
+    return url
+
+
+def write_own_files(folder: Path, data: bytes) -> Files:
+    """Write our reports as google/rappor's three files, with our hash in the map."""
+    params = METRIC.params
+    counts = count_records(data, params)
+    offsets = 1 + params.k * np.arange(params.m)[:, None]
+    positions = bit_positions(CANDIDATES, params).astype(np.int64) + offsets
+    return write_files(
+        folder,
+        [params.k, params.h, params.m, params.p, params.q, params.f],
+        np.column_stack([counts.reports, counts.bits]).tolist(),
+        [[word, *row.ravel().tolist()] for word, row in zip(CANDIDATES, positions, strict=True)],
+    )
+
+
+def test_every_way_of_input_gives_the_same_bytes(own: dict[str, list[str]]) -> None:
+    results = {way: decode(*options, "--output", "-") for way, options in own.items()}
+    usual = results["usual"]
+    assert usual.stdout.count("true") >= 5
+    for way, result in results.items():
+        assert (way, result.exit_code, result.stderr) == (way, 0, "")
+        assert result.stdout_bytes == usual.stdout_bytes, way
+
+
+def test_scrutiny_needs_reports_and_sees_the_same_in_a_file(
+    own: dict[str, list[str]], tmp_path: Path
+) -> None:
+    found = {}
+    for way, options in own.items():
+        output = tmp_path / "result.json"
+        assert decode(*options, "--output", output).exit_code == 0
+        found[way] = json.loads(output.read_text(encoding="utf-8"))["scrutiny"]
+    assert found.pop("three files") is None
+    assert found["usual"]["suspicious"] is False
+    assert all(findings == found["usual"] for findings in found.values())
+
+
+@pytest.mark.parametrize("way", ["file of a metric", "file and parameters", "three files"])
+def test_too_few_reports_are_refused_from_files_too(own: dict[str, list[str]], way: str) -> None:
+    result = decode(*own[way], "--min-reports", TOTAL + 1, "--output", "-")
+    assert result.exit_code == 1
+    assert f"{TOTAL:,} reports of " in result.stderr
+    assert "change --min-reports (HUBBUB_MIN_REPORTS)" in result.stderr
+    assert decode(*own[way], "--min-reports", TOTAL, "--output", "-").exit_code == 0
+
+
+def test_imported_reports_are_decoded_with_their_map(tmp_path: Path) -> None:
+    """Errors of 36 counts in standard errors; P(false alarm) < 1e-6 (Bonferroni, normal)."""
+    params = Params(k=32, h=2, m=8, p=0.2, q=0.8, f=0.25)
+    metric = make_metric(params=make_params(k=32, h=2, m=8, f=0.25, p=0.2, q=0.8))
+    (tmp_path / "metrics.toml").write_text(registry_toml(metric), encoding="utf-8")
+    lines = [f"c,{cohort},,,{bits}" for cohort, bits in run_clients(params, HELD)]
+    reports, head = tmp_path / "reports.csv", "client,cohort,bloom,prr,irr"
+    reports.write_text("\n".join([head, *lines, ""]), encoding="utf-8")
+    map_file = write_files(tmp_path, params, [], (map_row(w, params) for w in CANDIDATES)).map
+    where = ["--metrics", str(tmp_path / "metrics.toml"), "--store", f"sqlite:///{tmp_path}/h.db"]
+    whose = ["--metric", metric.name, "--day", "2026-11-01"]
+    assert CliRunner().invoke(collector, ["import", str(reports), *whose, *where]).exit_code == 0
+    result = decode(metric.name, *where, "--map", map_file, "--output", "-")
+    rows = list(csv.DictReader(result.stdout.splitlines()))
+    z = [
+        (float(row["count"]) - HELD.get(row["string"], 0)) / float(row["std_error"]) for row in rows
+    ]
+    assert len(z) == len(CANDIDATES)
+    assert max(map(abs, z)) < z_limit(len(CANDIDATES))
+    assert sum(row["detected"] == "true" for row in rows) >= 5
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ("12,1,4,.2,.8,.2", "k = 12: must be a multiple of 8 between 8 and 1024; of --counts"),
+        ("16,1,8,.2,.8,.2", "reports.parquet: column bits: 4 bytes; expected 2 for k = 16 bits"),
+        ("32,2,4,.2,.8,.2", "column cohort: 4; expected 0 to 3"),
+    ],
+)  # fmt: skip
+def test_file_of_reports_that_params_do_not_fit_is_refused(
+    tmp_path: Path, row: str, complaint: str
+) -> None:
+    records = Records(6, b"".join(bytes([c, 0, 1, 2, 3, 4]) for c in range(5)))
+    write_records(tmp_path / "reports.parquet", records.width, [records])
+    (tmp_path / "params.csv").write_text(f"k,h,m,p,q,f\n{row}\n", encoding="utf-8")
+    (tmp_path / "names.txt").write_text("a\n", encoding="utf-8")
+    options = [
+        "--reports",
+        "reports.parquet",
+        "--params",
+        "params.csv",
+        "--candidates",
+        "names.txt",
+    ]
+    named = [word if word[0] == "-" else tmp_path / word for word in options]
+    result = decode(*named)
+    assert result.exit_code == 1
+    assert complaint in result.stderr
+
+
+def test_file_of_an_export_must_be_of_the_metric(tmp_path: Path) -> None:
+    records = Records(record_width(32), bytes(record_width(32)))
+    part = tmp_path / "metric=other" / "version=3" / "day=2026-11-01" / "part-0.parquet"
+    write_records(part, records.width, [records])
+    registry, names = tmp_path / "metrics.toml", tmp_path / "names.txt"
+    registry.write_text(registry_toml(METRIC), encoding="utf-8")
+    names.write_text("a\n", encoding="utf-8")
+    result = decode(METRIC.name, "--metrics", registry, "--reports", part, "--candidates", names)
+    assert "reports of other version 3; expected those of homepage version 1" in result.stderr
+
+
+def test_repeated_rows_of_a_map_are_noted(tmp_path: Path) -> None:
+    params = Params(k=16, h=1, m=8, p=0.1, q=0.9, f=0.5)
+    files = write_reports_of(tmp_path, params, {"a": 1200}, ["a", "b", "a"])
+    result = decode(*options_of(files), "--output", "-")
+    assert result.stderr == "note: 1 repeated candidates left out\n"
+    assert len(result.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize(("k", "noted"), [(128, False), (200, True)])
+def test_uneven_map_is_noted(tmp_path: Path, k: int, noted: bool) -> None:
+    params = Params(k=k, h=2, m=8, p=0.1, q=0.9, f=0.0)
+    counts = [[200, *([20] * k)]] * params.m
+    rows = (map_row(f"w{i}", params) for i in range(300))
+    result = decode(*options_of(write_files(tmp_path, params, counts, rows)), "--output", "-")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("note: some bits occur in the map far more often") is noted

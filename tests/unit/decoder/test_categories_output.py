@@ -1,0 +1,166 @@
+"""Results of enums, booleans and ordinals as files and on a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from calibration.categories import LOOSE, TIGHT, Population, boolean, draw_counts, ordinal
+from calibration.categories import population as make_population
+from factories import make_params
+from hubbub.client.kinds import EnumKind
+from hubbub.decoder import Correction
+from hubbub.decoder.categories_decoding import CategoryDecoding, decode_categories
+from hubbub.decoder.categories_output import print_table, to_csv, to_json, write
+from hubbub.decoder.output import COLUMNS
+
+COMMON = ("category", *COLUMNS[1:9], "unbiased", *COLUMNS[9:])
+NAMES = ("light", 'da"rk,', "two\nlines", "\x1b[31mred", "none")
+ENUM = make_population(EnumKind(NAMES), np.array([0.5, 0.2, 0.2, 0.1, 0]), 20_000, LOOSE)
+BACKWARDS = make_params(8, 1, 1, f=0.2, p=0.75, q=0.05)
+THREE_OF_FIVE = make_population(
+    EnumKind(tuple("abcde")), np.array([1, 1, 1, 0, 0]) / 3, 20_000, BACKWARDS
+)
+ORDINAL = ordinal(12, 20_000, LOOSE)
+CASES = pytest.mark.parametrize(
+    "case", [ENUM, boolean(0.3, 20_000, LOOSE), ORDINAL], ids=lambda case: case.name
+)
+
+
+def decoded(case: Population, seed: int = 7) -> CategoryDecoding:
+    return decode_categories(draw_counts(case, np.random.default_rng(seed)), case.metric)
+
+
+def table_of(decoding: CategoryDecoding, *, limit: int = 40, detected_only: bool = False) -> str:
+    text = io.StringIO()
+    console = Console(file=text, width=120)
+    print_table(decoding, console, limit=limit, detected_only=detected_only)
+    return text.getvalue()
+
+
+@CASES
+def test_csv_has_a_row_a_category_in_the_registrys_order(case: Population) -> None:
+    decoding = decoded(case)
+    lines = list(csv.DictReader(io.StringIO(to_csv(decoding), newline="")))
+    assert [line["category"] for line in lines] == list(decoding.categories)
+    assert tuple(lines[0])[: len(COMMON)] == COMMON
+    shares = np.array([float(line["proportion"]) for line in lines])
+    assert shares.sum() == pytest.approx(1)
+    np.testing.assert_allclose(shares, case.shares, atol=0.05)
+    for line in lines:
+        assert float(line["count"]) == pytest.approx(20_000 * float(line["proportion"]))
+        assert 0 <= float(line["prop_low"]) < float(line["prop_high"]) <= 1
+
+
+def test_every_type_has_its_own_further_columns() -> None:
+    further = {
+        case.metric.kind.name: to_csv(decoded(case)).split("\n")[0].split(",")[len(COMMON) :]
+        for case in (ENUM, boolean(0.3, 20_000, LOOSE), ORDINAL)
+    }
+    assert further == {
+        "enum": ["behind", "behind_std_error"],
+        "boolean": [],
+        "ordinal": ["bucket_low", "bucket_high", "cumulative", "cum_low", "cum_high"],
+    }
+
+
+def test_category_names_survive_csv_and_dont_command_the_terminal() -> None:
+    decoding = decoded(ENUM)
+    lines = csv.reader(io.StringIO(to_csv(decoding), newline=""))
+    assert tuple(line[0] for line in lines)[1:] == NAMES
+    shown = table_of(decoding)
+    assert "\\x1b[31mred" in shown
+    assert "\x1b" not in shown
+
+
+def test_enum_tells_how_far_the_others_are_behind_the_largest() -> None:
+    rows = json.loads(to_json(decoded(ENUM)))["rows"]
+    assert rows[0]["behind"] is None
+    assert rows[1]["behind"] == pytest.approx(rows[0]["unbiased"] - rows[1]["unbiased"])
+    together = np.hypot(rows[0]["prop_std_error"], rows[1]["prop_std_error"])
+    assert rows[1]["behind_std_error"] > together  # one's gain is the other's loss
+
+
+def test_open_buckets_have_an_empty_edge_and_null_in_json() -> None:
+    lines = list(csv.DictReader(io.StringIO(to_csv(decoded(ORDINAL)))))
+    assert (lines[0]["bucket_low"], lines[0]["bucket_high"]) == ("", "10")
+    assert (lines[-1]["bucket_low"], lines[-1]["bucket_high"]) == ("110", "")
+    assert json.loads(to_json(decoded(ORDINAL)))["rows"][0]["bucket_low"] is None
+
+
+def test_json_holds_quantiles_and_mean_of_ordinals_only() -> None:
+    document = json.loads(to_json(decoded(ORDINAL)))
+    assert [x["level"] for x in document["quantiles"]] == [0.25, 0.5, 0.75, 0.9]
+    assert document["inner_mean"]["low"] < 54 < document["inner_mean"]["high"]
+    weak = json.loads(to_json(decoded(ordinal(60, 1000, TIGHT))))
+    assert weak["inner_mean"] is None or weak["inner_mean"]["low"] < 270
+    assert "quantiles" not in json.loads(to_json(decoded(ENUM)))
+
+
+def test_table_of_an_ordinal_keeps_the_order_of_buckets_when_it_is_cut() -> None:
+    shown = table_of(decoded(ORDINAL), limit=3)
+    assert shown.index("[40, 50)") < shown.index("[50, 60)") < shown.index("[60, 70)")
+    assert "and 9 smaller ones" in shown
+    assert "< 10" not in shown
+
+
+def test_summary_tells_the_mean_only_of_what_lies_between_the_edges() -> None:
+    assert "of the values in [10, 110), if each is at its bucket's middle" in " ".join(
+        table_of(decoded(ORDINAL)).split()
+    )
+
+
+@CASES
+def test_same_counts_give_the_same_bytes(case: Population) -> None:
+    assert to_csv(decoded(case)) == to_csv(decoded(case))
+    assert to_json(decoded(case)) == to_json(decoded(case))
+    assert table_of(decoded(case)) == table_of(decoded(case))
+
+
+def test_only_detected_categories_are_left_if_asked() -> None:
+    decoding = decoded(ENUM)
+    assert not decoding.detected[-1]
+    assert "none" not in to_csv(decoding, detected_only=True)
+    assert "│ none" not in table_of(decoding, detected_only=True)
+    assert len(json.loads(to_json(decoding, detected_only=True))["rows"]) == 4
+
+
+def test_bonferroni_is_stricter_and_alpha_must_be_a_level() -> None:
+    counts = draw_counts(ENUM, np.random.default_rng(7))
+    loose = decode_categories(counts, ENUM.metric)
+    strict = decode_categories(counts, ENUM.metric, correction=Correction.BONFERRONI)
+    assert (strict.q_value >= loose.q_value).all()
+    with pytest.raises(ValueError, match="alpha = 1"):
+        decode_categories(counts, ENUM.metric, alpha=1)
+
+
+@pytest.mark.parametrize("case", [ENUM, THREE_OF_FIVE], ids=["worst down", "worst up"])
+def test_forged_reports_move_no_share_further_than_the_summary_says(case: Population) -> None:
+    """All patterns of bits that a forger could send, exactly in expectation."""
+    counts = draw_counts(case, np.random.default_rng(7))
+    before = decode_categories(counts, case.metric)
+    n_forged = round(counts.total * 0.01 / 0.99)
+    worst = 0.0
+    for pattern in range(32):
+        bits = [pattern >> i & 1 for i in range(5)] + [0, 0, 0]
+        forged = type(counts)(np.array([n_forged]), n_forged * np.array([bits]))
+        after = decode_categories(counts + forged, case.metric).estimates.unbiased
+        worst = max(worst, float(np.abs(after - before.estimates.unbiased).max()))
+    assert worst <= 1.02 * before.summary.forgery_shift  # weights move a little, too
+    assert worst >= 0.9 * before.summary.forgery_shift
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+def test_files_hold_what_would_be_printed(tmp_path: Path, suffix: str) -> None:
+    decoding, path = decoded(ENUM), tmp_path / "new" / f"result.{suffix}"
+    write(decoding, str(path))
+    expected = to_csv(decoding) if suffix == "csv" else to_json(decoding)
+    assert path.read_bytes() == expected.encode()
+    with pytest.raises(ValueError, match=r"must end in \.csv or \.json"):
+        write(decoding, "result.txt")

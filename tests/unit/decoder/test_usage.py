@@ -1,0 +1,81 @@
+"""Options that don't belong together are told so, before any file is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hubbub.decoder.cli import main
+
+_STORED = ["homepage", "--metrics", "metrics.toml"]
+_COUNTED = ["--params", "params.csv", "--counts", "counts.csv"]
+_FILE = ["--params", "params.csv", "--reports", "reports.parquet"]
+_LIST = ["--candidates", "names.txt"]
+_MAP = ["--map", "map.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (_LIST, "Missing argument 'METRIC' (or option '--params')."),
+        (["homepage", *_LIST], "Missing option '--metrics': the registry that METRIC stands in."),
+        ([*_STORED, *_LIST, *_MAP], "--candidates and --map exclude each other"),
+        ([*_STORED, "--params", "params.csv", *_LIST], "METRIC and --params exclude each other"),
+        ([*_STORED, "--counts", "counts.csv", *_MAP], "METRIC and --counts exclude each other"),
+        (["--params", "params.csv", *_MAP], "Missing option '--counts' or '--reports'"),
+        (["--counts", "counts.csv", *_MAP], "Missing option '--params': --counts needs it."),
+        (["--reports", "reports.parquet", *_MAP], "Missing argument 'METRIC'"),
+        ([*_COUNTED, "--reports", "r.parquet", *_MAP], "--reports and --counts exclude each other"),
+        ([*_COUNTED, "--store", "sqlite:///a.db", *_MAP], "--store and --counts exclude each"),
+        ([*_FILE, "--store", "sqlite:///a.db", *_MAP], "--store and --reports exclude each other"),
+        ([*_FILE, "--metrics", "metrics.toml", *_MAP], "--metrics belongs to METRIC"),
+        ([*_FILE, "--since", "2026-11-01", *_MAP], "--since chooses days in a store;"),
+        ([*_COUNTED, "--until", "2026-11-01", *_MAP], "--until chooses days in a store;"),
+        ([*_COUNTED, *_LIST], "Missing option '--map': --counts needs it"),
+        (_COUNTED, "Missing option '--map': --counts needs it"),
+        (_FILE, "Missing option '--candidates' (or '--map')."),
+    ],
+)  # fmt: skip
+def test_wrong_combination_is_a_usage_error(options: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(main, ["decode", *options])
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.stderr.split())
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [*_STORED, *_LIST],
+        [*_STORED, *_MAP, "--since", "2026-11-01"],
+        [*_STORED, "--reports", "reports.parquet", *_LIST],
+        [*_FILE, *_LIST],
+        [*_FILE, *_MAP],
+        [*_COUNTED, *_MAP],
+    ],
+)
+def test_right_combination_gets_as_far_as_the_first_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["decode", *options])
+    assert result.exit_code == 1
+    assert f"{options[2 if options[0] == 'homepage' else 1]}: " in result.stderr
+
+
+def test_strings_need_candidates_or_a_map(metrics_file: Path) -> None:
+    result = CliRunner().invoke(main, ["decode", "homepage", "--metrics", str(metrics_file)])
+    assert result.exit_code == 2
+    assert "Missing option '--candidates' (or '--map')." in result.stderr
+
+
+def test_help_explains_the_three_ways_of_input() -> None:
+    text = " ".join(CliRunner().invoke(main, ["decode", "--help"]).stdout.split())
+    for way in (
+        "METRIC --metrics FILE [--store URL] [--since DAY] [--until DAY] what a collector stored",
+        "--reports FILE, with METRIC --metrics FILE or with --params FILE a Parquet file",
+        "--counts FILE --params FILE google/rappor's sums",
+    ):
+        assert way in text
