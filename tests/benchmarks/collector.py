@@ -1,29 +1,39 @@
-"""Durable ingest against an aiohttp handler that reads the same body and drops it.
+"""The collector: ingest against a handler that drops, latency against the disk, a large store.
 
-Both run as processes of their own; the load comes over keep-alive connections from a generator that
-does nothing but write prepared bytes and find the end of each answer.
+Programs run as processes of their own; the load comes over keep-alive connections from a generator
+that does nothing but write prepared bytes and find the end of each answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import itertools
 import os
+import secrets
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 from benchmarks.timing import Comparison, compare
-from factories import make_report, registry_toml
+from databases import running_postgresql
+from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, batch_to_json
+from hubbub.collector.store import MetricVersion, NewBatch, open_store
+from hubbub.collector.store.records import Records
+from hubbub.decoder.loading import load_counts
 from hubbub.simulations.processes import running_collector
 
-_CONNECTIONS = 64
-_REQUESTS = 4_000
+_CONNECTIONS = 256
+_REQUESTS = 10_000
+_LATENCY_SECONDS = 10.0
+_STORED = 10_000_000
 _DROP = """
 import asyncio
 from aiohttp import web
@@ -37,7 +47,7 @@ async def main():
     app.router.add_post("/v1/reports", drop)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
     print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
     await asyncio.Event().wait()
 
@@ -46,24 +56,119 @@ asyncio.run(main())
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Time requests of 100 reports, and of one."""
+    """Time requests of 100 reports and of one, both databases, latency, and a large store."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "metrics.toml").write_text(registry_toml(), encoding="utf-8")
-        collector = stack.enter_context(
-            running_collector(folder / "metrics.toml", folder / "hubbub.db")
-        )
+        metrics = folder / "metrics.toml"
+        metrics.write_text(registry_toml(), encoding="utf-8")
+        sqlite = stack.enter_context(running_collector(metrics, folder / "hubbub.db")).url
         dropper = stack.enter_context(_read_and_drop())
         for size in (100, 1):
             bodies = _Bodies(size)
-            yield compare(
+            comparison = compare(
                 f"durable ingest, batches of {size}",
-                partial(_run_load, collector.url, bodies),
+                partial(_run_load, sqlite, bodies),
                 "aiohttp handler that reads and drops the body",
                 partial(_run_load, dropper, bodies),
                 "requests",
                 5,
             )
+            yield comparison
+        yield _latency(folder, sqlite)
+        server = stack.enter_context(running_postgresql())
+        server.stop()
+        server.start(full_page_writes="on")
+        database = stack.enter_context(server.new_database())
+        postgresql = stack.enter_context(running_collector(metrics, database)).url
+        yield compare(
+            "ingest into PostgreSQL, batches of 100",
+            partial(_run_load, postgresql, _Bodies(100)),
+            "ingest into SQLite",
+            partial(_run_load, sqlite, _Bodies(100)),
+            "requests",
+            5,
+        )
+        yield asyncio.run(_large_store(folder))
+
+
+def _latency(folder: Path, url: str) -> Comparison:
+    """Measure how long acknowledgements take at half of the largest rate."""
+    bodies = _Bodies(100)
+    begun = time.perf_counter()
+    rate = _run_load(url, bodies) / (time.perf_counter() - begun) / 2
+    disk = statistics.median(_syncs(folder, 300))
+    latencies = sorted(asyncio.run(_paced_load(url, bodies, rate, _LATENCY_SECONDS)))
+    p50, p99 = (latencies[int(len(latencies) * share)] for share in (0.5, 0.99))
+    return Comparison(
+        f"acknowledgement at {rate:,.0f} requests/s (p50, p99)",
+        f"{p50 * 1e3:.1f} ms, {p99 * 1e3:.1f} ms",
+        "p50 of writing 4 KiB and fdatasync",
+        f"{disk * 1e3:.2f} ms",
+        f"p99 is {p99 / disk:.1f} times",
+    )
+
+
+def _syncs(folder: Path, times: int) -> list[float]:
+    seconds = []
+    with (folder / "syncs").open("wb", buffering=0) as file:
+        for _ in range(times):
+            begun = time.perf_counter()
+            file.write(bytes(4096))
+            os.fdatasync(file.fileno())
+            seconds.append(time.perf_counter() - begun)
+    return seconds
+
+
+async def _paced_load(url: str, bodies: _Bodies, rate: float, seconds: float) -> list[float]:
+    """Send at a steady rate and return each request's seconds, its wait for a connection included.
+
+    What is due while all connections are busy counts from when it was due.
+    """
+    numbers = itertools.count()
+    latencies: list[float] = []
+    begin = time.perf_counter() + 0.1
+
+    async def work() -> None:
+        connection = await _Connection.open(url)
+        while (due := begin + next(numbers) / rate) < begin + seconds:
+            if (early := due - time.perf_counter()) > 0:
+                await asyncio.sleep(early)
+            await connection.post(bodies.next())
+            latencies.append(time.perf_counter() - due)
+        await connection.close()
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(_CONNECTIONS):
+            tasks.create_task(work())
+    return latencies
+
+
+async def _large_store(folder: Path) -> Comparison:
+    """Fill a store with reports, then open and count it as the decoder does."""
+    path, metric = folder / "large.db", make_metric()
+    key, width = MetricVersion(metric.name, metric.version), 2 + metric.params.k // 8
+    at_once = 50_000
+    async with open_store(f"sqlite:///{path}", create=True) as store:
+        await store.declare([metric])
+        for _ in range(_STORED // at_once):
+            data = bytearray(secrets.token_bytes(at_once * width))
+            data[0::width] = bytes(byte % metric.params.m for byte in data[0::width])
+            data[1::width] = bytes(at_once)
+            batch = NewBatch(secrets.token_bytes(16), {key: Records(width, bytes(data))})
+            await store.append([batch], dt.datetime.now(dt.UTC).date())
+    begun = time.perf_counter()
+    path.read_bytes()
+    read_seconds = time.perf_counter() - begun
+    begun = time.perf_counter()
+    counts = await load_counts(f"sqlite:///{path}", metric)
+    seconds = time.perf_counter() - begun
+    return Comparison(
+        f"opening and counting {counts.total / 1e6:.0f} M stored reports (k = 128)",
+        f"{seconds:.2f} s; {path.stat().st_size / counts.total:.1f} bytes a report",
+        "reading the file's bytes",
+        f"{read_seconds:.2f} s",
+        f"takes {seconds / read_seconds:.1f} times as long",
+    )
 
 
 class _Bodies:
@@ -71,7 +176,8 @@ class _Bodies:
 
     def __init__(self, size: int) -> None:
         marker = "0" * 32
-        reports = tuple(make_report(cohort=i % 64, bits=i * 2**100 + i) for i in range(size))
+        # As many bits are set as in honest reports.
+        reports = tuple(make_report(cohort=i % 64, bits=secrets.randbits(128)) for i in range(size))
         body = batch_to_json(Batch(reports, marker))
         head = (
             "POST /v1/reports HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -88,25 +194,43 @@ def _run_load(url: str, bodies: _Bodies) -> int:
 
 
 async def _load(url: str, bodies: _Bodies) -> int:
-    host, port = url.removeprefix("http://").split(":")
     numbers = itertools.count()
 
     async def work() -> None:
-        reader, writer = await asyncio.open_connection(host, int(port))
+        connection = await _Connection.open(url)
         while next(numbers) < _REQUESTS:
-            writer.write(bodies.next())
-            head = await reader.readuntil(b"\r\n\r\n")
-            if not head.startswith(b"HTTP/1.1 201"):
-                raise RuntimeError(head.decode())
-            length = head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]
-            await reader.readexactly(int(length))
-        writer.close()
-        await writer.wait_closed()
+            await connection.post(bodies.next())
+        await connection.close()
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(_CONNECTIONS):
             tasks.create_task(work())
     return _REQUESTS
+
+
+class _Connection:
+    """A kept connection that sends one request after the other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, url: str) -> _Connection:
+        host, port = url.removeprefix("http://").split(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
+    async def post(self, request: bytes) -> None:
+        self._writer.write(request)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 201"):
+            raise RuntimeError(head.decode())
+        length = head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]
+        await self._reader.readexactly(int(length))
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
 
 
 @contextmanager

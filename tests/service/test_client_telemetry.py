@@ -92,6 +92,23 @@ def test_refused_batch_is_dropped_and_counted(tmp_path: Path) -> None:
     assert telemetry.status().delivered == 0
 
 
+def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with scripted_server(lambda _: Answer(401)) as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path, ingest_key="hub_ingest_zaphod")
+        telemetry.record("homepage", "x")
+        assert telemetry.flush()
+        said = (telemetry.status(), telemetry.preview("homepage", "x"), telemetry.explain())
+        telemetry.close()
+    (request,) = server.received
+    assert request.headers["Authorization"] == "Bearer hub_ingest_zaphod"
+    assert telemetry.status().dropped == {"refused by the collector": 1}
+    assert caplog.text
+    assert "zaphod" not in caplog.text + repr(said)
+    assert b"zaphod" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
 def test_oldest_report_goes_when_the_disk_is_full(tmp_path: Path) -> None:
     with scripted_server(lambda _: Answer(503)) as server:
         telemetry = Telemetry(
@@ -286,6 +303,8 @@ def test_mistakes_at_start_up_are_raised(tmp_path: Path) -> None:
         Telemetry(make_registry(), "example.com", tmp_path)
     with pytest.raises(ValueError, match="batch_size = 0: must be between 1 and max_pending"):
         Telemetry(make_registry(), NOWHERE, tmp_path, batch_size=0)
+    with pytest.raises(ValueError, match="ingest_key: must be letters, digits and"):
+        Telemetry(make_registry(), NOWHERE, tmp_path, ingest_key="two\nlines")
 
 
 def test_threads_lose_nothing_between_them(tmp_path: Path) -> None:

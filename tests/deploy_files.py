@@ -1,0 +1,98 @@
+"""Readers of the examples in docs/deploy, for the tests that compare them with the collector."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+FOLDER = Path(__file__).parents[1] / "docs" / "deploy"
+PLACEHOLDERS = {
+    "store": "postgresql://hubbub:open-sesame@postgresql/hubbub",
+    "browser-sha256": "a" * 64,
+    "prometheus-sha256": "b" * 64,
+}
+"""What the Kubernetes Secret could hold."""
+
+
+class Instruction(NamedTuple):
+    """One instruction of the Dockerfile, its lines joined."""
+
+    word: str
+    rest: str
+
+    @property
+    def command(self) -> Any:
+        """What it runs, if it is in the exec form."""
+        return json.loads(self.rest[self.rest.index("[") :])
+
+
+def dockerfile() -> list[Instruction]:
+    """Return the instructions, with the arguments that have a default filled in."""
+    text = re.sub(r"\\\n\s*", "", (FOLDER / "Dockerfile").read_text())
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    defaults = dict(line.removeprefix("ARG ").split("=") for line in lines if line[:4] == "ARG ")
+    for name, default in defaults.items():
+        lines = [line.replace(f"${{{name}}}", default) for line in lines]
+    return [Instruction(*line.split(maxsplit=1)) for line in lines]
+
+
+def unit() -> dict[str, list[str]]:
+    """Return the values of each directive of the systemd unit, as "Section.Name"."""
+    directives: dict[str, list[str]] = {}
+    section = ""
+    for line in (FOLDER / "hubbub-collector.service").read_text().splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and not line.startswith("#"):
+            name, value = line.split("=", 1)
+            directives.setdefault(f"{section}.{name}", []).append(value)
+    return directives
+
+
+def kubernetes() -> dict[str, Any]:
+    """Return the objects by their kind, of which each is there once."""
+    objects = list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))
+    by_kind = {item["kind"]: item for item in objects}
+    assert len(by_kind) == len(objects)
+    return by_kind
+
+
+def pod() -> Any:
+    """Return the specification of the Deployment's pods."""
+    return kubernetes()["Deployment"]["spec"]["template"]["spec"]
+
+
+def pod_environment() -> Mapping[str, str]:
+    """Return a pod's variables, with a Secret that could be."""
+    (container,) = pod()["containers"]
+    return {
+        variable["name"]: PLACEHOLDERS[variable["valueFrom"]["secretKeyRef"]["key"]]
+        for variable in container["env"]
+    }
+
+
+def alerts() -> list[Any]:
+    """Return the alert rules."""
+    groups = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def metrics_in(expression: str) -> set[str]:
+    """Return the names of the metrics of ours in an alert's expression."""
+    return set(re.findall(r"\bhubbub_\w+", expression))
+
+
+def commands() -> list[list[str]]:
+    """Return what follows `hubbub-collector` wherever the examples run it."""
+    (container,) = pod()["containers"]
+    entry = {i.word: i.command for i in dockerfile() if i.word in {"ENTRYPOINT", "CMD"}}
+    found = [container["args"], entry["CMD"], shlex.split(unit()["Service.ExecStart"][0])[1:]]
+    text = (FOLDER / "README.md").read_text().replace("\\\n", " ")
+    told = re.findall(r"hubbub-collector ((?:serve|token|export) [^`)\n]*)", text)
+    return found + [shlex.split(command) for command in told]

@@ -1,0 +1,132 @@
+"""The examples in docs/deploy, given to the real collector."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from deploy_files import (
+    FOLDER,
+    PLACEHOLDERS,
+    alerts,
+    dockerfile,
+    kubernetes,
+    metrics_in,
+    pod,
+    pod_environment,
+    unit,
+)
+from hubbub.client.metrics import Registry
+from hubbub.collector.access.auth import generate_secret
+from hubbub.simulations.processes import Collector, running_collector
+from service.posting import Answer, make_batch, post, send, wait_until
+
+_TOKEN, _TOKEN_HASH = generate_secret("admin")
+_KEY, _KEY_HASH = generate_secret("ingest")
+_HASHES = {
+    "HUBBUB_COLLECTOR_INGEST_KEYS__BROWSER__SHA256": _KEY_HASH,
+    "HUBBUB_COLLECTOR_ADMIN_TOKENS__PROMETHEUS__SHA256": _TOKEN_HASH,
+}
+_EPHEMERAL = ["--host", "127.0.0.1", "--admin-host", "127.0.0.1", "--admin-port", "0"]
+
+
+@pytest.fixture
+def from_pod(
+    tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Collector]:
+    """Run a pod's configuration, on SQLite and on free ports, with keys that are known here."""
+    for name, text in kubernetes()["ConfigMap"]["data"].items():
+        (tmp_path / name).write_text(text)
+    assert pod_environment().keys() == {"HUBBUB_COLLECTOR_STORE", *_HASHES}
+    for name, value in _HASHES.items():
+        monkeypatch.setenv(name, value)
+    options = ["--config", str(tmp_path / "collector.toml"), *_EPHEMERAL]
+    with running_collector(tmp_path / "metrics.toml", database, options) as collector:
+        yield collector
+
+
+@pytest.mark.parametrize("name", ["collector.toml", "container.toml", "kubernetes.yaml"])
+def test_collector_takes_the_configuration(name: str, tmp_path: Path) -> None:
+    file, environment = FOLDER / name, dict[str, str]()
+    if name == "kubernetes.yaml":
+        file = tmp_path / "collector.toml"
+        file.write_text(kubernetes()["ConfigMap"]["data"]["collector.toml"])
+        environment = dict(pod_environment())
+    printed = _run("serve", "--config", str(file), "--print-config", environment=environment)
+    assert printed.returncode == 0, printed.stderr
+    told, given = tomllib.loads(printed.stdout), tomllib.loads(file.read_text())
+    assert given.pop("ingest_keys", {}).keys() == told.get("ingest_keys", {}).keys()
+    assert given.pop("admin_tokens", {}).keys() == told.get("admin_tokens", {}).keys()
+    assert given.items() <= told.items()
+    assert "open-sesame" in PLACEHOLDERS["store"]
+    assert "open-sesame" not in printed.stdout
+
+
+def test_pod_answers_its_probes_and_takes_reports(from_pod: Collector) -> None:
+    (container,) = pod()["containers"]
+    paths = [
+        container[probe]["httpGet"]["path"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe")
+    ]
+    assert paths == ["/livez", "/livez", "/readyz"]
+    wait_until(lambda: all(send(from_pod.url, "GET", path).status == 200 for path in paths))
+    assert post(from_pod.url, make_batch()).status == 401
+    assert _post(from_pod).status == 201
+
+
+def test_alerts_are_about_what_a_pod_tells_prometheus(from_pod: Collector) -> None:
+    assert _post(from_pod).status == 201
+    bearer = {"Authorization": f"Bearer {_TOKEN}"}
+    answer = send(from_pod.read_admin_url(), "GET", "/metrics", headers=bearer)
+    assert answer.status == 200
+    types = re.findall(r"^# TYPE (\w+) (\w+)$", answer.body.decode(), re.MULTILINE)
+    told = {name + "_bucket" * (kind == "histogram") for name, kind in types}
+    assert told >= {metric for rule in alerts() for metric in metrics_in(rule["expr"])}
+    assert "hubbub_reports_total{" in answer.body.decode()
+
+
+def test_health_check_of_the_image_tells_a_live_collector_from_none(
+    metrics_file: Path, database: Path
+) -> None:
+    (check,) = [i.command for i in dockerfile() if i.word == "HEALTHCHECK"]
+    with running_collector(metrics_file, database) as collector:
+        address = urlsplit(collector.url).netloc
+        command = [sys.executable, *(part.replace("127.0.0.1:8100", address) for part in check[1:])]
+        assert address in command[-1]
+        assert subprocess.run(command, check=False).returncode == 0
+    done = subprocess.run(command, check=False, capture_output=True)
+    assert done.returncode == 1
+    assert b"refused" in done.stderr
+
+
+def test_configuration_that_cannot_work_is_not_tried_again(tmp_path: Path) -> None:
+    """Under systemd, by the exit code that the unit names; whatever else happens is."""
+    config = tmp_path / "collector.toml"
+    config.write_text("max_reports = 0\n")
+    done = _run("serve", "--config", str(config))
+    assert unit()["Service.RestartPreventExitStatus"] == [str(done.returncode)]
+    config.write_text(f'metrics = "{tmp_path}/missing.toml"\n')
+    assert _run("serve", "--config", str(config)).returncode == 1
+    assert unit()["Service.Restart"] == ["on-failure"]
+
+
+def _post(collector: Collector) -> Answer:
+    registry = Registry.parse(kubernetes()["ConfigMap"]["data"]["metrics.toml"])
+    batch = make_batch(metric=registry["homepage"])
+    return post(collector.url, batch, headers={"Authorization": f"Bearer {_KEY}"})
+
+
+def _run(
+    *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hubbub.collector", *arguments]
+    return subprocess.run(
+        command, env=dict(environment or {}), capture_output=True, text=True, check=False
+    )

@@ -1,0 +1,107 @@
+"""Collectors with several processes are killed at random moments: each report counts once."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hubbub.simulations.processes import Collector, running_collector
+from service.faults import is_alive, kill, processes_of, status_of, workers_of
+from service.loads import Accounts, Load, send_all_again, stored_in
+from service.posting import accepts_connections, wait_until
+
+KILLS = int(os.environ.get("HUBBUB_KILLS", "1"))
+pytestmark = pytest.mark.timeout(300 + 30 * KILLS)
+
+_BATCHES = 20
+_LONGEST_WAIT = 0.3
+_TWO_WORKERS = ["--workers", "2", "--upkeep-seconds", "0.2"]
+
+
+def test_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(
+    metrics_file: Path, any_store_url: str
+) -> None:
+    chance = random.Random(1)  # noqa: S311
+    with _collector_under_load(metrics_file, any_store_url) as (collector, load, accounts):
+        for _ in range(KILLS):
+            _wait_for_a_random_moment(load, chance)
+            before = set(workers_of(collector))
+            kill(chance.choice(sorted(before)))
+            load.wait_for(_BATCHES)
+            assert status_of(collector, "/livez") == 200
+            _wait_for_one_new(collector, before)
+        load.finish()
+        accounts.assert_all_counted_once(stored_in(any_store_url))
+        assert set(send_all_again(collector.url, accounts.made)) == {200}
+    accounts.assert_all_counted_once(stored_in(any_store_url))
+
+
+def test_workers_of_a_killed_supervisor_end_and_nothing_is_lost_or_doubled(
+    metrics_file: Path, any_store_url: str
+) -> None:
+    chance = random.Random(2)  # noqa: S311
+    _kill_again_and_again(metrics_file, any_store_url, chance, only_supervisor=True)
+
+
+def test_all_processes_killed_at_once_lose_and_double_nothing(
+    metrics_file: Path, any_store_url: str
+) -> None:
+    chance = random.Random(3)  # noqa: S311
+    _kill_again_and_again(metrics_file, any_store_url, chance, only_supervisor=False)
+
+
+def _kill_again_and_again(
+    metrics: Path, store: str, chance: random.Random, *, only_supervisor: bool
+) -> None:
+    """Kill collector after collector on one store, while clients go on and on."""
+    accounts = Accounts()
+    with Load("http://127.0.0.1:1", accounts) as load:
+        for _ in range(KILLS):
+            with running_collector(metrics, store, _TWO_WORKERS) as collector:
+                load.url = collector.url
+                _wait_for_a_random_moment(load, chance)
+                processes = processes_of(collector)
+                kill(*(processes[:1] if only_supervisor else processes))
+                collector.process.wait()
+                _wait_until_gone(collector, processes)
+            accounts.assert_kept(stored_in(store))
+        with running_collector(metrics, store, _TWO_WORKERS) as collector:
+            load.url = collector.url
+            load.finish()
+            accounts.assert_all_counted_once(stored_in(store))
+            assert set(send_all_again(collector.url, accounts.made)) == {200}
+    accounts.assert_all_counted_once(stored_in(store))
+
+
+@contextmanager
+def _collector_under_load(metrics: Path, store: str) -> Iterator[tuple[Collector, Load, Accounts]]:
+    accounts = Accounts()
+    with (
+        running_collector(metrics, store, _TWO_WORKERS) as collector,
+        Load(collector.url, accounts) as load,
+    ):
+        yield collector, load, accounts
+
+
+def _wait_for_a_random_moment(load: Load, chance: random.Random) -> None:
+    load.wait_for(_BATCHES)
+    time.sleep(chance.uniform(0.0, _LONGEST_WAIT))
+
+
+def _wait_until_gone(collector: Collector, processes: list[int]) -> None:
+    wait_until(lambda: not any(map(is_alive, processes)))
+    wait_until(lambda: not accepts_connections(collector.url))
+
+
+def _wait_for_one_new(collector: Collector, before: set[int]) -> None:
+    def is_one_new() -> bool:
+        now = workers_of(collector)
+        return len(now) == len(before) and set(now) != before
+
+    wait_until(is_one_new)

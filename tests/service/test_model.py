@@ -1,0 +1,264 @@
+"""Random histories of a real collector, beside a model that is a dictionary and a multiset.
+
+What the model knows: the batches that were taken (by id), the records that must be stored, and the
+ids that the store has forgotten. After each step both must agree. HUBBUB_MODEL_EXAMPLES says how
+many histories are played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from databases import PostgresqlServer
+from factories import make_metric, make_params, registry_toml
+from hubbub.client import Batch, batch_to_json
+from hubbub.collector.store import Store, open_store
+from hubbub.simulations.processes import Collector, running_collector
+from service.faults import is_alive, kill, processes_of, status_of
+from service.loads import stored_in
+from service.posting import make_batch, post, wait_until
+
+EXAMPLES = int(os.environ.get("HUBBUB_MODEL_EXAMPLES", "2"))
+pytestmark = pytest.mark.timeout(300 + 30 * EXAMPLES)
+
+_STEPS = 20 if EXAMPLES > 10 else 8
+_HOMEPAGE = make_metric()
+_SEARCH = make_metric("search", params=make_params(k=8, m=4))
+_METRICS = {metric.name: metric for metric in (_HOMEPAGE, _SEARCH)}
+_OPTIONS = ["--upkeep-seconds", "0.3", "--log-level", "error"]
+_WRONG: list[Callable[[Batch], bytes]] = [
+    lambda batch: batch_to_json(batch)[:-1],
+    lambda batch: batch_to_json(batch).replace(b'"version":1', b'"version":7', 1),
+    lambda batch: batch_to_json(batch).replace(b'"cohort":', b'"cohort":9', 1),
+    lambda batch: batch_to_json(batch).replace(b'"metric"', b'"who"', 1),
+    lambda batch: batch_to_json(batch._replace(batch_id=batch.batch_id.upper() + "A")),
+]
+_Found = TypeVar("_Found")
+
+
+class CollectorModel(RuleBasedStateMachine):
+    """A collector's life; subclasses say on which store, and with how many workers."""
+
+    workers = 1
+
+    known = Bundle("known")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stack = ExitStack()
+        self._running: ExitStack | None = None
+        self._taken: dict[str, Batch] = {}
+        self._records: Counter[tuple[str, bytes]] = Counter()
+        self._numbers = iter(range(10**9))
+
+    def new_store(self) -> str:
+        """Return the address of a store that doesn't exist yet."""
+        return f"sqlite:///{self._folder / f'{next(self._numbers)}.db'}"
+
+    @initialize()
+    def begin(self) -> None:
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        self._metrics = self._folder / "metrics.toml"
+        self._metrics.write_text(registry_toml(*_METRICS.values()), encoding="utf-8")
+        self._store = self.new_store()
+        self._start()
+
+    def teardown(self) -> None:
+        self._stop()
+        self._stack.close()
+
+    @rule(target=known, homepage=st.integers(1, 20), search=st.integers(0, 5))
+    def upload(self, homepage: int, search: int) -> Batch:
+        batch = _mixed_batch(homepage, search)
+        assert post(self._collector.url, batch).status == 201
+        self._book(batch)
+        return batch
+
+    @rule(sizes=st.lists(st.integers(1, 5), min_size=2, max_size=8), copies=st.integers(1, 3))
+    def upload_several_at_once(self, sizes: list[int], copies: int) -> None:
+        batches = [make_batch(size) for size in sizes]
+        with ThreadPoolExecutor(len(sizes) * copies) as pool:
+            answers = list(pool.map(self._post, batches * copies))
+        statuses = Counter(answers)
+        assert statuses == Counter({201: len(sizes), 200: len(sizes) * (copies - 1)})
+        for batch in batches:
+            self._book(batch)
+
+    @rule(batch=known)
+    def upload_again(self, batch: Batch) -> None:
+        expected = 200 if batch.batch_id in self._taken else 201
+        assert post(self._collector.url, batch).status == expected
+        if expected == 201:
+            self._book(batch)
+
+    @rule(spoil=st.sampled_from(_WRONG), size=st.integers(1, 5))
+    def upload_invalid(self, spoil: Callable[[Batch], bytes], size: int) -> None:
+        assert 400 <= post(self._collector.url, spoil(make_batch(size))).status < 500
+
+    @rule()
+    def restart(self) -> None:
+        self._stop()
+        self._start()
+
+    @rule(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    def kill_while_uploading(self, sizes: list[int]) -> None:
+        batches = [make_batch(size) for size in sizes]
+        with ThreadPoolExecutor(len(sizes)) as pool:
+            answers = [pool.submit(self._post, batch) for batch in batches]
+            processes = processes_of(self._collector)
+            kill(*processes)
+        self._collector.process.wait()
+        wait_until(lambda: not any(map(is_alive, processes)))
+        self._stop()
+        self._start()
+        for batch, answer in zip(batches, answers, strict=True):
+            was_taken = answer.exception() is None
+            status = post(self._collector.url, batch).status
+            assert status == 200 if was_taken else status in {200, 201}
+            self._book(batch)
+
+    @rule()
+    def maintain(self) -> None:
+        _run_command("maintain", "--store", self._store)
+
+    @rule(days=st.sampled_from([-1, 1]))
+    def forget_ids(self, days: int) -> None:
+        """Forget the ids from before yesterday, which are none, or all."""
+        before = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=days)
+
+        async def forget(store: Store) -> int:
+            return await store.forget_ids(before)
+
+        forgotten = self._query(forget)
+        if days > 0:
+            assert forgotten >= len(self._taken)  # imports have ids of their own
+            self._taken.clear()
+        else:
+            assert not forgotten
+
+    @precondition(lambda self: self._records)
+    @rule(metric=st.sampled_from(list(_METRICS)))
+    def delete_metric(self, metric: str) -> None:
+        of_metric = {key for key in self._records if key[0] == metric}
+        deleted = sum(self._records.pop(key) for key in of_metric)
+        said = _run_command("delete", metric, "--store", self._store, "--yes")
+        assert f"deleted {deleted:,} reports" in said
+
+    @rule()
+    def export_and_import(self) -> None:
+        """Move house: all reports go to another store, where no id is known."""
+        self._stop()
+        exported = self._folder / f"export {next(self._numbers)}"
+        _run_command("export", "--store", self._store, "--to", str(exported))
+        self._store = self.new_store()
+        if self._records:
+            arguments = ["--metrics", str(self._metrics), "--store", self._store, str(exported)]
+            for _ in range(2):  # the second time counts nothing
+                _run_command("import", *arguments)
+        self._taken.clear()
+        self._start()
+
+    @invariant()
+    def store_holds_what_the_model_says(self) -> None:
+        if self._running is None:
+            return
+        found = Counter(
+            (name, record)
+            for name, metric in _METRICS.items()
+            for record in stored_in(self._store, metric)
+        )
+        assert found == self._records
+        assert status_of(self._collector, "/livez") == 200
+
+    def _book(self, batch: Batch) -> None:
+        self._taken[batch.batch_id] = batch
+        self._records.update(
+            (r.metric, r.cohort.to_bytes(2, "little") + r.bits) for r in batch.reports
+        )
+
+    def _post(self, batch: Batch) -> int:
+        return post(self._collector.url, batch).status
+
+    def _start(self) -> None:
+        self._running = ExitStack()
+        options = [*_OPTIONS, "--workers", str(self.workers)]
+        self._collector: Collector = self._running.enter_context(
+            running_collector(self._metrics, self._store, options)
+        )
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+    def _query(self, query: Callable[[Store], Awaitable[_Found]]) -> _Found:
+        async def ask() -> _Found:
+            async with open_store(self._store, create=True) as store:
+                return await query(store)
+
+        return asyncio.run(ask())
+
+
+def test_collector_on_sqlite_behaves_as_its_model() -> None:
+    _play(CollectorModel, EXAMPLES, _STEPS)
+
+
+def test_two_workers_on_postgresql_behave_as_their_model(
+    postgresql_server: PostgresqlServer,
+) -> None:
+    class Shared(CollectorModel):
+        workers = 2
+
+        def new_store(self) -> str:
+            return self._stack.enter_context(postgresql_server.new_database())
+
+    _play(Shared, 2 + EXAMPLES // 5, _STEPS // 2 if EXAMPLES > 10 else 3)
+
+
+def _play(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize="HUBBUB_MODEL_EXAMPLES" not in os.environ,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def _mixed_batch(homepage: int, search: int) -> Batch:
+    reports: Sequence[Any] = make_batch(homepage, _HOMEPAGE).reports
+    return Batch((*reports, *(make_batch(search, _SEARCH).reports if search else ())))
+
+
+def _run_command(*arguments: str) -> str:
+    command = [sys.executable, "-m", "hubbub.collector", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

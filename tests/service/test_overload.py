@@ -1,0 +1,273 @@
+"""Too much of everything: the surplus is sent away politely, and the rest is served in full."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import random
+import socket
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from factories import make_metric
+from hubbub.client import batch_to_json
+from hubbub.simulations.processes import Collector, running_collector
+from service.faults import cpu_seconds, peak_bytes, read_answer, reset_peak, status_of
+from service.loads import Accounts, Connection, Load, stored_in
+from service.posting import (
+    Answer,
+    connect,
+    make_batch,
+    post,
+    records_of,
+    stored_count,
+    stored_records,
+    wait_until,
+)
+
+_PROBE_SECONDS = 10.0  # for a machine that stalls; idle it takes milliseconds
+_REQUESTS = 400
+_CLIENTS = 8
+_BOMBS = 16
+_BOMB_SECONDS = 0.15
+_MOST_GROWTH = 100 * 2**20
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def test_requests_beyond_the_most_are_told_when_to_come_back(
+    metrics_file: Path, database: Path
+) -> None:
+    batch = make_batch(5)
+    body = batch_to_json(batch)
+    with (
+        running_collector(metrics_file, database, ["--max-requests", "3"]) as collector,
+        ExitStack() as stack,
+    ):
+        begun = [stack.enter_context(_begun_request(collector.url, body)) for _ in range(3)]
+        answer = post(collector.url, make_batch())
+        assert answer.status == 429
+        assert int(answer.headers["Retry-After"]) >= 5
+        assert answer.json["detail"]
+        assert (status_of(collector, "/livez"), status_of(collector, "/readyz")) == (200, 200)
+        for connection in begun:
+            connection.sendall(body[1:])
+        assert sorted(read_answer(connection).status for connection in begun) == [200, 200, 201]
+        assert post(collector.url, make_batch()).status == 201
+    assert stored_count(database) == 5 + 3
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_overload_loses_nothing_and_probes_are_answered_meanwhile(
+    metrics_file: Path, sqlite_url: str, workers: str
+) -> None:
+    accounts = Accounts()
+    options = ["--max-requests", "2", "--workers", workers]
+    with (
+        running_collector(metrics_file, sqlite_url, options) as collector,
+        Load(collector.url, accounts, connections=32) as load,
+    ):
+        load.wait_for_status(429, 20)
+        for path in ("/livez", "/readyz") * 5:
+            begun = time.monotonic()
+            assert status_of(collector, path) == 200
+            assert time.monotonic() - begun < _PROBE_SECONDS
+        load.wait_for(100)
+        load.finish()
+    accounts.assert_all_counted_once(stored_in(sqlite_url))
+
+
+@pytest.mark.parametrize("invalid_share", [1.0, 0.5, 0.05])
+def test_good_traffic_amid_invalid_traffic_loses_nothing(
+    collector: Collector, sqlite_url: str, invalid_share: float
+) -> None:
+    chance = random.Random(invalid_share)  # noqa: S311
+    accounts = Accounts()
+    is_invalid = [chance.random() < invalid_share for _ in range(_REQUESTS)]
+    statuses = asyncio.run(_post_mixture(collector.url, accounts, is_invalid))
+    assert statuses == Counter({422: sum(is_invalid), 201: _REQUESTS - sum(is_invalid)})
+    assert post(collector.url, accounts.new().batch).status == 201
+    accounts.acknowledged.update(parcel.batch.batch_id for parcel in accounts.made)
+    accounts.assert_all_counted_once(stored_in(sqlite_url))
+
+
+def test_slow_body_is_given_up_and_does_not_hinder_others(
+    metrics_file: Path, database: Path
+) -> None:
+    body = batch_to_json(make_batch())
+    with (
+        running_collector(metrics_file, database, ["--body-seconds", "1"]) as collector,
+        _begun_request(collector.url, body) as slow,
+    ):
+        begun = time.monotonic()
+        with _trickling(slow, body[1:]):
+            good = make_batch(5)
+            assert post(collector.url, good).status == 201
+            answer = read_answer(slow)
+        assert answer.status == 408
+        assert answer.json["detail"]
+        assert answer.headers["Connection"] == "close"
+        assert time.monotonic() - begun >= 0.9
+    assert sorted(stored_records(database)) == records_of(good)
+
+
+@pytest.mark.parametrize("already_used", [False, True])
+def test_slow_head_is_given_up_and_does_not_hinder_others(
+    metrics_file: Path, database: Path, already_used: bool
+) -> None:
+    with (
+        running_collector(metrics_file, database, ["--header-seconds", "1"]) as collector,
+        connect(collector.url) as slow,
+    ):
+        if already_used:
+            slow.sendall(b"GET /livez HTTP/1.1\r\nHost: collector\r\n\r\n")
+            assert read_answer(slow).status == 200
+        head = b"POST /v1/reports HTTP/1.1\r\nHost: collector\r\n" + b"X-Slow: " + b"x" * 4000
+        with _trickling(slow, head):
+            assert post(collector.url, make_batch(5)).status == 201
+            assert _rest(slow) in {b"", b"HTTP/1.1 408"}
+    assert stored_count(database) == 5
+
+
+def test_connections_beyond_the_most_are_closed_and_earlier_ones_go_on(
+    metrics_file: Path, database: Path
+) -> None:
+    options = ["--max-connections", "3"]
+    with running_collector(metrics_file, database, options) as collector, ExitStack() as stack:
+        kept = [stack.enter_context(connect(collector.url)) for _ in range(3)]
+        for connection in kept:
+            assert _livez(connection) == 200
+        for _ in range(5):
+            with connect(collector.url) as surplus:
+                assert _rest(surplus) == b""
+        for connection in kept:
+            assert _livez(connection) == 200
+        kept[0].close()
+        wait_until(lambda: _is_served_anew(collector))
+        assert [_livez(connection) for connection in kept[1:]] == [200, 200]
+
+
+def test_waiting_bytes_beyond_the_most_are_shed_and_the_waiting_ones_stored(
+    metrics_file: Path, database: Path
+) -> None:
+    large, small = make_batch(20), make_batch(2)
+    most = len(batch_to_json(large)) + len(batch_to_json(small)) // 2
+    options = ["--max-waiting-bytes", str(most)]
+    with (
+        running_collector(metrics_file, database, options) as collector,
+        ThreadPoolExecutor(1) as pool,
+        contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other,
+    ):
+        assert post(collector.url, small).status == 201
+        other.execute("BEGIN EXCLUSIVE")
+        waiting = pool.submit(post, collector.url, large)
+        with _begun_request(collector.url, batch_to_json(small)) as connection:
+            # It has been let in after the large one has, whose body came with its head.
+            connection.sendall(batch_to_json(small)[1:])
+            answer = read_answer(connection)
+        other.execute("ROLLBACK")
+        assert waiting.result().status == 201
+        assert post(collector.url, make_batch(3)).status == 201
+    assert answer.status == 429
+    assert int(answer.headers["Retry-After"]) > 0
+    assert stored_count(database) == 2 + 20 + 3
+
+
+def test_zip_bombs_in_parallel_are_refused_and_memory_stays_bounded(collector: Collector) -> None:
+    bomb = gzip.compress(bytes(256 * 2**20), 9)
+    assert len(bomb) < 2**20
+    pid = collector.process.pid
+    assert post(collector.url, make_batch()).status == 201
+    before, spent_before = reset_peak(pid), cpu_seconds(pid)
+    with ThreadPoolExecutor(_BOMBS) as pool:
+        answers = list(pool.map(lambda _: _post_bomb(collector, bomb), range(2 * _BOMBS)))
+    assert {answer.status for answer in answers} == {413}
+    assert post(collector.url, make_batch()).status == 201
+    assert peak_bytes(pid) - before < _MOST_GROWTH
+    # Each would take 0.5 s if all of it were inflated.
+    assert cpu_seconds(pid) - spent_before < _BOMB_SECONDS * 2 * _BOMBS
+
+
+async def _post_mixture(url: str, accounts: Accounts, is_invalid: list[bool]) -> Counter[int]:
+    """Post good and bad batches from several clients; return how often each status came."""
+    wrong = batch_to_json(make_batch(5, make_metric(version=2)))
+    turns = iter(is_invalid)
+    statuses: Counter[int] = Counter()
+
+    async def work() -> None:
+        connection = Connection()
+        for bad in turns:
+            body = wrong if bad else batch_to_json(accounts.new().batch)
+            statuses[(await connection.post(url, body)).status] += 1
+        connection.close()
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(_CLIENTS):
+            tasks.create_task(work())
+    return statuses
+
+
+@contextmanager
+def _begun_request(url: str, body: bytes) -> Iterator[socket.socket]:
+    """Begin a request, and send the first byte of its body once the collector waits for it."""
+    with connect(url) as connection:
+        connection.sendall(
+            b"POST /v1/reports HTTP/1.1\r\nHost: collector\r\nContent-Type: application/json\r\n"
+            b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
+        assert connection.recv(len(_CONTINUE), socket.MSG_WAITALL) == _CONTINUE
+        connection.sendall(body[:1])
+        yield connection
+
+
+@contextmanager
+def _trickling(connection: socket.socket, data: bytes) -> Iterator[None]:
+    """Send a byte now and then, in the background, until nobody listens."""
+    is_over = threading.Event()
+
+    def trickle() -> None:
+        with contextlib.suppress(OSError):
+            for byte in data:
+                connection.sendall(bytes([byte]))
+                if is_over.wait(0.05):
+                    return
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _rest(connection: socket.socket) -> bytes:
+    """Return how what a peer says until it closes begins: its status, if it says anything."""
+    try:
+        return b"".join(iter(lambda: connection.recv(4096), b""))[:12]
+    except ConnectionError:
+        return b""
+
+
+def _livez(connection: socket.socket) -> int:
+    connection.sendall(b"GET /livez HTTP/1.1\r\nHost: collector\r\n\r\n")
+    return read_answer(connection).status
+
+
+def _is_served_anew(collector: Collector) -> bool:
+    try:
+        return status_of(collector, "/livez") == 200
+    except ConnectionError:
+        return False
+
+
+def _post_bomb(collector: Collector, bomb: bytes) -> Answer:
+    return post(collector.url, bomb, headers={"Content-Encoding": "gzip"})

@@ -1,0 +1,14 @@
+"""The soak for some seconds: it runs, and finds nothing to complain of."""
+
+from __future__ import annotations
+
+import pytest
+
+from soak.__main__ import main
+
+
+def test_soak_of_some_seconds_finds_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--minutes", "0.03", "--connections", "16"]) == 0
+    printed = capsys.readouterr().out
+    for figure in ("requests/s", "MiB resident", "fdatasync p50", "bytes a report"):
+        assert figure in printed
