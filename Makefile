@@ -6,11 +6,11 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint bench calibration kills clean
+.PHONY: help demo test test-browser lint bench calibration kills fuzz model soak clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hubbub needs Python 3.11 or newer; set PYTHON=...")'
@@ -24,6 +24,9 @@ demo: $(READY)  ## half a million simulated clients, a real collector, a real de
 test: $(READY)  ## all tests
 	$(BIN)/pytest -n $(WORKERS)
 
+test-browser: $(READY)  ## the admin page in Chromium (Debian's package chromium); screenshots in out/test-browser
+	$(BIN)/pytest tests/browser
+
 lint: $(READY)  ## style (ruff) and types (mypy --strict)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -34,9 +37,19 @@ bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 
 calibration: $(READY)  ## the decoder's error rates over many simulated populations (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m calibration
+	PYTHONPATH=tests $(BIN)/python -m calibration.categories
 
-kills: $(READY)  ## kill an app 50 times at random moments and look for lost and doubled reports
-	HUBBUB_KILLS=50 $(BIN)/pytest -v tests/service/test_client_crashes.py
+kills: $(READY)  ## kill apps and collectors 50 times at random moments and look for lost and doubled reports
+	HUBBUB_KILLS=50 $(BIN)/pytest -v tests/service/test_client_crashes.py tests/service/test_faults_kills.py
+
+fuzz: $(READY)  ## a million malformed requests to a collector (some minutes)
+	HUBBUB_FUZZ=1000000 $(BIN)/pytest -v tests/service/test_fuzzing.py
+
+model: $(READY)  ## a collector against a dictionary, over hundreds of random histories (some minutes)
+	HUBBUB_MODEL_EXAMPLES=200 $(BIN)/pytest -v tests/service/test_model.py
+
+soak: $(READY)  ## a collector at full load for five minutes: memory, speed, latency
+	PYTHONPATH=tests $(BIN)/python -m soak --minutes 5
 
 clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) out dist build .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
