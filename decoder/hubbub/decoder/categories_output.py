@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -22,7 +21,7 @@ from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.categories_decoding import CategoryDecoding
 from hubbub.decoder.categories_summary import quantile_table, summary_table
 from hubbub.decoder.decoding import CONFIDENCE, Z_CONFIDENCE
-from hubbub.decoder.output import cell, csv_line, finite, printable, write_text
+from hubbub.decoder.output import cell, csv_line, finite, printable, write_rendered
 from hubbub.decoder.scrutiny import Findings
 
 _Cell = str | float | bool
@@ -87,22 +86,14 @@ def write(
     detected_only: bool = False,
     findings: Findings | None = None,
 ) -> None:
-    """Write a .csv or .json file, whole or not at all.
-
-    Raises
-    ------
-    ValueError
-        If the name ends otherwise.
-    OSError
-        If the file can't be written.
-    """
-    suffix = Path(path).suffix
-    if suffix == ".csv":
-        write_text(path, to_csv(decoding, detected_only=detected_only))
-    elif suffix == ".json":
-        write_text(path, to_json(decoding, detected_only=detected_only, findings=findings))
-    else:
-        raise ValueError(f"output {path!r}: must end in .csv or .json")
+    """Write a .csv or .json file, whole or not at all (raises as `output.write`)."""
+    write_rendered(
+        path,
+        {
+            ".csv": lambda: to_csv(decoding, detected_only=detected_only),
+            ".json": lambda: to_json(decoding, detected_only=detected_only, findings=findings),
+        },
+    )
 
 
 def print_table(

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -72,13 +72,21 @@ def write(
     OSError
         If the file can't be written.
     """
-    suffix = Path(path).suffix
-    if suffix == ".csv":
-        write_text(path, to_csv(decoding, detected_only=detected_only))
-    elif suffix == ".json":
-        write_text(path, to_json(decoding, detected_only=detected_only, findings=findings))
-    else:
-        raise ValueError(f"output {path!r}: must end in .csv or .json")
+    write_rendered(
+        path,
+        {
+            ".csv": lambda: to_csv(decoding, detected_only=detected_only),
+            ".json": lambda: to_json(decoding, detected_only=detected_only, findings=findings),
+        },
+    )
+
+
+def write_rendered(path: str, renderings: Mapping[str, Callable[[], str]]) -> None:
+    """Write the rendering that a file's name asks for, whole or not at all (raises as `write`)."""
+    render = renderings.get(Path(path).suffix)
+    if render is None:
+        raise ValueError(f"output {path!r}: must end in {' or '.join(renderings)}")
+    write_text(path, render())
 
 
 def write_text(path: str, text: str) -> None:
