@@ -110,6 +110,23 @@ async def test_observer_is_told_what_each_transaction_stored(store_url: str) -> 
 
 
 @in_event_loop
+async def test_observer_that_fails_keeps_nobody_waiting(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_commit: Commit) -> None:
+        raise ZeroDivisionError
+
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, fail) as commit,
+    ):
+        for _ in range(3):
+            assert await commit.submit(make_new_batch())
+        assert await store.count(HOMEPAGE) == 9
+    assert "unexpected ZeroDivisionError while counting" in caplog.text
+
+
+@in_event_loop
 async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url: str) -> None:
     batches = [make_new_batch() for _ in range(3)]
     async with (

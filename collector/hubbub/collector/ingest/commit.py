@@ -85,8 +85,7 @@ class GroupCommit:
             await self._arrived.wait()
             self._arrived.clear()
             group, self._waiting = self._waiting, []
-            if group:  # otherwise the other writer has taken them
-                await self._commit(group)
+            await self._commit(group)
 
     async def _commit(self, group: list[_Waiting]) -> None:
         today = dt.datetime.now(dt.UTC).date()
@@ -106,7 +105,11 @@ class GroupCommit:
             if not waiting.is_new.done():
                 waiting.is_new.set_result(is_new)
         new = [waiting.batch for waiting, is_new in zip(group, fresh, strict=True) if is_new]
-        self._observe(Commit(new, len(group) - len(new), time.perf_counter() - begun))
+        try:
+            self._observe(Commit(new, len(group) - len(new), time.perf_counter() - begun))
+        except Exception as error:
+            # Whoever waits for the next transaction must not wait for ever because of a number.
+            _log.error("unexpected %s while counting a transaction", type(error).__name__)
 
 
 @asynccontextmanager
@@ -119,17 +122,12 @@ async def running_group_commit(
     ----------
     store : Store
     observe : callable
-        Told of each transaction, after its batches have been answered; must not raise.
+        Told of each transaction, after its batches have been answered.
     """
     commit = GroupCommit(store, observe)
-    # Two, so that one prepares the next transaction while the other's is being made durable.
-    writers = [
-        asyncio.create_task(commit.write_for_ever(), name=f"group commit {number}")
-        for number in range(2)
-    ]
+    writer = asyncio.create_task(commit.write_for_ever(), name="group commit")
     try:
         yield commit
     finally:
-        for writer in writers:
-            writer.cancel()
-        await asyncio.wait(writers)
+        writer.cancel()
+        await asyncio.wait([writer])
