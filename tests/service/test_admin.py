@@ -95,6 +95,11 @@ def test_browser_may_read_with_the_token_as_its_password_and_do_no_more(served: 
             assert (answer.status == 200) == (needed == scope == "read")
 
 
+def test_credentials_that_are_no_text_are_refused_like_wrong_ones(served: Served) -> None:
+    for header in ("Basic \xe9", "Basic ////", "Basic", "Bearer \xe9"):
+        assert send(served.admin, "GET", "/", headers={"Authorization": header}).status == 401
+
+
 def test_numbers_are_those_of_what_was_sent_by_whichever_worker(served: Served) -> None:
     url = served.collector.url
     batches = [make_batch(3) for _ in range(20)]

@@ -14,6 +14,7 @@ import trustme
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.simulations.processes import Collector, running_collector
+from service.faults import kill, workers_of
 from service.posting import make_batch, post, stored_count, wait_until
 
 _OLD = make_metric()
@@ -83,6 +84,32 @@ def test_new_certificate_is_shown_after_a_hangup(
         assert _shown_certificate(collector, authority) == first
         collector.process.send_signal(signal.SIGHUP)
         wait_until(lambda: _shown_certificate(collector, authority) != first)
+
+
+def test_certificate_without_its_key_is_refused_and_the_old_one_stays(
+    metrics_file: Path, database: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    authority = trustme.CA()
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    options = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
+    _issue(authority, certificate, key)
+    with running_collector(metrics_file, database, options) as collector:
+        before = _shown_certificate(collector, authority)
+        _issue(authority, certificate, tmp_path / "other.pem")  # half of a renewal
+        collector.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "not reloaded" in capfd.readouterr().err)
+        assert _shown_certificate(collector, authority) == before
+
+
+def test_worker_is_replaced_by_one_with_the_registry_that_is_in_force(
+    metrics_file: Path, database: Path
+) -> None:
+    with running_collector(metrics_file, database, ["--workers", "2"]) as collector:
+        metrics_file.write_text("being edited", encoding="utf-8")
+        before = set(workers_of(collector))
+        kill(min(before))
+        wait_until(lambda: len(set(workers_of(collector)) - before) == 1)
+        wait_until(lambda: _takes(collector, _OLD, times=10))
 
 
 def test_old_tls_and_plain_http_are_refused(

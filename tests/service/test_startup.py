@@ -99,6 +99,17 @@ def test_port_in_use_is_explained(metrics_file: Path, database: Path) -> None:
     assert "address already in use" in message
 
 
+def test_port_of_another_collector_with_workers_is_not_shared(
+    metrics_file: Path, database: Path, tmp_path: Path
+) -> None:
+    with running_collector(metrics_file, database, ["--workers", "2"]) as collector:
+        port = collector.url.rpartition(":")[2]
+        options = ("--workers", "2", "--port", port)
+        assert "Address already in use" in _refusal(
+            metrics_file, f"sqlite:///{tmp_path}/other.db", *options
+        )
+
+
 def test_address_of_another_machine_is_explained(metrics_file: Path, database: Path) -> None:
     message = _refusal(metrics_file, f"sqlite:///{database}", "--host", "192.0.2.1")
     assert "--host 192.0.2.1" in message

@@ -182,6 +182,8 @@ def test_missing_registry_is_told_with_the_ways_to_give_it() -> None:
         ("drain_seconds", "inf"),
         ("retry_after_seconds", "0"),
         ("retention_days", "0"),
+        ("deduplication_days", "1000000"),
+        ("retention_days", "36501"),
         ("improbable_tail", "0"),
         ("improbable_tail", "1"),
         ("min_free_bytes", "-1"),

@@ -273,3 +273,14 @@ async def test_import_of_an_old_day_is_remembered_from_the_day_of_the_import(
         await store.forget_ids(dt.datetime.now(dt.UTC).date() - dt.timedelta(days=14))
         assert await import_all(store, path, metric="homepage", day=old) == Imported(0, 3)
         assert await store.days(_KEY) == [old]
+
+
+@in_event_loop
+async def test_packed_file_that_was_cut_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv.gz"
+    text = "client,cohort,irr\n" + f"1,0,{'01' * 64}\n" * 1000
+    path.write_bytes(gzip.compress(text.encode())[:-20])
+    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
+        with pytest.raises(ReportFileError, match=r"r\.csv\.gz: .*expected gzip"):
+            await import_all(store, path, metric="homepage", day=DAY)
+        assert await store.days(_KEY) == []

@@ -197,6 +197,24 @@ def test_no_field_may_be_missing_however_many_metrics_there_are(
         reader.read(json.dumps(document).encode(), _JSON)
 
 
+def test_answer_stays_small_however_many_reports_are_wrong() -> None:
+    reader = BatchReader(make_registry(*(make_metric(f"metric_{i:03}") for i in range(200))))
+    wrong = json.loads(_VALID)
+    wrong["reports"] = [{**wrong["reports"][0], "metric": "x" * 1000}] * 1000
+    with pytest.raises(BatchError) as refused:
+        reader.read(json.dumps(wrong).encode(), _JSON)
+    assert list(refused.value.reports) == list(range(1000))  # clients drop just these
+    assert "metric_019, and 180 more" in refused.value.detail
+    assert "metric_020" not in refused.value.detail
+    assert sum(map(len, refused.value.reports.values())) < 20_000
+
+
+@pytest.mark.parametrize("field", ["version", "cohort"])
+def test_long_number_is_quoted_in_part(field: str) -> None:
+    body = _VALID.replace(f'"{field}":'.encode(), f'"{field}":{"9" * 4000}'.encode(), 1)
+    assert len(_refusal(body).detail) < 200
+
+
 def _assert_same(read: NewBatch, batch: Batch) -> None:
     expected: dict[MetricVersion, list[bytes]] = {}
     for report in batch.reports:

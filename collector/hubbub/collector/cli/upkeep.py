@@ -27,12 +27,12 @@ _store_option = click.option(
     "--deduplication-days",
     default=14,
     show_default=True,
-    type=click.IntRange(1),
+    type=click.IntRange(1, 36_500),
     help="Forget ids of batches after so many days; a batch sent again later counts again.",
 )
 @click.option(
     "--retention-days",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 36_500),
     help="Delete reports after so many days; kept for ever by default.",
 )
 def maintain(store: str, deduplication_days: int, retention_days: int | None) -> None:

@@ -39,6 +39,7 @@ _Expires = Annotated[
 ]
 _Port = Annotated[int, Field(ge=0, le=65_535)]
 _Count = Annotated[int, Field(ge=1)]
+_Days = Annotated[int, Field(ge=1, le=36_500)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 
@@ -148,7 +149,9 @@ class Settings(BaseSettings):
     header_seconds: _Seconds = Field(
         default=10.0, description="How long a request's header may take."
     )
-    body_seconds: _Seconds = Field(default=30.0, description="How long a request's body may take.")
+    body_seconds: _Seconds = Field(
+        default=30.0, description="How long a request's body may take, and its answer."
+    )
     drain_seconds: float = Field(
         default=30.0,
         ge=0,
@@ -159,10 +162,10 @@ class Settings(BaseSettings):
     retry_after_seconds: int = Field(
         default=5, ge=1, le=86_400, description="Pause that shed clients are asked for."
     )
-    deduplication_days: _Count = Field(
+    deduplication_days: _Days = Field(
         default=14, description="How long batch ids are kept, to recognise what is sent again."
     )
-    retention_days: _Count | None = Field(
+    retention_days: _Days | None = Field(
         default=None, description="How long reports are kept; unset: until they are deleted."
     )
     upkeep_seconds: _Seconds = Field(

@@ -10,9 +10,11 @@ must stay what they are from release to release.
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import hashlib
 import json
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -200,9 +202,12 @@ async def import_file(
 def _check(source: Source, spool: IO[bytes]) -> str:
     """Write a file's records to `spool` and return the digest of the file."""
     digest = hashlib.sha256()
-    with open_unpacked(source.path) as file:
-        while piece := file.read(_PIECE_BYTES):
-            digest.update(piece)
+    try:
+        with open_unpacked(source.path) as file:
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ReportFileError(f"{source.path}: {error}; expected gzip") from error
     for records in _read(source):
         spool.write(records.data)
     return digest.hexdigest()

@@ -22,6 +22,11 @@ from hubbub.collector.store.records import COHORT_BYTES, Records, record_width
 _BATCH_ID = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
 _AT_REPORT = re.compile(r"reports\[(\d+)\]")
 _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
+_IN_FULL = 8
+_LONGEST = 80
+_NAMES = 20
+"""Bounds on what an answer repeats; see `_read_carefully`."""
+
 _MEDIA_TYPES = ("application/json", "application/msgpack")
 
 
@@ -162,7 +167,8 @@ class BatchReader:
             expected = self._expectation(report)
             fault = expected if isinstance(expected, str) else _fault(report, expected)
             if fault or isinstance(expected, str):
-                faults[index] = f"reports[{index}].{fault}"
+                # Each, as the protocol promises, but few in full: the answer stays a few kilobytes.
+                faults[index] = f"reports[{index}].{fault}" if len(faults) < _IN_FULL else "refused"
                 continue
             record = report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
             records.setdefault(expected, []).append(record)
@@ -180,12 +186,13 @@ class BatchReader:
         """Return what a report must be like, or the fault if it names nothing known."""
         versions = self._expected.get(report.metric)
         if versions is None:
-            known = ", ".join(sorted(self._expected))
+            known = _some(sorted(self._expected))
             return f"metric = {_quoted(report.metric)}: must be one of: {known}"
         expected = versions.get(report.version)
         if expected is None:
-            known = ", ".join(map(str, sorted(versions)))
-            return f"version = {report.version}: must be {'one of: ' * (len(versions) > 1)}{known}"
+            known = _some(list(map(str, sorted(versions))))
+            given = _cut(str(report.version))
+            return f"version = {given}: must be {'one of: ' * (len(versions) > 1)}{known}"
         return expected
 
     def _check_size(self, reports: Sequence[object]) -> None:
@@ -261,7 +268,7 @@ def _shape_fault(message: str) -> str:
 
 def _fault(report: _Report, expected: _Expected) -> str | None:
     if not 0 <= report.cohort < expected.cohorts:
-        return f"cohort = {report.cohort}: must be between 0 and {expected.cohorts - 1}"
+        return f"cohort = {_cut(str(report.cohort))}: must be between 0 and {expected.cohorts - 1}"
     if len(report.bits) != expected.width - COHORT_BYTES:
         width = expected.width - COHORT_BYTES
         return f"bits: {len(report.bits)} bytes; must be {width} bytes"
@@ -270,4 +277,14 @@ def _fault(report: _Report, expected: _Expected) -> str | None:
 
 def _quoted(text: str) -> str:
     """Quote a client's text in a message, bounded."""
-    return repr(text if len(text) <= 80 else text[:80] + "…")
+    return repr(_cut(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def _some(names: Sequence[str]) -> str:
+    """List what is known, as far as anybody would read."""
+    more = f", and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(names[:_NAMES]) + more

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import datetime as dt
 import logging
 import traceback
@@ -34,6 +33,9 @@ RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
 """Tells the width of the records in an export."""
 
 _SEND_SECONDS = 60.0
+_EXPORTS = 2
+"""At once: each has one of the store's few connections until its reader has taken it all."""
+
 _REFRESH = range(5, 3601)
 _HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -106,6 +108,7 @@ class _Admin:
         self._watch = watch
         self._store = store
         self._instruments = instruments
+        self._exports = asyncio.Semaphore(_EXPORTS)
 
     async def watched(self, _app: web.Application) -> AsyncIterator[None]:
         """Watch while the application runs."""
@@ -147,7 +150,11 @@ class _Admin:
         _log.info("%s exports %s version %d", request["token"], key.metric, key.version)
         response = web.StreamResponse(headers={RECORD_BYTES_HEADER: str(width)})
         response.content_type = "application/octet-stream"
-        async with reading(self._store, key, since, until) as segments:
+        if self._exports.locked():
+            raise _WrongRequestError(
+                429, f"records: {_EXPORTS} exports are under way already; try again later"
+            )
+        async with self._exports, reading(self._store, key, since, until) as segments:
             # The first is fetched before the answer begins, so that a fault still has a status.
             first = await anext(segments, b"")
             await response.prepare(request)
@@ -199,7 +206,7 @@ def _bearer(authorization: str | None, scope: Scope) -> str | None:
         return authorization
     try:
         pair = base64.b64decode(authorization[6:], validate=True).decode("utf-8")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # of Base64, of ASCII or of UTF-8
         return authorization
     return "Bearer " + pair.partition(":")[2]
 

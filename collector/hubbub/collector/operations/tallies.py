@@ -188,7 +188,8 @@ def _remove_deserted(parent: Path) -> None:
     for directory in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             counted = list(directory.glob("*.values"))
-            if counted and not any(map(_is_alive, counted)):
+            ours = directory.stat().st_uid == os.getuid()
+            if ours and counted and not any(map(_is_alive, counted)):
                 shutil.rmtree(directory)
 
 

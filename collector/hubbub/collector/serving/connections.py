@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import cast
 
 from aiohttp import web
 
 from hubbub.collector.problems import problem
 
 _LINGER_SECONDS = 2.0
+_LARGE_ANSWER = 2**14
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -31,6 +32,10 @@ class Connections(web.Server):
         Connections that may be open at once; the newest beyond are closed unheard.
     idle_seconds : float
         How long a connection may take to send the head of its first request, and of the next.
+    handshake_seconds : float
+        How long a TLS handshake may take; 0 without TLS.
+    send_seconds : float
+        How long a client may take to receive an answer.
     turned_away : callable
         Told of each connection that was turned away.
     """
@@ -41,6 +46,8 @@ class Connections(web.Server):
         *,
         most: int,
         idle_seconds: float,
+        handshake_seconds: float = 0.0,
+        send_seconds: float,
         turned_away: Callable[[], None],
     ) -> None:
         super().__init__(handler)
@@ -48,6 +55,10 @@ class Connections(web.Server):
         self._idle_seconds = idle_seconds
         self._most = most
         self._open = 0
+        self._expected = 0
+        self._send_seconds = send_seconds
+        self._handshake_seconds = handshake_seconds
+        self._handshakes: deque[asyncio.TimerHandle] = deque()
         self._turned_away = turned_away
         self._loop = asyncio.get_running_loop()
 
@@ -58,10 +69,12 @@ class Connections(web.Server):
 
     def __call__(self) -> web.RequestHandler:
         """Return the protocol of a new connection."""
-        if self._open >= self._most:
+        if self._open + self._expected >= self._most:
             self._turned_away()
-            return cast("web.RequestHandler", _TurnedAway())
-        return _Connection(
+            # The only way to refuse before a handshake; the socket is closed with the exception.
+            raise ConnectionAbortedError("too many connections")
+        self._expect()
+        connection = _Connection(
             self,
             loop=self._loop,
             access_log=None,  # type: ignore[arg-type]  # which turns it off
@@ -70,10 +83,29 @@ class Connections(web.Server):
             lingering_time=_LINGER_SECONDS,
             auto_decompress=False,  # `inflating` does it, within bounds
         )
+        connection.send_seconds = self._send_seconds
+        return connection
+
+    def _expect(self) -> None:
+        """Count what was accepted until it is a connection, or its handshake has failed."""
+        self._expected += 1
+        if self._handshake_seconds:
+            self._handshakes.append(
+                self._loop.call_later(self._handshake_seconds, self._give_up_oldest)
+            )
+
+    def _give_up_oldest(self) -> None:
+        self._handshakes.popleft()
+        self._expected -= 1
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Count a connection in."""
         self._open += 1
+        if not self._handshake_seconds:
+            self._expected -= 1
+        elif self._handshakes:  # whichever: only their number matters
+            self._handshakes.pop().cancel()
+            self._expected -= 1
         super().connection_made(handler, transport)
 
     def connection_lost(
@@ -86,6 +118,22 @@ class Connections(web.Server):
 
 class _Connection(web.RequestHandler):
     """aiohttp's side of a connection, with problem documents for what can't be parsed."""
+
+    send_seconds: float
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer, and give up on who doesn't take it: closing would wait for ever."""
+        transport = self.transport
+        if not isinstance(transport, asyncio.Transport):
+            return await super().finish_response(request, resp, start_time)
+        if transport.get_write_buffer_size() or (resp.content_length or 0) > _LARGE_ANSWER:
+            self._loop.call_later(self.send_seconds, _abort_if_stuck, transport)
+        finished = await super().finish_response(request, resp, start_time)
+        if transport.get_write_buffer_size():
+            self._loop.call_later(self.send_seconds, _abort_if_stuck, transport)
+        return finished
 
     def handle_error(
         self,
@@ -103,11 +151,9 @@ class _Connection(web.RequestHandler):
         return answer
 
 
-class _TurnedAway(asyncio.Protocol):
-    """Closes a connection without having read from it."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).abort()
+def _abort_if_stuck(transport: asyncio.Transport) -> None:
+    if transport.get_write_buffer_size():
+        transport.abort()
 
 
 def quiet_logger() -> logging.Logger:

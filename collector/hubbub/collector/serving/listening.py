@@ -109,6 +109,11 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
+        if port:
+            # Alone, as another collector that shares the port would get some of its reports.
+            with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
         with contextlib.closing(socket.socket(family, kind, protocol)) as reserved:
             # As asyncio does, so that a port whose last connections still linger can be had again.
             reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -149,6 +154,10 @@ def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> N
         if not path.is_file():
             raise ListenError(f"{path}: no such file; expected a certificate or key as PEM")
     try:
+        # First into another: a pair that doesn't match would take the key from the one in use.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            certificate, key, password=_no_password
+        )
         context.load_cert_chain(certificate, key, password=_no_password)
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error

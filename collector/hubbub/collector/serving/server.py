@@ -81,7 +81,9 @@ async def _supervise(settings: Settings, announce: Announce) -> None:
         store = await stack.enter_async_context(open_store(settings.store, create=True))
         await store.declare(source.current.values())
         admin = await stack.enter_async_context(_operations(settings, source, store, instruments))
-        workers = await stack.enter_async_context(Workers(settings, directory, port))
+        workers = await stack.enter_async_context(
+            Workers(settings, source, directory, port, instruments.snapshot)
+        )
 
         async def reload() -> None:
             if await _declared_anew(source, store):

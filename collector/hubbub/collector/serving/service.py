@@ -155,6 +155,8 @@ async def running_ingest(
             frontend.handle,
             most=settings.max_connections,
             idle_seconds=settings.header_seconds,
+            handshake_seconds=settings.header_seconds if tls else 0.0,
+            send_seconds=settings.body_seconds,
             turned_away=lambda: instruments.shed("connections"),
         )
         shared = settings.workers > 1

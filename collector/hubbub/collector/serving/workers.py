@@ -12,6 +12,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -52,10 +53,14 @@ class Workers:
     Parameters
     ----------
     settings : Settings
+    source : RegistrySource
+        What it holds is in force for a worker that replaces another, whatever its file says.
     tallies : Path
         The directory where all processes count.
     port : int
         The port that they share, reserved by the supervisor.
+    settle : callable
+        Takes over what ended workers have counted.
 
     Attributes
     ----------
@@ -63,8 +68,17 @@ class Workers:
         Where they listen.
     """
 
-    def __init__(self, settings: Settings, tallies: Path, port: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        source: RegistrySource,
+        tallies: Path,
+        port: int,
+        settle: Callable[[], object],
+    ) -> None:
         self._settings = settings
+        self._source = source
+        self._settle = settle
         self._tallies = tallies
         self._port = port
         self._workers: dict[int, _Worker] = {}
@@ -96,7 +110,9 @@ class Workers:
     async def _start(self, number: int) -> str:
         ours, theirs = _spawn.Pipe()
         process = _spawn.Process(
-            target=_work, args=(self._settings, self._tallies, self._port, theirs), daemon=True
+            target=_work,
+            args=(self._settings, self._source, self._tallies, self._port, theirs),
+            daemon=True,
         )
         process.start()
         theirs.close()
@@ -109,6 +125,7 @@ class Workers:
             process, pipe = self._workers[number]
             await _end_of(process)
             pipe.close()
+            await asyncio.to_thread(self._settle)
             if self._stopping.is_set():
                 return
             _life.error("worker ended and is replaced", exit_code=process.exitcode)
@@ -121,8 +138,9 @@ class Workers:
                 return
             try:
                 await self._start(number)
-            except WorkerError as error:
+            except (WorkerError, OSError) as error:
                 _life.error("worker not replaced", fault=str(error))
+                await asyncio.to_thread(self._settle)
             else:
                 return
 
@@ -165,19 +183,22 @@ def _await_start(pipe: Connection) -> str:
     return str(text)
 
 
-def _work(settings: Settings, tallies: Path, port: int, pipe: Connection) -> None:
+def _work(
+    settings: Settings, source: RegistrySource, tallies: Path, port: int, pipe: Connection
+) -> None:
     """Be a worker process."""
     configure(settings.log_level, log_times=settings.log_times)
     try:
-        asyncio.run(_serve(settings, tallies, port, pipe))
+        asyncio.run(_serve(settings, source, tallies, port, pipe))
     except (HubbubError, StoreError) as error:
         with contextlib.suppress(OSError):
             pipe.send((False, str(error)))
 
 
-async def _serve(settings: Settings, tallies: Path, port: int, pipe: Connection) -> None:
+async def _serve(
+    settings: Settings, source: RegistrySource, tallies: Path, port: int, pipe: Connection
+) -> None:
     stop = stop_event()
-    source = RegistrySource(settings.metrics)
     asyncio.get_running_loop().add_reader(pipe.fileno(), stop.set)
     async with (
         open_store(settings.store, create=True) as store,

@@ -42,8 +42,9 @@ class PostgresqlDatabase(Database):
     insert = staticmethod(insert)
 
     def __init__(self, url: str, *, writes: bool) -> None:
-        engine = _engine(url, writes=writes)
-        super().__init__(engine, engine)
+        # Two pools, so that slow readers don't keep reports waiting.
+        reading = _engine(url, writes=writes)
+        super().__init__(reading, _engine(url, writes=True) if writes else reading)
         self._url = url
 
     @asynccontextmanager

@@ -18,6 +18,9 @@ from typing import NamedTuple
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import Store
 
+_LAST_SECONDS = 10
+"""How long the last run may take, as whoever stops the service doesn't wait for ever."""
+
 _log = logging.getLogger("hubbub.collector")
 
 
@@ -139,4 +142,7 @@ async def running_upkeep(upkeep: Upkeep) -> AsyncIterator[None]:
         yield
     finally:
         upkeep.stop()
-        await task
+        try:
+            await asyncio.wait_for(task, _LAST_SECONDS)
+        except TimeoutError:
+            _log.warning("gave up the last upkeep after %d seconds", _LAST_SECONDS)
