@@ -172,7 +172,7 @@ def decode(
     rows: int,
     min_reports: int,
 ) -> None:
-    r"""Decode reports against a list of candidate strings.
+    """Decode reports against a list of candidate strings.
 
     Reports come in one of three ways:
 
@@ -193,7 +193,7 @@ def decode(
 
     Metrics of type enum, boolean and ordinal take no candidates: the registry lists their values.
     "Detected" are those that somebody has.
-    """
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
     given = Given(metric, metrics, store, reports, counts, params, candidates, map_, since, until)
     check_reports(given)
     if given.metric is None or given.names("candidates", "map"):
