@@ -130,7 +130,7 @@ def _collect(
     registry = Registry.load(metrics)
     metric = registry[_METRIC]
     values = [population.values[i] for i in held[:n_clients]]
-    with running_collector(metrics, database) as collector:
+    with running_collector(metrics, database, ["--log-level", "warning"]) as collector:
         with progress_bar("real clients report") as bar:
             report_through_clients(registry, _METRIC, values, collector.url, bar)
         cohorts, bits = _simulate(metric, population, held[n_clients:], rng)
