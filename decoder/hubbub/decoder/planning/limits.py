@@ -1,0 +1,269 @@
+"""How small a share of the population can be found: the theory, before any report is collected.
+
+A string is detected if its one-sided test at level alpha / n rejects, so the share that is found
+with a given power lies z_level standard errors of an absent string and z_power of a present one
+above 0. Both errors follow from (k, h, m, p*, q*) and N; docs/planning.md derives them and compares
+them with simulations. All functions are pure.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, special
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.errors import PlanError
+from hubbub.decoder.inference.multiple_testing import SEARCHED
+from hubbub.decoder.planning.information import Information, bit_rate, filter_variance
+
+_STEPS = 200
+_CLOSE = 1e-7
+_MOST_REPORTS = 1e18
+_EULER = 0.5772156649015329
+
+
+class Method(enum.Enum):
+    """How reports will be decoded."""
+
+    REGRESSION = "regression"
+    LIKELIHOOD = "likelihood"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of the decoder.
+
+    Attributes
+    ----------
+    candidates : float
+        n, strings that are tested.
+    alpha : float
+        Chance of even one false name (Bonferroni). Benjamini-Hochberg at the same alpha finds
+        the share, too, and smaller ones if there are many to find.
+    power : float
+        Probability with which a string of the limit's share is to be found, above 1/2.
+    method : Method
+    concentration : float or None
+        Sum of the squared shares of the strings that aren't detected; None takes Zipf's law over
+        the candidates, below the limit.
+
+    Raises
+    ------
+    PlanError
+        If a number is out of range.
+    """
+
+    candidates: float
+    alpha: float = 0.05
+    power: float = 0.9
+    method: Method = Method.REGRESSION
+    concentration: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what has no answer."""
+        _require("candidates", self.candidates, 1, math.inf)
+        _require("alpha", self.alpha, 0, 1, open_ended=True)
+        _require("power", self.power, 0.5, 1, open_ended=True)
+        if self.concentration is not None:
+            _require("concentration", self.concentration, 0, 1)
+
+    @property
+    def level(self) -> float:
+        """The level of one test: alpha / n, halved as the decoder does for its search."""
+        return self.alpha / (self.candidates * SEARCHED)
+
+    def scatter(self, limit: float) -> float:
+        """Return the undetected strings' sum of squared shares if `limit` is the limit.
+
+        By Zipf's law the share of rank r is C / r with C = 1 / (1 + 1/2 + ... + 1/n); the squares
+        of those below the limit add up to about C limit.
+        """
+        if self.concentration is not None:
+            return self.concentration
+        harmonic = math.log(self.candidates) + _EULER + 1 / (2 * self.candidates)
+        return min(limit, 1.0) / harmonic
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Standard errors of a string's estimated share.
+
+    Attributes
+    ----------
+    absent, present : float
+        If nobody has it, as its test supposes, and if it has the share that was asked about.
+    skewness : float
+        Of the test's statistic if nobody has it.
+    """
+
+    absent: float
+    present: float
+    skewness: float
+
+
+def detection_limit(params: RapporParams, n_reports: float, question: Question) -> float:
+    """Return the smallest share that N reports show with the question's power.
+
+    Infinite if no share up to 1 is shown.
+
+    Parameters
+    ----------
+    params : RapporParams
+    n_reports : float
+        N, over all cohorts.
+    question : Question
+
+    Raises
+    ------
+    PlanError
+        If n_reports isn't positive.
+    """
+    _require("n_reports", n_reports, 0, math.inf, open_ended=True)
+    z, z_power = -float(special.ndtri(question.level)), float(special.ndtri(question.power))
+    share = 0.0
+    for _ in range(_STEPS):  # ascends to the least fixed point: both errors grow with the share
+        errors = string_errors(params, n_reports, share, question)
+        needed = corrected(z, errors.skewness) * errors.absent + z_power * errors.present
+        if needed > 1:
+            return math.inf
+        if needed - share <= _CLOSE * needed:
+            return needed
+        share = needed
+    return math.inf
+
+
+def detection_power(
+    params: RapporParams, n_reports: float, share: float, question: Question
+) -> float:
+    """Return the probability that a string of a given share is found."""
+    errors = string_errors(params, n_reports, share, question)
+    z = corrected(-float(special.ndtri(question.level)), errors.skewness)
+    return float(special.ndtr((share - z * errors.absent) / errors.present))
+
+
+def reports_needed(params: RapporParams, share: float, question: Question) -> float:
+    """Return the number of reports at which `share` is the detection limit; infinite if none."""
+    _require("share", share, 0, 1, open_ended=True)
+
+    def excess(log_reports: float) -> float:
+        limit = detection_limit(params, math.exp(log_reports), question)
+        return math.log(min(limit, 1e3) / share)
+
+    high = math.log(_MOST_REPORTS)
+    if excess(high) > 0:
+        return math.inf
+    return math.exp(optimize.brentq(excess, 0.0, high, xtol=1e-6))
+
+
+def string_errors(
+    params: RapporParams, n_reports: float, share: float, question: Question
+) -> Errors:
+    """Return the errors of a string of a given share, by either method."""
+    if question.method is Method.LIKELIHOOD:
+        return _errors_of_likelihood(params, n_reports, share, question)
+    return _errors_of_counts(params, n_reports, share, question)
+
+
+def corrected(z: float, skewness: float) -> float:
+    """Return the normal threshold moved to that of a slightly skewed law (Cornish and Fisher).
+
+    Skewness that helps lowers it by a quarter at most: beyond that the expansion means nothing.
+    """
+    return z + max(skewness * (z * z - 1) / 6, -z / 4)
+
+
+def _errors_of_counts(
+    params: RapporParams, n_reports: float, share: float, question: Question
+) -> Errors:
+    """Errors of the sum of bit rates at a string's h positions in m cohorts, less their mean.
+
+    Over the positions of one cohort the rates vary by the coins of the two responses, by which
+    strings the reports drew, by those that nobody listed, and by the string's own raised bits.
+    """
+    k, h = params.k, params.h
+    b, filters = bit_rate(k, h), filter_variance(k, h)
+    per_cohort = n_reports / params.m
+    unlisted = filters * question.scatter(share) * per_cohort
+    raised = filters * share**2 * per_cohort
+    drawn = (1 - share) * (filters + h * share * (1 - b) ** 2)
+    of_absent = (1 - 1 / k) * coin_variance(params, b) + filters + unlisted + raised
+    of_present = (1 - 1 / k) * coin_variance(params, b + share * (1 - b)) + drawn + unlisted
+    scale = n_reports * h * (1 - b) ** 2
+    return Errors(
+        absent=math.sqrt(of_absent / scale),
+        present=math.sqrt(of_present / scale),
+        skewness=_skewness_of_counts(params, n_reports, share / math.sqrt(of_absent - raised)),
+    )
+
+
+def _skewness_of_counts(params: RapporParams, n_reports: float, raised: float) -> float:
+    """Skewness of the sum over h m random bits: binomial counts, and own bits that are raised.
+
+    `raised` is the share in standard deviations of one report's bit.
+    """
+    b, draws = bit_rate(params.k, params.h), params.h * params.m
+    p_star, q_star = _star_rates(params)
+    slope = q_star - p_star
+    rate = p_star + slope * b
+    of_counts = math.copysign(1.0, slope) * (1 - 2 * rate)
+    of_counts /= math.sqrt(n_reports * params.h * rate * (1 - rate))
+    in_cell = raised * math.sqrt(n_reports / params.m)
+    return of_counts + b * (1 - b) * (1 - 2 * b) * in_cell**3 / math.sqrt(draws)
+
+
+def _errors_of_likelihood(
+    params: RapporParams, n_reports: float, share: float, question: Question
+) -> Errors:
+    """Errors from the Fisher information of one string before a background of random strings."""
+    information = _information(params.k, params.h, *_star_rates(params))
+    absent = information.at(0.0)
+    background = question.scatter(share) * information.overlap / (params.m * absent**2)
+    return Errors(
+        absent=math.sqrt(1 / (n_reports * absent) + background),
+        present=math.sqrt(1 / (n_reports * information.at(share)) + background),
+        skewness=information.skewness / math.sqrt(n_reports),
+    )
+
+
+@functools.lru_cache(maxsize=512)
+def _information(k: int, h: int, p_star: float, q_star: float) -> Information:
+    return Information.of_string(k, h, p_star, q_star)
+
+
+@functools.lru_cache(maxsize=1024)
+def _star_rates(params: RapporParams) -> tuple[float, float]:
+    """Return p* and q*, which are exact fractions and so take their time."""
+    return params.p_star, params.q_star
+
+
+def coin_variance(params: RapporParams, rate: float) -> float:
+    """Return the two responses' part in the variance of a true bit's rate, as one report tells it.
+
+    ((1 - rate) p*(1 - p*) + rate q*(1 - q*)) / (q* - p*)^2.
+    """
+    p_star, q_star = _star_rates(params)
+    coins = (1 - rate) * p_star * (1 - p_star) + rate * q_star * (1 - q_star)
+    return coins / (q_star - p_star) ** 2
+
+
+def fewest_cohorts(k: int, h: int, level: float) -> int:
+    """Return the least m with which a test at `level` works as the theory says.
+
+    A p-value is never below k^-(h m) (see `hash_null`), and the statistic is close to normal only
+    if no single bit must decide: z^2 / (h m) is kept below 1.
+    """
+    z = -float(special.ndtri(level))
+    floor = -math.log(level) / (h * math.log(k))
+    return max(1, math.ceil(floor), math.ceil(z * z / h))
+
+
+def _require(name: str, value: float, low: float, high: float, *, open_ended: bool = False) -> None:
+    inside = low < value < high if open_ended else low <= value <= high
+    if not inside or not np.isfinite(value):
+        bounds = f"above {low:g} and below {high:g}" if open_ended else f"{low:g} to {high:g}"
+        raise PlanError(f"{name} = {value:g}: must be a number {bounds}")

@@ -1,0 +1,238 @@
+"""The best parameters for a budget: which k, h, m, f, p and q detect the smallest share.
+
+Each h from 1 to 8 gets its best noise (one number, see `planning_noise`), then the fewest bits and
+cohorts that come close to the best; the smallest limit among the eight wins. Nothing is tabulated:
+the limit is computed anew for each trial, so whatever the theory says decides.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from scipy import optimize
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.errors import PlanError
+from hubbub.decoder.planning.limits import (
+    Question,
+    detection_limit,
+    fewest_cohorts,
+    reports_needed,
+)
+from hubbub.decoder.planning.noise import (
+    Budget,
+    common_rates,
+    paper_within,
+    params_within,
+    permanent_noise,
+    rare_rate,
+)
+from hubbub.decoder.planning.plans import Comparison, Plan, make_plan
+from hubbub.decoder.planning.rounding import round_params
+
+MOST_BITS = 1024
+_HASHES = range(1, 9)
+_MOST_COHORTS = 1024
+_REPORTS_A_COHORT = 100
+_NEAR = 1.01
+_COHORTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_FIRST_BITS, _FIRST_COHORTS = 256, 64
+_ROUNDS = 8
+_ROUND_STEPS = (20, 100)  # as fractions of 1: multiples of .05, else of .01
+
+
+def compare(
+    budget: Budget, question: Question, n_reports: float, most_bits: int = MOST_BITS
+) -> Comparison:
+    """Search for the smallest detectable share.
+
+    Parameters
+    ----------
+    budget : Budget
+    question : Question
+    n_reports : float
+        N, at least 1.
+    most_bits : int
+        Largest k.
+
+    Raises
+    ------
+    PlanError
+        If no parameters are within the budget, or the best show nothing.
+    """
+    plans = tuple(_best_of_each(budget, question, n_reports, most_bits))
+    best = min(plans, key=lambda plan: plan.limit)
+    if best.limit == math.inf:
+        raise PlanError(
+            f"reports = {n_reports:,.0f}: too few to show any share within the budget; "
+            "collect more, or allow larger epsilons"
+        )
+    return Comparison(
+        question,
+        budget,
+        replace(best, name="best"),
+        plans,
+        _paper(budget, question, n_reports),
+        _simple(best, budget, question, most_bits),
+    )
+
+
+def compare_for_share(
+    budget: Budget, question: Question, share: float, most_bits: int = MOST_BITS
+) -> Comparison:
+    """Search for the fewest reports that detect a share; otherwise as `compare`.
+
+    The best m depends on N and N on m, so both are sought in turn until N stays.
+    """
+    n_reports = 1e6
+    best = min(_best_of_each(budget, question, n_reports, most_bits), key=lambda plan: plan.limit)
+    params = best.params
+    for _ in range(_ROUNDS):
+        needed = reports_needed(params, share, question)
+        if math.isinf(needed) or abs(needed / n_reports - 1) < 1e-3:
+            break
+        n_reports = needed
+        params = _best_params(params.h, budget, question, n_reports, most_bits)
+    if math.isinf(needed):
+        raise PlanError(f"share = {share:g}: no number of reports detects it within the budget")
+    return compare(budget, question, math.ceil(needed), most_bits)
+
+
+def limit_at_epsilon(plan: Plan, budget: Budget, question: Question) -> float:
+    """Return the limit within another budget, with the plan's k, h, m and number of reports."""
+    params = plan.params
+    limit_at = _limit_at(params.k, params.h, params.m, budget, question, plan.reports)
+    return limit_at(_best_rate(params.h, budget, limit_at))
+
+
+def _best_of_each(
+    budget: Budget, question: Question, n_reports: float, most_bits: int
+) -> list[Plan]:
+    """Return the best plan of each h.
+
+    Raises
+    ------
+    PlanError
+        If there is none for any h; it is that of the last h.
+    """
+    plans, refusal = [], None
+    for h in _HASHES:
+        try:
+            params = _best_params(h, budget, question, n_reports, most_bits)
+        except PlanError as error:
+            refusal = error
+            continue
+        plans.append(make_plan(f"best, h = {h}", params, n_reports, question))
+    if not plans:
+        assert refusal is not None  # noqa: S101 - every h was refused
+        raise refusal
+    return plans
+
+
+def _best_params(
+    h: int, budget: Budget, question: Question, n_reports: float, most_bits: int
+) -> RapporParams:
+    """Find q*, then k, then m, then q* again for those."""
+    k = min(_FIRST_BITS, most_bits)
+    m = _allowed_cohorts(_FIRST_COHORTS, k, h, question, n_reports)
+    limit_at = _limit_at(k, h, m, budget, question, n_reports)
+    q_star = _best_rate(h, budget, limit_at)
+
+    def of_bits(eighth: int) -> float:
+        return _limit_at(8 * eighth, h, m, budget, question, n_reports)(q_star)
+
+    def of_cohorts(cohorts: int) -> float:
+        return _limit_at(k, h, cohorts, budget, question, n_reports)(q_star)
+
+    k = 8 * _fewest_near_best(range(1, most_bits // 8 + 1), of_bits)
+    choices = sorted({_allowed_cohorts(cohorts, k, h, question, n_reports) for cohorts in _COHORTS})
+    m = _fewest_near_best(choices, of_cohorts)
+    q_star = _best_rate(h, budget, _limit_at(k, h, m, budget, question, n_reports))
+    return params_within(k, h, m, budget, q_star)
+
+
+def _allowed_cohorts(wanted: int, k: int, h: int, question: Question, n_reports: float) -> int:
+    """Return the nearest m that tells absent strings apart and leaves each cohort its reports."""
+    most = min(int(n_reports / _REPORTS_A_COHORT), _MOST_COHORTS)
+    return min(max(fewest_cohorts(k, h, question.level), min(wanted, most)), _MOST_COHORTS)
+
+
+def _fewest_near_best(choices: range | list[int], limit_of: Callable[[int], float]) -> int:
+    """Return the first of ascending choices whose limit is within 1% of the best.
+
+    A range is too long to try; on it the limit falls, so bisection finds the place.
+    """
+    if isinstance(choices, range):
+        wanted = _NEAR * limit_of(choices[-1])
+        low, high = 0, len(choices) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if limit_of(choices[middle]) <= wanted else (middle + 1, high)
+        return choices[low]
+    limits = [limit_of(choice) for choice in choices]
+    return next(c for c, x in zip(choices, limits, strict=True) if x <= _NEAR * min(limits))
+
+
+def _limit_at(
+    k: int, h: int, m: int, budget: Budget, question: Question, n_reports: float
+) -> Callable[[float], float]:
+    """Return the limit as a function of q*, the budget being spent to the last."""
+    turned = permanent_noise(h, budget.permanent) / 2
+
+    @functools.cache
+    def limit(q_star: float) -> float:
+        p_star = rare_rate(h, budget.report, q_star)
+        p = ((1 - turned) * p_star - turned * q_star) / (1 - 2 * turned)
+        q = ((1 - turned) * q_star - turned * p_star) / (1 - 2 * turned)
+        params = RapporParams(k, h, m, 2 * turned, min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0))
+        return detection_limit(params, n_reports, question)
+
+    return limit
+
+
+def _best_rate(h: int, budget: Budget, limit_at: Callable[[float], float]) -> float:
+    """Return the q* of the least limit; where nothing is detectable, that of the least variance."""
+    low, high = common_rates(h, budget)
+    margin = 1e-3 * (high - low)
+    if high - low < 1e-9:
+        return (low + high) / 2
+    found = optimize.minimize_scalar(
+        lambda q_star: min(math.log(limit_at(float(q_star))), 1e3),
+        bounds=(low + margin, high - margin),
+        method="bounded",
+        options={"xatol": 4e-3 * (high - low)},
+    )
+    q_star = float(found.x)
+    return q_star if limit_at(q_star) < math.inf else min(max(0.5, low), high)
+
+
+def _paper(budget: Budget, question: Question, n_reports: float) -> Plan | None:
+    """Return the paper's default at the budget, with the m that suits it best."""
+    k, h = 128, 2
+    plans = []
+    for cohorts in _COHORTS:
+        m = _allowed_cohorts(cohorts, k, h, question, n_reports)
+        try:
+            params = paper_within(k, m, budget)
+        except PlanError:
+            return None
+        plans.append(make_plan("the paper's default", params, n_reports, question))
+    return min(plans, key=lambda plan: plan.limit)
+
+
+def _simple(best: Plan, budget: Budget, question: Question, most_bits: int) -> Plan | None:
+    """Return the best plan whose f, p, q are multiples of .05 (or .01), k and m powers of two."""
+    bits = min(2 ** math.ceil(math.log2(best.params.k)), 2 ** int(math.log2(most_bits)))
+    cohorts = min(2 ** math.ceil(math.log2(best.params.m)), _MOST_COHORTS)
+    for steps in _ROUND_STEPS:
+        plans = [
+            make_plan("simple numbers", params, best.reports, question)
+            for h in _HASHES
+            for params in round_params(bits, h, cohorts, budget, steps)
+        ]
+        if plans:
+            return min(plans, key=lambda plan: plan.limit)
+    return None

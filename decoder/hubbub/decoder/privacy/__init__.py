@@ -1,0 +1,1 @@
+"""What a registry's metrics reveal, and the theorem behind each figure."""

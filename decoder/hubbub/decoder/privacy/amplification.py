@@ -1,0 +1,247 @@
+"""What shuffling N reports leaves of a report's epsilon: central (epsilon, delta), from above.
+
+Whoever sees N shuffled reports doesn't know which is whose. Three theorems turn that into numbers,
+each an upper bound: a closed form, the numbers behind it, and one that knows the likelihood ratios
+of RAPPOR's own reports. What a maintainer must not break: every rounding, cut and discretisation
+makes delta larger. docs/privacy.md has the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, stats
+
+from hubbub.client.kinds import BooleanKind
+from hubbub.client.metrics import Metric
+from hubbub.client.params import RapporParams
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.privacy.blanket_sum import mean_positive_part
+
+_RELATIVE = 2e-4
+_TINIEST = 1e-300
+_SLACK = 1e-11  # relative: of tails of binomials, and of sums of a few thousand doubles
+_LEFT_OUT = 1e-18
+_BLOCKS = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """What a report may say for one value against another, and how much hides it.
+
+    Attributes
+    ----------
+    blanket : float
+        Share gamma of a report that doesn't depend on the value: with this probability a report
+        is a draw from one law, the blanket, whoever sends it.
+    chance : float64 array, shape (a,)
+        The blanket's probability of each kind of report.
+    first, second : float64 array, shape (a,)
+        How likely it is under either value, relative to the blanket.
+    """
+
+    blanket: float
+    chance: FloatArray
+    first: FloatArray
+    second: FloatArray
+
+    def swapped(self) -> Ratios:
+        """Return the same with the two values exchanged."""
+        return Ratios(self.blanket, self.chance, self.second, self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Amplification:
+    """Bounds on epsilon after shuffling, at a given delta; nan where a theorem doesn't apply.
+
+    Attributes
+    ----------
+    local : float
+        Of one report alone, delta being 0.
+    closed_form : float
+        Feldman, McMillan and Talwar 2021, theorem 3.1.
+    highest_local : float
+        The closed form's condition: local must be at most this.
+    clones : float
+        The same paper's reduction to a pair of binomial laws (section 3), in numbers.
+    blanket : float
+        Balle, Bell, Gascon and Nissim 2019, section 5, of the report's own likelihood ratios.
+    """
+
+    local: float
+    closed_form: float
+    highest_local: float
+    clones: float
+    blanket: float
+
+    @property
+    def best(self) -> float:
+        """Least of the bounds; all of them hold."""
+        return float(np.nanmin([self.local, self.closed_form, self.clones, self.blanket]))
+
+
+def amplify(metric: Metric, n_reports: int, delta: float) -> Amplification:
+    """Bound what N shuffled reports of a metric, one a client, reveal about one of the clients.
+
+    Parameters
+    ----------
+    metric : Metric
+    n_reports : int
+        N, at least 1: reports by clients that follow the protocol and whose values the observer
+        may know.
+    delta : float
+        In (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If n_reports or delta is out of range.
+    """
+    if n_reports < 1 or not 0 < delta < 1:
+        raise ValueError(f"n_reports = {n_reports}, delta = {delta}: must be >= 1 and in (0, 1)")
+    local = metric.epsilon_report
+    kinds = report_ratios(metric)
+    return Amplification(
+        local=local,
+        closed_form=closed_form(local, n_reports, delta),
+        highest_local=highest_local(n_reports, delta),
+        clones=smallest_epsilon(lambda e: clone_delta(e, local, n_reports), delta, local),
+        blanket=max(blanket_epsilon(ratios, n_reports, delta, local) for ratios in kinds),
+    )
+
+
+def closed_form(local: float, n_reports: int, delta: float) -> float:
+    """Return Feldman, McMillan and Talwar's bound (FOCS 2021, theorem 3.1).
+
+    ln(1 + 8 (e^eps0 - 1) (sqrt(ln(4/delta) / ((e^eps0 + 1) N)) + 1/N)); nan unless eps0 is at most
+    `highest_local`.
+    """
+    if not local <= highest_local(n_reports, delta):
+        return math.nan
+    root = math.sqrt(math.log(4 / delta) / ((math.exp(local) + 1) * n_reports))
+    bound = math.log1p(8 * math.expm1(local) * (root + 1 / n_reports))
+    return bound * (1 + _SLACK)
+
+
+def highest_local(n_reports: int, delta: float) -> float:
+    """Return the closed form's condition: eps0 at most ln(N / (16 ln(2/delta)))."""
+    return math.log(n_reports / (16 * math.log(2 / delta)))
+
+
+def clone_delta(epsilon: float, local: float, n_reports: int) -> float:
+    """Return delta at epsilon for the pair that dominates any shuffled eps0-private reports.
+
+    C ~ Binomial(N - 1, e^-eps0) others look like a coin flip between the two values, A ~
+    Binomial(C, 1/2) of them like the first, and one more does so with probability
+    e^eps0 / (e^eps0 + 1), or 1 / (e^eps0 + 1) (Feldman, McMillan and Talwar 2021, section 3).
+    """
+    if epsilon >= local:
+        return 0.0
+    others = stats.binom(n_reports - 1, math.exp(-local))
+    low, high = max(int(others.ppf(_LEFT_OUT)), 0), int(others.isf(_LEFT_OUT))
+    # More clones hide more, so a block of numbers of clones reveals at most what its least does.
+    edges = np.unique(np.linspace(low, high + 1, _BLOCKS + 1).astype(np.int64))
+    clones, chance = edges[:-1], np.diff(others.cdf(edges - 1))
+    true = 1 / (1 + math.exp(-local))
+    false, ratio = 1 - true, math.exp(epsilon)
+    # The first law exceeds the other by more than the ratio from this many on.
+    odds = (ratio * true - false) / (true - ratio * false)
+    least = np.floor(odds * (clones + 1) / (1 + odds)) + 1
+    gain = np.zeros(len(clones))
+    for a in (least - 1, least, least + 1):  # a rounded boundary is at most one off
+        more = (true - ratio * false) * stats.binom.sf(a - 2, clones, 0.5) * (1 + _SLACK)
+        less = (ratio * true - false) * stats.binom.sf(a - 1, clones, 0.5) * (1 - _SLACK)
+        gain = np.maximum(gain, more - less)
+    left_out = float(others.cdf(low - 1) + others.sf(high))
+    return float(chance @ gain) * (1 + _SLACK) + left_out
+
+
+def blanket_epsilon(ratios: Ratios, n_reports: int, delta: float, local: float) -> float:
+    """Return the least epsilon at which the blanket's bound on delta is small enough."""
+    return smallest_epsilon(
+        lambda epsilon: blanket_delta(ratios, n_reports, epsilon, delta), delta, local
+    )
+
+
+def blanket_delta(
+    ratios: Ratios, n_reports: int, epsilon: float, resolution: float = 1e-9
+) -> float:
+    """Return delta at epsilon from the reports' own likelihood ratios.
+
+    E[(sum of N draws of X)_+] / (N gamma): X is 0 with probability 1 - gamma, and otherwise
+    `first` - e^epsilon `second` of a report from the blanket (Balle et al. 2019, section 5).
+
+    Parameters
+    ----------
+    ratios : Ratios
+    n_reports : int
+    epsilon : float
+    resolution : float
+        A delta to which errors of the arithmetic, always added, should be small.
+    """
+    values = ratios.first - math.exp(epsilon) * ratios.second
+    scale = n_reports * ratios.blanket
+    chance = ratios.blanket * ratios.chance
+    return mean_positive_part(values, chance, n_reports, resolution * scale) / scale
+
+
+def smallest_epsilon(delta_at: Callable[[float], float], delta: float, local: float) -> float:
+    """Return an epsilon in [0, local] at which a falling bound on delta is at most `delta`.
+
+    It is found by Brent's method and then checked; where that fails the answer is `local`, at which
+    delta is 0.
+    """
+
+    def excess(epsilon: float) -> float:
+        return math.log(max(delta_at(epsilon), _TINIEST) / delta)
+
+    if excess(0.0) <= 0:
+        return 0.0
+    if excess(local) >= 0:
+        return local
+    root = float(optimize.brentq(excess, 0.0, local, rtol=_RELATIVE, xtol=1e-12))
+    for more in (1, 2, 4, 8, 16):
+        epsilon = root * (1 + more * _RELATIVE)
+        if epsilon < local and delta_at(epsilon) <= delta:
+            return epsilon
+    return local
+
+
+def report_ratios(metric: Metric) -> tuple[Ratios, ...]:
+    """Return the ratios of the metric's worst pair of values, in each direction that differs."""
+    if isinstance(metric.kind, BooleanKind):
+        ratios = bit_ratios(metric.params)
+        return ratios, ratios.swapped()
+    return (filter_ratios(metric.params),)  # the two values play the same part
+
+
+def filter_ratios(params: RapporParams) -> Ratios:
+    """Return the ratios of two values that set h bits each, none in common.
+
+    A report's law relative to that of no true bit at all is a product over the value's bits, each
+    factor at least Q = min(q*/p*, (1 - q*)/(1 - p*)): so a share Q^h of every report is noise that
+    has no true bit. Under it each of the 2h bits is 1 with probability p*.
+    """
+    one, zero = params.q_star / params.p_star, (1 - params.q_star) / (1 - params.p_star)
+    ones = np.arange(params.h + 1)
+    chance = stats.binom.pmf(ones, params.h, params.p_star)
+    product = one**ones * zero ** (params.h - ones)
+    return Ratios(
+        blanket=min(one, zero) ** params.h,
+        chance=np.outer(chance, chance).ravel(),
+        first=np.repeat(product, params.h + 1),
+        second=np.tile(product, params.h + 1),
+    )
+
+
+def bit_ratios(params: RapporParams) -> Ratios:
+    """Return the ratios of one bit that is set under the first value only."""
+    first = np.array([1 - params.q_star, params.q_star])
+    second = np.array([1 - params.p_star, params.p_star])
+    common = np.minimum(first, second)
+    blanket = float(common.sum())
+    chance = common / blanket
+    return Ratios(blanket, chance, first / chance, second / chance)
