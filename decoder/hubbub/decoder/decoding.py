@@ -1,7 +1,7 @@
 """The whole decoding: counts and candidates in, one row a candidate and a summary out.
 
-bits -> screen and Lasso -> fit -> p-values -> detected candidates join the fit -> again, until the
-detected stay the same. Deterministic: the same input gives the same result.
+bits -> model (`search`) -> estimates and p-values -> detections -> intervals -> possible shares.
+Deterministic: the same input gives the same result.
 """
 
 from __future__ import annotations
@@ -11,32 +11,33 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.client.params import RapporParams
-from hubbub.decoder.arrays import BoolArray, FloatArray
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.bits import BitEstimates, estimate_bits
-from hubbub.decoder.candidates import Candidates, Design, hashed, indistinguishable, make_design
+from hubbub.decoder.candidates.listing import Candidates, hashed
+from hubbub.decoder.candidates.scanning import indistinguishable
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import CandidateError
-from hubbub.decoder.forgery import FORGED_SHARE, largest_shift
-from hubbub.decoder.hash_null import HashNull, score_totals
-from hubbub.decoder.multiple_testing import Correction, log_q_values
-from hubbub.decoder.regression import (
-    Estimates,
-    Fit,
-    estimate_all,
-    fit_selected,
-    reports_by_row,
-    total_share,
-    without_candidate,
+from hubbub.decoder.inference.intervals import CONFIDENCE, NoiseLaw, after_selection
+from hubbub.decoder.inference.multiple_testing import (
+    SEARCHED,
+    Correction,
+    log_cutoff,
+    log_q_values,
 )
-from hubbub.decoder.selection import keep_fittest, select
+from hubbub.decoder.regression.estimates import total_share
+from hubbub.decoder.regression.forgery import FORGED_SHARE, largest_shift
+from hubbub.decoder.regression.model import Fit
+from hubbub.decoder.regression.power import limit_of_detection
+from hubbub.decoder.regression.refit import possible_shares
+from hubbub.decoder.regression.search import Found, Search
+from hubbub.decoder.regression.testing import Tests
 
-CONFIDENCE = 0.95
 Z_CONFIDENCE = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
 POWER = 0.9
-_MAX_ROUNDS = 8
-_CLIP = 4.0
+LEAST_SQUARES = "least squares"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,10 @@ class Summary:
         Candidates that set the same bits as another one and so can't be told apart.
     alpha : float
     correction : Correction
+    method, method_reason : str
+        "least squares" or "likelihood", and why.
+    duality_gap : float
+        By how much the log-likelihood may fall short of its maximum; nan for least squares.
     epsilon_permanent, epsilon_report : float
     detection_limit : float
         Share of the population that is detected with probability 0.9.
@@ -68,6 +73,9 @@ class Summary:
     indistinguishable: int
     alpha: float
     correction: Correction
+    method: str
+    method_reason: str
+    duality_gap: float
     epsilon_permanent: float
     epsilon_report: float
     detection_limit: float
@@ -75,6 +83,29 @@ class Summary:
     unknown_std_error: float
     forged_share: float
     forgery_shift: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """How well the model fits, row by row.
+
+    Attributes
+    ----------
+    reports : int64 array, shape (m,)
+        Reports of each cohort.
+    observed, fitted : float64 array, shape (m, k)
+        Estimated share of clients whose true bit is set, and what the model says.
+    std_error : float64 array, shape (m, k)
+        Of the observed, background included; nan in cohorts without reports.
+    background : float
+        tau, the standard deviation of what unlisted strings add to a row.
+    """
+
+    reports: IntArray
+    observed: FloatArray
+    fitted: FloatArray
+    std_error: FloatArray
+    background: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +118,17 @@ class Decoding:
     share, std_error : float64 array, shape (n,)
         Share of the collected reports and its standard error.
     low, high : float64 array, shape (n,)
-        95% confidence interval of the share; unclipped, so below 0 for most absent strings.
+        95% confidence interval of the share. Of detected candidates it holds given that they were
+        detected; of others it is unclipped, so below 0 for most absent strings.
     p_value, q_value : float64 array, shape (n,)
         Against "this string is absent"; q is corrected for the number of candidates.
     detected : bool array, shape (n,)
         q_value <= alpha.
+    refit : float64 array, shape (n,)
+        Shares of the detected under the constraint that none is negative and all, with the unknown
+        mass, are 1; 0 for others. For adding up and plotting: less noisy, but not unbiased.
     summary : Summary
+    diagnostics : Diagnostics
     """
 
     candidates: Sequence[str]
@@ -103,7 +139,9 @@ class Decoding:
     p_value: FloatArray
     q_value: FloatArray
     detected: BoolArray
+    refit: FloatArray
     summary: Summary
+    diagnostics: Diagnostics
 
 
 def decode(
@@ -139,111 +177,105 @@ def decode(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
-    strings = candidates.strings if isinstance(candidates, Candidates) else candidates
-    if not strings or len(set(strings)) < len(strings):
+    if not candidates:
         raise CandidateError("candidates: must be at least one string, each once")
+    listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
+    listed.check(params)
     bits = estimate_bits(counts, params)
-    listed = candidates if isinstance(candidates, Candidates) else hashed(strings, params)
-    if listed.positions.shape != (len(strings), params.m, params.h):
-        raise CandidateError(
-            f"positions of shape {listed.positions.shape}: must be "
-            f"{(len(strings), params.m, params.h)} for {len(strings)} candidates"
-        )
-    design = make_design(listed.positions, params)
-    twins = indistinguishable(listed.positions, counts.reports > 0)
-    inference = _Inference(bits, design, twins, params, np.log(alpha), correction)
-    fit, estimates, log_p = inference.run()
-    log_q = log_q_values(log_p, correction)
-    detected = log_q <= np.log(alpha)
-    half_width = Z_CONFIDENCE * estimates.std_error
-    unknown, unknown_std_error = total_share(fit, estimates, np.flatnonzero(detected))
+    twins = indistinguishable(listed, counts.reports > 0)
+    search = Search(bits, listed, twins, params, float(np.log(alpha)), correction)
+    # The digits that sums of many threads end in depend on how many there are.
+    with threadpool_limits(1):
+        return _decode(search, counts, alpha)
+
+
+def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
+    found = search.settle()
+    log_q = log_q_values(found.log_p, search.correction, allowance=SEARCHED)
+    detected = log_q <= search.log_alpha
+    low, high = _intervals(search, found, detected)
     return Decoding(
-        candidates=strings,
-        share=estimates.share,
-        std_error=estimates.std_error,
-        low=estimates.share - half_width,
-        high=estimates.share + half_width,
-        p_value=np.exp(log_p),
+        candidates=search.candidates.strings,
+        share=found.estimates.share,
+        std_error=found.estimates.std_error,
+        low=low,
+        high=high,
+        p_value=np.exp(found.log_p),
         q_value=np.exp(log_q),
         detected=detected,
-        summary=Summary(
-            reports=counts.total,
-            cohorts=params.m,
-            empty_cohorts=int(np.count_nonzero(counts.reports == 0)),
-            candidates=len(strings),
-            detected=int(detected.sum()),
-            indistinguishable=int(twins.sum()),
-            alpha=alpha,
-            correction=correction,
-            epsilon_permanent=params.epsilon_permanent,
-            epsilon_report=params.epsilon_report,
-            detection_limit=_detection_limit(estimates, alpha / len(strings)),
-            unknown_share=1.0 - unknown,
-            unknown_std_error=unknown_std_error,
-            forged_share=FORGED_SHARE,
-            forgery_shift=largest_shift(fit, bits, params, FORGED_SHARE),
-        ),
+        refit=_refit(search, found, detected),
+        summary=_summary(search, found, counts, detected, alpha),
+        diagnostics=diagnose(found.fit, search.bits, counts),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Inference:
-    """The loop between what is in the model and what is detected."""
-
-    bits: BitEstimates
-    design: Design
-    twins: BoolArray
-    params: RapporParams
-    log_alpha: float
-    correction: Correction
-
-    def run(self) -> tuple[Fit, Estimates, FloatArray]:
-        """Return the settled fit, its estimates and the log p-values."""
-        fit = fit_selected(self.bits, self.design, np.empty(0, dtype=np.int64), self.params)
-        selected = select(fit, self._estimates(fit), self.design, self.bits)
-        for _ in range(_MAX_ROUNDS):
-            fit = fit_selected(self.bits, self.design, selected, self.params)
-            estimates = self._estimates(fit)
-            log_p = self._log_p_values(fit, estimates)
-            detected = log_q_values(log_p, self.correction) <= self.log_alpha
-            wanted = np.union1d(fit.selected, np.flatnonzero(detected))
-            if len(wanted) == len(fit.selected):
-                break
-            selected = keep_fittest(wanted, -log_p[wanted], self.bits)
-        return fit, estimates, log_p
-
-    def _estimates(self, fit: Fit) -> Estimates:
-        estimates = estimate_all(fit, self.design, reports_by_row(self.bits))
-        estimates.share[self.twins] = np.nan
-        estimates.std_error[self.twins] = np.nan
-        return estimates
-
-    def _log_p_values(self, fit: Fit, estimates: Estimates) -> FloatArray:
-        """Test each candidate's residual score against the hash; see docs/statistics.md."""
-        scores = self._scores(fit.residuals, fit)
-        null = HashNull(scores, self.params.h)
-        log_p = null.log_tails(score_totals(scores, self.design.positions))
-        for candidate in fit.selected:
-            log_p[candidate] = self._own_log_p_value(fit, int(candidate))
-        log_p[np.isnan(estimates.share)] = 0.0
-        return log_p
-
-    def _own_log_p_value(self, fit: Fit, candidate: int) -> float:
-        """Test a member of the model against residuals that still hold its own share."""
-        scores = self._scores(without_candidate(fit, self.design, candidate), fit)
-        total = score_totals(scores, self.design.positions[candidate : candidate + 1])[0]
-        return HashNull(scores, self.params.h).log_tail(float(total))
-
-    def _scores(self, residuals: FloatArray, fit: Fit) -> FloatArray:
-        """Standardise residuals and bound each one's say, so that no single row decides."""
-        inverse_sd = np.sqrt(fit.weights)
-        scores = np.clip(residuals * inverse_sd, -_CLIP, _CLIP) * inverse_sd
-        return scores.reshape(self.params.m, self.params.k)
+def diagnose(fit: Fit, bits: BitEstimates, counts: CohortCounts) -> Diagnostics:
+    """Return how well a model fits the rows."""
+    spread = np.full(len(fit.weights), np.nan)
+    np.divide(1.0, fit.weights, out=spread, where=fit.weights > 0)
+    return Diagnostics(
+        reports=counts.reports,
+        observed=bits.rate,
+        fitted=bits.rate - fit.residuals.reshape(bits.rate.shape),
+        std_error=np.sqrt(spread).reshape(bits.rate.shape),
+        background=float(np.sqrt(fit.background)),
+    )
 
 
-def _detection_limit(estimates: Estimates, level: float) -> float:
-    """Return the share whose one-sided test at `level` has power 0.9, for a typical candidate."""
-    if np.isnan(estimates.std_error).all():
-        return np.nan
-    z = stats.norm.isf(level) + stats.norm.ppf(POWER)
-    return float(z * np.nanmedian(estimates.std_error))
+def _intervals(search: Search, found: Found, detected: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Return 95% intervals: plain ones, and of the detected those that hold given detection."""
+    estimates = found.estimates
+    half_width = Z_CONFIDENCE * estimates.std_error
+    low, high = estimates.share - half_width, estimates.share + half_width
+    chosen = np.flatnonzero(detected)
+    if len(chosen):
+        tests = Tests(found.fit, search.candidates, search.bits, search.params)
+        cutoff = log_cutoff(
+            len(chosen), len(detected), search.log_alpha, search.correction, allowance=SEARCHED
+        )
+        thresholds = tests.thresholds(estimates, found.log_p, chosen, cutoff)
+        low[chosen], high[chosen] = after_selection(
+            estimates.share[chosen],
+            estimates.std_error[chosen],
+            thresholds,
+            NoiseLaw(tests.noise()),
+        )
+    return low, high
+
+
+def _refit(search: Search, found: Found, detected: BoolArray) -> FloatArray:
+    refit = np.where(detected, np.clip(found.estimates.share, 0.0, 1.0), 0.0)
+    if detected.any():
+        selected, shares = possible_shares(search.of_detected(found, detected))
+        refit[selected] = shares
+    return np.where(detected, refit, 0.0)
+
+
+def _summary(
+    search: Search, found: Found, counts: CohortCounts, detected: BoolArray, alpha: float
+) -> Summary:
+    params, fit, estimates = search.params, found.fit, found.estimates
+    total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
+    tests = Tests(fit, search.candidates, search.bits, params)
+    level = alpha / (len(detected) * SEARCHED)
+    limit = limit_of_detection(estimates, tests.noise(), params, counts.total, level, POWER)
+    return Summary(
+        reports=counts.total,
+        cohorts=params.m,
+        empty_cohorts=int(np.count_nonzero(counts.reports == 0)),
+        candidates=len(detected),
+        detected=int(detected.sum()),
+        indistinguishable=int(search.twins.sum()),
+        alpha=alpha,
+        correction=search.correction,
+        method=LEAST_SQUARES,
+        method_reason="from bit counts",
+        duality_gap=float("nan"),
+        epsilon_permanent=params.epsilon_permanent,
+        epsilon_report=params.epsilon_report,
+        detection_limit=limit,
+        unknown_share=1.0 - total,
+        unknown_std_error=total_error,
+        forged_share=FORGED_SHARE,
+        forgery_shift=largest_shift(fit, search.bits, params, FORGED_SHARE),
+    )

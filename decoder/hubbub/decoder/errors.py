@@ -15,3 +15,7 @@ class UndecodableError(DecoderError):
 
 class InputError(DecoderError):
     """A file that another program wrote isn't what it should be; the message says where."""
+
+
+class PlanError(DecoderError, ValueError):
+    """A plan is asked for what no parameters can do; the message says what to change."""

@@ -1,7 +1,7 @@
 """What the collector can be told: every setting, its default, its bounds and its description.
 
 The descriptions are the only ones: the flags of `serve`, the printed configuration and the table in
-docs/operations.md are made from them. Where values come from is `config_sources`' job.
+docs/operations.md are made from them. Where values come from is `config.sources`' job.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Settings(BaseSettings):
     Raises
     ------
     pydantic.ValidationError
-        `config_sources.load` turns it into a `ConfigError`.
+        `config.sources.load` turns it into a `ConfigError`.
     """
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=False)
@@ -200,7 +200,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take only what is passed; `config_sources.load` asks the other sources."""
+        """Take only what is passed; `config.sources.load` asks the other sources."""
         return (init_settings,)
 
     @model_validator(mode="after")

@@ -225,8 +225,8 @@ async def open_sqlite(url: str, *, create: bool) -> SqliteDatabase:
 def _address(url: str) -> URL:
     address = parse_address(url)
     path = address.database if address else None
-    if address is None or address.query or address.host or path in {None, "", ":memory:"}:
-        raise StoreError(f"store {url!r}: must be sqlite:///PATH")
+    if address is None or "?" in url or address.host or path in {None, "", ":memory:"}:
+        raise StoreError(f"store {url!r}: must be sqlite:///PATH, without a ?")
     return address.set(drivername="sqlite+aiosqlite")
 
 

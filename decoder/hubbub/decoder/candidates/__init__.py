@@ -1,0 +1,1 @@
+"""Candidate strings by the million: read, hashed, kept small, and summed over."""

@@ -1,0 +1,238 @@
+"""Candidate strings with their Bloom positions, by the million.
+
+Positions take m * h numbers a candidate; kept are the eight bytes of its hash, from which positions
+are computed a chunk at a time, small enough for the processor's cache. A map's positions are given
+and so kept. Candidates are opaque: "007", "NA" and " x " are themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    PositionArray,
+    SparseMatrix,
+    WordArray,
+)
+from hubbub.decoder.candidates.hashing import bit_numbers, first_numbers, repeated, words_of
+from hubbub.decoder.errors import CandidateError
+
+_CHUNK_NUMBERS = 2**18
+
+
+@dataclass(frozen=True, slots=True)
+class _Hashed:
+    """Bits that follow from hash words, uint32, shape (n, 2)."""
+
+    words: WordArray
+    params: RapporParams
+
+    def numbers(self, rows: IntArray | slice) -> WordArray:
+        return bit_numbers(self.words[rows], self.params)
+
+    def positions(self, rows: IntArray | slice) -> PositionArray:
+        numbers = self.numbers(rows)
+        numbers -= first_numbers(self.params)
+        return np.ascontiguousarray(numbers.transpose(0, 2, 1), dtype=np.int16)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """Bits that a map names, int16, shape (n, m, h)."""
+
+    given: PositionArray
+    params: RapporParams
+
+    def numbers(self, rows: IntArray | slice) -> WordArray:
+        numbers = np.ascontiguousarray(self.given[rows].transpose(0, 2, 1), dtype=np.uint32)
+        numbers += first_numbers(self.params)
+        return numbers
+
+    def positions(self, rows: IntArray | slice) -> PositionArray:
+        return self.given[rows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Distinct strings and where their bits are; made by `hashed` or `mapped`.
+
+    Attributes
+    ----------
+    strings : sequence of str, length n
+    params : RapporParams
+    """
+
+    strings: Sequence[str]
+    params: RapporParams
+    _bits: _Hashed | _Mapped
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    def positions(self, rows: IntArray | slice) -> PositionArray:
+        """Return the positions of some candidates in the filters of all cohorts.
+
+        Parameters
+        ----------
+        rows : int64 array, shape (r,), or slice
+
+        Returns
+        -------
+        int16 array, shape (r, m, h)
+            From 0, below k; hashes of one cohort may share a position.
+        """
+        return self._bits.positions(rows)
+
+    def numbers(self, rows: IntArray | slice) -> WordArray:
+        """Return the same as numbers of m * k bits: position j of cohort c is number c k + j.
+
+        Returns
+        -------
+        uint32 array, shape (r, h, m)
+        """
+        return self._bits.numbers(rows)
+
+    def check(self, params: RapporParams) -> None:
+        """Raise CandidateError if the positions were made for another k, h or m."""
+        own = (self.params.k, self.params.h, self.params.m)
+        if own != (params.k, params.h, params.m):
+            raise CandidateError(
+                f"candidates with positions for (k, h, m) = {own}: must be for "
+                f"{(params.k, params.h, params.m)}"
+            )
+
+    def chunks(self) -> Iterator[tuple[slice, PositionArray]]:
+        """Yield all rows and their positions, in order, some hundred kilobytes at a time."""
+        for rows in self.pieces(slice(0, len(self))):
+            yield rows, self.positions(rows)
+
+    def pieces(self, rows: slice) -> Iterator[slice]:
+        """Yield rows (start and stop given) in pieces whose positions fit the processor's cache."""
+        step = max(1, _CHUNK_NUMBERS // (self.params.m * self.params.h))
+        for start in range(rows.start, rows.stop, step):
+            yield slice(start, min(start + step, rows.stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Which bits each candidate sets.
+
+    Attributes
+    ----------
+    positions : int16 array, shape (n, m, h)
+    matrix : sparse 0/1 float64 array, shape (n, m * k)
+        Row of a candidate: its Bloom filters in all cohorts, side by side.
+    """
+
+    positions: PositionArray
+    matrix: SparseMatrix
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """Sum a vector over the m * k rows at each candidate's set bits; shape (n,)."""
+        return np.asarray(self.matrix @ values)
+
+
+def hashed(strings: Sequence[str], params: RapporParams) -> Candidates:
+    """Return candidates with the positions that hubbub's clients give them.
+
+    Raises
+    ------
+    CandidateError
+        If a string is one that no client could report (too long, or not Unicode), or occurs twice.
+    """
+    words = words_of(strings)
+
+    def equal(rows: IntArray, others: IntArray) -> BoolArray:
+        pairs = zip(rows.tolist(), others.tolist(), strict=True)
+        return np.array([strings[row] == strings[other] for row, other in pairs], dtype=np.bool_)
+
+    again = repeated(words, equal)
+    if again.any():
+        raise _repeated_error(int(again.argmax()))
+    return of_words(strings, words, params)
+
+
+def mapped(strings: Sequence[str], positions: PositionArray, params: RapporParams) -> Candidates:
+    """Return candidates with the positions that a map gives them.
+
+    Parameters
+    ----------
+    strings : sequence of str, length n
+    positions : int16 array, shape (n, m, h)
+        From 0, below k.
+    params : RapporParams
+
+    Raises
+    ------
+    CandidateError
+        If a string occurs twice, or positions of this shape or range aren't the parameters'.
+    """
+    expected = (len(strings), params.m, params.h)
+    if positions.shape != expected:
+        raise CandidateError(
+            f"positions of shape {positions.shape}: must be {expected} for {len(strings)} "
+            "candidates"
+        )
+    if positions.size and not 0 <= positions.min() <= positions.max() < params.k:
+        found = f"{positions.min()} to {positions.max()}"
+        raise CandidateError(f"positions {found}: must be from 0 to k - 1 = {params.k - 1}")
+    seen = set[str]()
+    for row, string in enumerate(strings):
+        if string in seen:
+            raise _repeated_error(row)
+        seen.add(string)
+    return Candidates(strings, params, _Mapped(positions, params))
+
+
+def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> Candidates:
+    """Return candidates that are known to be distinct and whose hash words are known.
+
+    Parameters
+    ----------
+    strings : sequence of str, length n
+    words : uint32 array, shape (n, 2)
+    params : RapporParams
+    """
+    return Candidates(strings, params, _Hashed(words, params))
+
+
+def bit_positions(strings: Sequence[str], params: RapporParams) -> PositionArray:
+    """Return the Bloom positions of a few strings, equal ones too, in all cohorts.
+
+    Returns
+    -------
+    int16 array, shape (n, m, h)
+
+    Raises
+    ------
+    CandidateError
+        If a string is one that no client could report (too long, or not Unicode).
+    """
+    return _Hashed(words_of(strings), params).positions(slice(None))
+
+
+def make_design(positions: PositionArray, params: RapporParams) -> Design:
+    """Return the sparse design of candidates whose positions are known."""
+    n = positions.shape[0]
+    ordered = np.sort(positions, axis=2)
+    first = np.ones(ordered.shape, dtype=np.bool_)
+    first[:, :, 1:] = ordered[:, :, 1:] != ordered[:, :, :-1]
+    columns = ordered.astype(np.int32) + (np.arange(params.m, dtype=np.int32) * params.k)[:, None]
+    starts = np.concatenate([[0], np.cumsum(first.sum(axis=(1, 2)))]).astype(np.int32)
+    values = np.ones(int(starts[-1]))
+    matrix = sparse.csr_array((values, columns[first], starts), shape=(n, params.m * params.k))
+    return Design(positions, matrix)
+
+
+def _repeated_error(row: int) -> CandidateError:
+    return CandidateError(
+        f"candidates: must be at least one string, each once; number {row + 1} stands earlier, too"
+    )

@@ -1,0 +1,153 @@
+"""Sums over the bits of every candidate, in one pass over all of them.
+
+Screening, testing and comparing candidates ask the same of each: add up the entries of a table at
+its bits. Chunks stay in the processor's cache and all cores work on them; each writes its own rows,
+so the result doesn't depend on how many cores there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, WordArray
+from hubbub.decoder.candidates.listing import Candidates
+from hubbub.decoder.parallel import each
+
+_SPAN = 16_384
+"""Candidates that a core takes at once."""
+
+_FINGERPRINT_SEED = 20140814
+
+
+def scan(
+    candidates: Candidates, hash_tables: Sequence[FloatArray], bit_tables: Sequence[FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Sum tables over the bits of each candidate.
+
+    Parameters
+    ----------
+    candidates : Candidates
+    hash_tables, bit_tables : sequences of float64 arrays, shape (m, k)
+
+    Returns
+    -------
+    by_hash : float64 array, shape (n, len(hash_tables))
+        Sums over all m * h hashes: a position that two hashes of a cohort share counts twice.
+    by_bit : float64 array, shape (n, len(bit_tables))
+        Sums over the distinct bits: such a position counts once.
+
+    Raises
+    ------
+    ValueError
+        If a table isn't of shape (m, k).
+    """
+    shape = (candidates.params.m, candidates.params.k)
+    for table in (*hash_tables, *bit_tables):
+        if table.shape != shape:
+            raise ValueError(f"table of shape {table.shape}: must be (m, k) = {shape}")
+    by_hash = np.empty((len(candidates), len(hash_tables)))
+    by_bit = np.empty((len(candidates), len(bit_tables)))
+    sums = [
+        *(_Sum(table.ravel(), by_hash[:, i], False) for i, table in enumerate(hash_tables)),
+        *(_Sum(table.ravel(), by_bit[:, i], True) for i, table in enumerate(bit_tables)),
+    ]
+    _add_up(candidates, sums)
+    return by_hash, by_bit
+
+
+def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> BoolArray:
+    """Mark candidates that set the very same bits as another one, wherever there are reports.
+
+    Parameters
+    ----------
+    candidates : Candidates
+    has_reports : bool array, shape (m,)
+
+    Returns
+    -------
+    bool array, shape (n,)
+
+    Notes
+    -----
+    Each of the m * k bits has two random numbers of 64 bits; sets of bits are compared by the sums
+    of theirs modulo 2^64 (Zobrist 1970), and by the second only where the first are equal. Two
+    given sets that differ have equal sums with probability 2^-128, so that even among 10^7
+    candidates no two do but for a chance of 2e-25.
+    """
+    rng = np.random.default_rng(_FINGERPRINT_SEED)
+    shape = (2, candidates.params.m, candidates.params.k)
+    weights = rng.integers(0, 2**64 - 1, shape, dtype=np.uint64, endpoint=True)
+    weights[:, ~has_reports] = 0
+    first = _fingerprints(candidates, weights[0], None)
+    ordered = np.sort(first)
+    shared = ordered[1:][ordered[1:] == ordered[:-1]]
+    place = np.minimum(np.searchsorted(shared, first), max(len(shared) - 1, 0))
+    rows = np.flatnonzero(shared[place] == first) if len(shared) else np.empty(0, dtype=np.int64)
+    second = _fingerprints(candidates, weights[1], rows)
+    order = np.lexsort((second, first[rows]))
+    rows, second = rows[order], second[order]
+    equal = (first[rows[1:]] == first[rows[:-1]]) & (second[1:] == second[:-1])
+    twins = np.zeros(len(candidates), dtype=np.bool_)
+    twins[rows[1:][equal]] = True
+    twins[rows[:-1][equal]] = True
+    return twins
+
+
+def _fingerprints(
+    candidates: Candidates, weights: npt.NDArray[np.uint64], rows: IntArray | None
+) -> npt.NDArray[np.uint64]:
+    count = len(candidates) if rows is None else len(rows)
+    sums = np.empty(count, dtype=np.uint64)
+    _add_up(candidates, [_Sum(weights.ravel(), sums, True)], rows)
+    return sums
+
+
+class _Sum(NamedTuple):
+    """A flat table of m * k entries, where the sums over it go, and what is summed."""
+
+    table: npt.NDArray[Any]
+    out: npt.NDArray[Any]
+    distinct: bool
+
+
+def _add_up(candidates: Candidates, sums: Sequence[_Sum], of: IntArray | None = None) -> None:
+    """Fill the sums over all candidates, or over those of some rows."""
+    count = len(candidates) if of is None else len(of)
+
+    def add_span(start: int) -> None:
+        for piece in candidates.pieces(slice(start, min(start + _SPAN, count))):
+            numbers = candidates.numbers(piece if of is None else of[piece])
+            _add_chunk(numbers, piece, sums)
+
+    each(add_span, range(0, count, _SPAN))
+
+
+def _add_chunk(numbers: WordArray, rows: slice, sums: Sequence[_Sum]) -> None:
+    chunk, repeats = len(numbers), None
+    entries = numbers.reshape(chunk, -1).astype(np.intp)
+    for table, out, distinct in sums:
+        # Numbers are in range: "clip" only spares numpy the looking.
+        np.add.reduce(np.take(table, entries, mode="clip"), axis=1, out=out[rows])
+        if distinct:
+            if repeats is None:
+                repeats = _repeats(numbers)
+            row, number = repeats
+            np.subtract.at(out[rows], row, table[number])
+
+
+def _repeats(numbers: WordArray) -> tuple[npt.NDArray[np.intp], WordArray]:
+    """Return the rows and numbers of the hashes whose bit an earlier hash of the cohort sets."""
+    hashes, cohorts = numbers.shape[1:]
+    found = [np.empty(0, dtype=np.intp)]
+    for later in range(1, hashes):
+        again = numbers[:, later] == numbers[:, 0]
+        for earlier in range(1, later):
+            again |= numbers[:, later] == numbers[:, earlier]
+        row, cohort = np.divmod(np.flatnonzero(again), cohorts)
+        found.append((row * hashes + later) * cohorts + cohort)
+    places = np.concatenate(found)
+    return places // (hashes * cohorts), numbers.ravel()[places]

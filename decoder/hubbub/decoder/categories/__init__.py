@@ -1,0 +1,1 @@
+"""Enums, booleans and ordinals, whose values the registry lists."""

@@ -1,0 +1,24 @@
+"""The command `hubbub-decoder`.
+
+Commands import what they need inside of their functions: numpy, SciPy and the store's drivers take
+a second to import, and a person who asks for --help shouldn't wait for them.
+"""
+
+from __future__ import annotations
+
+import click
+
+from hubbub.decoder.cli.decode_command import decode
+from hubbub.decoder.planning.command import plan
+from hubbub.decoder.privacy.command import privacy
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hubbub")
+def main() -> None:
+    """Find what noisy reports speak of, and how often."""
+
+
+main.add_command(decode)
+main.add_command(plan)
+main.add_command(privacy)

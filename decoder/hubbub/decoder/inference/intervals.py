@@ -1,0 +1,119 @@
+"""Intervals for shares that were reported because they came out high.
+
+Of strings near the limit those are detected whose noise was upward, so that the usual interval
+holds the truth too rarely: its promise is about all candidates, not about the detected. Here the
+law of the estimate is taken given that it passed its threshold, and the interval holds 95% of the
+times *under that law*, for every share from 0 on. It is made as Feldman and Cousins (Physical
+Review D 57, 1998) do: a share is inside if the estimate is among the likeliest 95% for it, judged
+by its likelihood beside that of the best share. So no interval is empty or goes below 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.inference.hash_null import HashNull
+
+CONFIDENCE = 0.95
+_STEP = 0.04
+_LOWEST, _HIGHEST = -14.0, 24.0
+_THRESHOLD_STEP = 2 * _STEP  # so that shares, thresholds and errors share one grid
+_SHARES_BEYOND, _ESTIMATES_BEYOND = 14.0, 20.0
+_FAR = 8.0
+_LEAST_STEP = 1e-9  # the law ends where its grid stands still
+
+
+class NoiseLaw:
+    """The law of an estimate's error in standard errors, on a grid.
+
+    Parameters
+    ----------
+    null : HashNull, optional
+        Whose shape it has: heavy to the right where a few strong unlisted strings may collide with
+        a candidate. None, and a law of few outcomes, stand for the normal law.
+    """
+
+    def __init__(self, null: HashNull | None = None) -> None:
+        edges = np.arange(_LOWEST, _HIGHEST + _STEP / 2, _STEP)
+        known = null.standardised() if null else None
+        if known is None:
+            log_tails = stats.norm.logsf(edges)
+        else:
+            z, tails = known
+            steepest = (tails[-1] - tails[-2]) / max(z[-1] - z[-2], _LEAST_STEP)
+            beyond = tails[-1] + steepest * np.maximum(edges - z[-1], 0)
+            log_tails = np.where(edges > z[-1], beyond, np.interp(edges, z, tails, left=0.0))
+        chances = np.maximum(-np.diff(np.exp(log_tails)), np.finfo(float).tiny)
+        self._chances = chances / chances.sum()
+        self._tables: dict[int, tuple[FloatArray, FloatArray]] = {}
+
+    def quantiles(self) -> tuple[float, float]:
+        """Return the errors that 2.5% fall below, and 2.5% exceed."""
+        upper_edges = _LOWEST + _STEP * (np.arange(len(self._chances)) + 1)
+        low, high = np.interp(
+            [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], np.cumsum(self._chances), upper_edges
+        )
+        return float(low), float(high)
+
+    def bounds(self, estimate: float, threshold: float) -> tuple[float, float]:
+        """Return the interval of a detected share; all in standard errors.
+
+        Parameters
+        ----------
+        estimate : float
+        threshold : float
+            Which it had to pass; at least 0.
+        """
+        step = round(threshold / _THRESHOLD_STEP)
+        if step not in self._tables:
+            self._tables[step] = self._table(step * _THRESHOLD_STEP)
+        low, high = self._tables[step]
+        above = (estimate - step * _THRESHOLD_STEP) / _STEP
+        column = int(np.clip(above, 0, len(low) - 1))
+        return float(low[column]), float(high[column])
+
+    def _table(self, threshold: float) -> tuple[FloatArray, FloatArray]:
+        """Return the bounds for estimates above a threshold, in steps."""
+        shares = np.arange(0.0, threshold + _SHARES_BEYOND, _STEP)
+        estimates = threshold + _STEP * (np.arange(_ESTIMATES_BEYOND / _STEP) + 0.5)
+        cells = (estimates[None, :] - shares[:, None] - _LOWEST) / _STEP
+        law = self._chances[np.clip(cells.astype(np.int64), 0, len(self._chances) - 1)]
+        law /= law.sum(axis=1, keepdims=True)
+        ratios = np.log(law) - np.log(law.max(axis=0))
+        order = np.argsort(-ratios, axis=1, kind="stable")
+        reached = np.cumsum(np.take_along_axis(law, order, axis=1), axis=1)
+        last = np.minimum((reached < CONFIDENCE).sum(axis=1), len(estimates) - 1)
+        least = np.take_along_axis(np.take_along_axis(ratios, order, axis=1), last[:, None], axis=1)
+        inside = ratios >= least
+        inside[np.arange(len(shares))[law.argmax(axis=0)], np.arange(len(estimates))] = True
+        low = shares[inside.argmax(axis=0)] - _STEP / 2  # a share stands for its cell
+        high = shares[len(shares) - 1 - inside[::-1].argmax(axis=0)] + _STEP / 2
+        return np.maximum(low, 0.0), high
+
+
+def after_selection(
+    share: FloatArray, std_error: FloatArray, threshold: FloatArray, noise: NoiseLaw | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return 95% intervals that hold given that each estimate passed its threshold.
+
+    Parameters
+    ----------
+    share, std_error, threshold : float64 array, shape (d,)
+        Estimates, at least their thresholds, which are at least 0.
+    noise : NoiseLaw, optional
+        By default the normal law.
+
+    Returns
+    -------
+    low, high : float64 array, shape (d,)
+    """
+    law = noise or NoiseLaw()
+    lowest, highest = law.quantiles()
+    low, high = share - highest * std_error, share - lowest * std_error
+    estimate, needed = share / std_error, np.maximum(threshold / std_error, 0.0)
+    for i in np.flatnonzero(estimate - needed < _FAR):
+        bounds = law.bounds(float(estimate[i]), float(needed[i]))
+        low[i], high[i] = (bound * std_error[i] for bound in bounds)
+    return low, high

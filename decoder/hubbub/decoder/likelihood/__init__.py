@@ -1,0 +1,1 @@
+"""Joint maximum likelihood on whole reports."""

@@ -1,0 +1,164 @@
+"""Sums over reports for *every* string at once: one number a cohort and set of bits.
+
+A string's score is a sum over cohorts of a number that depends on its h positions there alone. So
+one table over all position tuples serves a million candidates, and its columns are the exact law of
+the score of a string that nobody has, whose positions are uniform. Tuples that set the same bits
+share a cell; sums over reports of products over bits are matrix products of half of the bits by
+the other half.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray
+from hubbub.decoder.candidates.listing import Candidates
+from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.likelihood.sums import Mixture, block_rows, in_order
+from hubbub.decoder.likelihood.terms import densities, distinct_positions, ratio_rows
+from hubbub.decoder.reports.packed import Block
+
+MAX_TUPLES = 2**16
+MAX_NUMBERS = 2**24
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """The sets of bits that a string can set in one cohort.
+
+    Attributes
+    ----------
+    of_tuple : int64 array, shape (k^h,)
+        The cell of positions (J_1 ... J_h), which have the number J_1 k^(h-1) + ... + J_h.
+    left, right : int16 arrays, shape (l, h // 2) and (r, h - h // 2)
+        Different first and second halves of the cells' bits.
+    half_left, half_right : int64 array, shape (cells,)
+        Each cell's halves.
+    """
+
+    of_tuple: IntArray
+    left: PositionArray
+    right: PositionArray
+    half_left: IntArray
+    half_right: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellTables:
+    """Sums over each cohort's reports, for a string that sets a cell's bits.
+
+    Attributes
+    ----------
+    score : float64 array, shape (m, cells)
+        sum_i w_i (L_i / mix_i (1 - shift_i) - 1).
+    information : float64 array, shape (m, cells)
+        sum_i w_i L_i^2 / mix_i^2.
+    unknown : float64 array, shape (m, cells)
+        sum_i w_i L_i L_i0 / mix_i^2, component 0 being the unknown string.
+    """
+
+    cells: Cells
+    score: FloatArray
+    information: FloatArray
+    unknown: FloatArray
+
+
+def require_tabulable(params: RapporParams) -> None:
+    """Refuse filters that have too many sets of bits for tables.
+
+    Raises
+    ------
+    UndecodableError
+    """
+    tuples = params.k**params.h
+    if tuples > MAX_TUPLES or tuples * params.m > MAX_NUMBERS:
+        raise UndecodableError(
+            f"likelihood: k = {params.k}, h = {params.h}, m = {params.m} give {tuples:,} ways to "
+            f"set bits in each cohort; expected k^h of at most {MAX_TUPLES:,} and k^h m of at most "
+            f"{MAX_NUMBERS:,}. Use --method regression"
+        )
+
+
+def make_cells(params: RapporParams) -> Cells:
+    """Return the sets of bits that h positions can set, numbered."""
+    require_tabulable(params)
+    tuples = np.array(list(itertools.product(range(params.k), repeat=params.h)), dtype=np.int16)
+    sets, of_tuple = np.unique(distinct_positions(tuples, params), axis=0, return_inverse=True)
+    half = params.h // 2
+    left, half_left = np.unique(sets[:, :half], axis=0, return_inverse=True)
+    right, half_right = np.unique(sets[:, half:], axis=0, return_inverse=True)
+    return Cells(of_tuple.ravel(), left, right, half_left.ravel(), half_right.ravel())
+
+
+def tabulate(mixture: Mixture, shares: FloatArray, shift: FloatArray) -> CellTables:
+    """Sum over all reports.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    shares : float64 array, shape (1 + a,)
+        mix_i = sum_s shares_s L_is.
+    shift : float64 array, shape (1 + a,)
+        A small change of the shares; shift_i = sum_s shift_s L_is / mix_i. To first order
+        the scores are those at `shares + shift`.
+    """
+    params = mixture.reports.params
+    cells = make_cells(params)
+
+    def work(block: Block) -> tuple[FloatArray, FloatArray, FloatArray]:
+        density = mixture.densities(block)
+        mixed = shares @ density
+        once = block.weights / mixed * (1 - shift @ density / mixed)
+        twice = block.weights / mixed**2
+        rows = ratio_rows(block.bits, params)
+        left, right = _products(rows, cells.left), _products(rows, cells.right)
+        score = _table(cells, left * once, right) - block.weights.sum()
+        unknown = _table(cells, left * (twice * density[0]), right)
+        return score, _table(cells, left * left * twice, right * right), unknown
+
+    tables = np.zeros((3, params.m, len(cells.half_left)))
+    size = 1 + len(mixture.members) + len(cells.left) + len(cells.right)
+    for cohort, found in in_order(mixture.reports, block_rows(size), work, mixture.threads):
+        for table, part in zip(tables, found, strict=True):
+            table[cohort] += part
+    return CellTables(cells, tables[0], tables[1], tables[2])
+
+
+def totals(cells: Cells, tables: Sequence[FloatArray], candidates: Candidates) -> FloatArray:
+    """Return the sum over cohorts of each candidate's entries in some tables.
+
+    Parameters
+    ----------
+    cells : Cells
+    tables : sequence of float64 arrays, shape (m, cells)
+    candidates : Candidates
+
+    Returns
+    -------
+    float64 array, shape (len(tables), n)
+    """
+    params = candidates.params
+    powers = params.k ** np.arange(params.h - 1, -1, -1)
+    flat = np.stack(tables, axis=-1).reshape(-1, len(tables))
+    first = np.arange(params.m) * tables[0].shape[1]
+    sums = np.empty((len(tables), len(candidates)))
+    for rows, positions in candidates.chunks():
+        numbers = cells.of_tuple[positions @ powers] + first
+        sums[:, rows] = flat[numbers].sum(axis=1).T
+    return sums
+
+
+def _products(rows: FloatArray, positions: PositionArray) -> FloatArray:
+    if not positions.shape[1]:
+        return np.ones((1, rows.shape[1]))
+    return densities(rows, positions)
+
+
+def _table(cells: Cells, left: FloatArray, right: FloatArray) -> FloatArray:
+    """Sum left times right over the reports, for each cell."""
+    return np.asarray((left @ right.T)[cells.half_left, cells.half_right])

@@ -1,0 +1,62 @@
+"""Whether whole reports are worth the time: what they would gain over bit counts, and cost."""
+
+from __future__ import annotations
+
+import math
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.likelihood.cells import require_tabulable
+from hubbub.decoder.likelihood.fitting import MOST_MEMBERS
+from hubbub.decoder.reports.packed import GROUPED_BITS
+
+LEAST_GAIN = 0.05
+"""Least variance, as a share of the likelihood's, that counts must lose."""
+LONGEST = 600.0
+"""Seconds that the likelihood may take, on two cores such as it was timed on."""
+_PASSES = 20
+_SECONDS_PER_DENSITY = 1e-8
+_SECONDS_PER_TUPLE = 6e-6
+
+
+def variance_gain(params: RapporParams) -> float:
+    """Return how much larger variances from counts are than the likelihood's, for strings apart.
+
+    ((1 + c)^h - 1) / (h c) - 1 with c = (q* - p*)^2 / (p*(1 - p*)): the information of h bits taken
+    together over that of the bits one by one, where a string's share is small and its bits are its
+    own. In crowded filters the gain is larger: pairs of bits tell apart what single bits can't.
+    """
+    slope = params.q_star - params.p_star
+    contrast: float = slope * slope / (params.p_star * (1 - params.p_star))
+    together = math.expm1(params.h * math.log1p(contrast))
+    return float(together / (params.h * contrast) - 1)
+
+
+def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) -> float:
+    """Return roughly how long the likelihood takes on two cores."""
+    rows = n_reports
+    if params.k <= GROUPED_BITS:
+        rows = min(n_reports, params.m << params.k)
+    components = 1 + min(n_candidates, MOST_MEMBERS)
+    tuples = params.m * math.pow(params.k, params.h)
+    return _PASSES * rows * components * _SECONDS_PER_DENSITY + tuples * _SECONDS_PER_TUPLE
+
+
+def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[bool, str]:
+    """Return whether to decode whole reports, and why, in words.
+
+    Parameters
+    ----------
+    params : RapporParams
+    n_reports, n_candidates : int
+    """
+    try:
+        require_tabulable(params)
+    except UndecodableError:
+        return False, "whole reports have too many sets of bits for the likelihood's tables"
+    gain, seconds = variance_gain(params), expected_seconds(params, n_reports, n_candidates)
+    if gain < LEAST_GAIN:
+        return False, f"whole reports would lower variances by {gain:.1%} only"
+    if seconds > LONGEST:
+        return False, f"whole reports would take about {seconds / 60:,.0f} minutes"
+    return True, f"bit counts alone would have variances at least {gain:.0%} larger"

@@ -1,0 +1,1 @@
+"""The files and parameters of google/rappor."""

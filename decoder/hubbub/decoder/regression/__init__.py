@@ -1,0 +1,1 @@
+"""Bit counts -> a model -> estimates, errors and tests of every candidate."""

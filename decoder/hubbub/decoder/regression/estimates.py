@@ -1,0 +1,251 @@
+"""A share and its standard error for every candidate, in the model or not.
+
+A candidate outside of the model gets the coefficient that it would have if it alone were added (a
+one-step, de-biased estimate); a member its own as if it alone were freed of its penalty. Standard
+errors take account of three things that the weights of the regression don't know: the bits of one
+report are correlated, the scatter of the rows may differ from what was assumed, and the target is
+the share among the *collected* reports, so that drawing these from a population adds nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.bits import BitEstimates
+from hubbub.decoder.candidates.listing import Candidates, make_design
+from hubbub.decoder.candidates.scanning import scan
+from hubbub.decoder.regression.model import Fit, unknown_column
+
+_EXACT = 16_384
+_SAMPLE = 4_096
+_INTERESTING_Z = 3.0
+_BLOCK = 64
+_ABSENT_Z = 3.0
+_UNDETERMINED = 1e-6
+_LEAST = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """One share and its standard error a candidate; nan where the data can't tell.
+
+    Attributes
+    ----------
+    share : float64 array, shape (n,)
+        Unbiased share of the collected reports; may be negative for an absent candidate.
+    std_error : float64 array, shape (n,)
+    dispersion : float
+        How many times the assumed variance the candidates' is.
+    """
+
+    share: FloatArray
+    std_error: FloatArray
+    dispersion: float
+
+
+def estimate_all(
+    fit: Fit, candidates: Candidates, bits: BitEstimates, params: RapporParams
+) -> Estimates:
+    """Estimate every candidate as if it alone were added to the fit, or freed in it.
+
+    Parameters
+    ----------
+    fit : Fit
+    candidates : Candidates
+    bits : BitEstimates
+        To which the model was fitted.
+    params : RapporParams
+    """
+    tables = [table.reshape(params.m, params.k) for table in (fit.scores, fit.weights)]
+    _, sums = scan(candidates, [], tables)
+    score, weight = sums[:, 0], sums[:, 1]
+    information = _information(fit, candidates, score, weight)
+    share = np.divide(score, information, out=np.zeros_like(score), where=information > 0)
+    own = np.diag(fit.covariance)[1:]
+    share[fit.selected] = fit.coefficients[1:] / np.maximum(fit.freedom, _UNDETERMINED)
+    information[fit.selected] = fit.freedom / own
+    undetermined = information <= _UNDETERMINED * weight
+    share[undetermined] = np.nan
+    variance = np.divide(1.0, information, out=np.full_like(score, np.nan), where=~undetermined)
+    freed = fit.covariance[:, 1:] / np.maximum(fit.freedom, _UNDETERMINED)
+    variance[fit.selected] += correlated_bits(fit, bits, params, freed)
+    dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
+    variance *= dispersion
+    clipped = np.clip(share, 0.0, 1.0)
+    drawing = clipped * (1 - clipped) / bits.reports.sum()
+    std_error = np.sqrt(np.maximum(variance - drawing, _LEAST * variance))
+    return Estimates(share, std_error, dispersion)
+
+
+def total_share(
+    fit: Fit, estimates: Estimates, bits: BitEstimates, params: RapporParams, of: IntArray
+) -> tuple[float, float]:
+    """Return the sum of some candidates' shares and its standard error.
+
+    Candidates for which the model had no room are added as if their errors were independent of the
+    others'.
+
+    Parameters
+    ----------
+    fit, estimates, bits, params
+        As of `estimate_all`.
+    of : int64 array, shape (d,)
+        Candidates whose shares are known, in ascending order.
+    """
+    total = float(estimates.share[of].sum())
+    inside = np.isin(of, fit.selected)
+    apart = float((estimates.std_error[of[~inside]] ** 2).sum())
+    places = np.searchsorted(fit.selected, of[inside])
+    freedom = fit.freedom[places]
+    combination = (fit.covariance[:, 1 + places] / freedom).sum(axis=1, keepdims=True)
+    own, penalties = np.diag(fit.covariance)[1 + places] / freedom, fit.penalties[1 + places]
+    moved = combination[1 + places, 0]
+    variance = float((moved / freedom + penalties * own * (own - 2 * moved)).sum())
+    variance += float(correlated_bits(fit, bits, params, combination)[0])
+    clipped = float(np.clip(total, 0.0, 1.0))
+    drawing = clipped * (1 - clipped) / float(bits.reports.sum())
+    variance = max(estimates.dispersion * variance - drawing, _LEAST * variance)
+    return total, float(np.sqrt(variance + apart))
+
+
+def _information(
+    fit: Fit, candidates: Candidates, score: FloatArray, weight: FloatArray
+) -> FloatArray:
+    """Return x'Px of those outside: what their rows tell of them besides what the model takes up.
+
+    Of a long list that is worked out for those that stand out; the others get their x'Wx times the
+    mean quotient of the two, which differs little between absent strings.
+    """
+    n = len(candidates)
+    if n <= _EXACT:
+        outside = np.setdiff1d(np.arange(n), fit.selected)
+        exactly = weight.copy()
+        exactly[outside] -= _taken_up(fit, candidates, outside)
+        return exactly
+    sample = np.linspace(0, n - 1, _SAMPLE).astype(np.int64)
+    quotient = 1 - _taken_up(fit, candidates, sample).sum() / weight[sample].sum()
+    information: FloatArray = weight * quotient
+    exact = np.flatnonzero(np.abs(score) > _INTERESTING_Z * np.sqrt(np.maximum(information, 0)))
+    information[exact] = weight[exact] - _taken_up(fit, candidates, exact)
+    return information
+
+
+def _taken_up(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
+    """Return x'W B' C B W x of some candidates."""
+    weighted = (fit.basis @ sparse.diags_array(fit.weights)).T.tocsr()
+    taken = np.empty(len(rows))
+    for start in range(0, len(rows), _SAMPLE):
+        block = rows[start : start + _SAMPLE]
+        design = make_design(candidates.positions(block), candidates.params)
+        overlap = (design.matrix @ weighted).toarray()
+        taken[start : start + _SAMPLE] = np.einsum("ij,ij->i", overlap @ fit.covariance, overlap)
+    return taken
+
+
+def correlated_bits(
+    fit: Fit, bits: BitEstimates, params: RapporParams, combinations: FloatArray
+) -> FloatArray:
+    """Return what the correlations between the bits of one report add to variances.
+
+    Parameters
+    ----------
+    fit : Fit
+    bits : BitEstimates
+    params : RapporParams
+    combinations : float64 array, shape (1 + a, b)
+        Of W B' c for each column c: how rows move the estimate whose variance is asked for.
+
+    Returns
+    -------
+    float64 array, shape (b,)
+
+    Notes
+    -----
+    The true bits of a report are those of one string, so in cohort c they have the covariance
+    sum_s pi_s x_s x_s' - t t', t = sum_s pi_s x_s, of which the weights hold the diagonal alone.
+    The unknown strings' pairs of bits are both set with probability
+    1 - 2(1 - 1/k)^h + (1 - 2/k)^h.
+    """
+    added = np.zeros(combinations.shape[1])
+    shares = np.maximum(fit.coefficients[1:], 0.0)
+    shares /= max(1.0, float(shares.sum()))
+    unknown = 1.0 - shares.sum()
+    single, pair = unknown_column(params), pair_probability(params)
+    present = np.flatnonzero(shares > 0)
+    matrix = fit.basis[1 + present].tocsc()
+    basis = fit.basis.tocsc()
+    for cohort, reports in enumerate(bits.reports.ravel()):
+        if not reports:
+            continue
+        rows = slice(cohort * params.k, (cohort + 1) * params.k)
+        influence = fit.weights[rows, None] * np.asarray(basis[:, rows].T @ combinations)
+        filters = matrix[:, rows]
+        rate = np.asarray(filters.T @ shares[present]) + unknown * single
+        squares = influence**2
+        of_pairs = shares[present] @ np.asarray(filters @ influence) ** 2
+        of_pairs += unknown * (pair * influence.sum(axis=0) ** 2 + (single - pair) * squares.sum(0))
+        added += (of_pairs - (rate @ influence) ** 2 - (rate * (1 - rate)) @ squares) / reports
+    return added
+
+
+def overdispersion(
+    fit: Fit, share: FloatArray, variance: FloatArray, params: RapporParams
+) -> float:
+    """Return how many times larger than assumed the variance of absent candidates is.
+
+    Notes
+    -----
+    An absent string's bits are random, so the variance of its score over the hash follows from the
+    scores of the rows alone, whatever these hold; a share's is that divided by its information
+    squared. The mean over candidates that look absent is compared with that of the variances.
+    """
+    outside = np.ones(len(share), dtype=np.bool_)
+    outside[fit.selected] = False
+    outside &= ~np.isnan(share)
+    if outside.any():
+        found = float(hash_variance(fit.scores[:, None], params)[0])
+        assumed = np.mean(1.0 / variance[outside])
+        return found / float(assumed)
+    return _overdispersion_of_members(fit, share, variance, params)
+
+
+def _overdispersion_of_members(
+    fit: Fit, share: FloatArray, variance: FloatArray, params: RapporParams
+) -> float:
+    own = variance[fit.selected]
+    absent = np.flatnonzero(np.abs(share[fit.selected]) < _ABSENT_Z * np.sqrt(own))
+    information = (fit.freedom / np.diag(fit.covariance)[1:])[absent]
+    found = 0.0
+    for start in range(0, len(absent), _BLOCK):
+        block = absent[start : start + _BLOCK]
+        found += float(hash_variance(fit.scores_without(block), params).sum())
+    assumed = float((information**2 * own[absent]).sum())
+    return found / assumed if assumed > 0 else 1.0
+
+
+def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
+    """Return the variance of the sum of scores at the distinct bits of a random string.
+
+    Parameters
+    ----------
+    scores : float64 array, shape (m * k, b)
+    params : RapporParams
+
+    Returns
+    -------
+    float64 array, shape (b,)
+    """
+    single, pair = unknown_column(params), pair_probability(params)
+    by_cohort = scores.reshape(params.m, params.k, -1)
+    squares, sums = (by_cohort**2).sum(axis=(0, 1)), (by_cohort.sum(axis=1) ** 2).sum(axis=0)
+    return np.asarray((single - pair) * squares + (pair - single**2) * sums)
+
+
+def pair_probability(params: RapporParams) -> float:
+    """Return the chance that a random string sets both of two given bits."""
+    return float(1 - 2 * (1 - 1 / params.k) ** params.h + (1 - 2 / params.k) ** params.h)

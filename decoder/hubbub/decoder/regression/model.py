@@ -1,0 +1,239 @@
+"""Generalised least squares of bit rates on candidates and an unknown mass.
+
+The model of the rate y_cj of bit j in cohort c is
+    y_cj = beta_0 b + sum_s beta_s x_scj + noise,     b = 1 - (1 - 1/k)^h,
+where x_s is candidate s's Bloom filter and beta_0 the mass of strings nobody listed, which set a
+bit with probability b. Shares beta_s of *free* members may be anything; those of the others are
+taken as draws of variance sigma^2 about 0, so that many of them can be in the model at once. The
+noise is sampling, known from the fitted rates, and a background tau^2, because unlisted strings set
+*their* bits rather than a little of each. What a maintainer must not break: weights come from
+fitted rates, never from the observed ones, which would bias every estimate towards its own noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, sparse
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
+from hubbub.decoder.bits import BitEstimates, variance_of_one
+from hubbub.decoder.candidates.listing import Design
+from hubbub.decoder.regression.background import excess_variance
+
+_REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Candidates in the model.
+
+    Attributes
+    ----------
+    selected : int64 array, shape (a,)
+        In ascending order.
+    matrix : sparse 0/1 float64 array, shape (a, m * k)
+        Their Bloom filters.
+    free : bool array, shape (a,)
+        Whether a share may be anything, or is taken as a draw about 0.
+    """
+
+    selected: IntArray
+    matrix: SparseMatrix
+    free: BoolArray
+
+    def keep(self, chosen: BoolArray) -> Members:
+        """Return those that are marked."""
+        return Members(self.selected[chosen], self.matrix[chosen], self.free[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A weighted, partly penalised least squares fit; vectors over the m * k rows (cohort, bit).
+
+    Attributes
+    ----------
+    selected : int64 array, shape (a,)
+        Candidates in the model, in ascending order.
+    basis : sparse float64 array, shape (1 + a, m * k)
+        The unknown mass's column and the selected candidates', as rows.
+    penalties : float64 array, shape (1 + a,)
+        0 for the unknown mass and free members, 1 / sigma^2 for the others.
+    coefficients : float64 array, shape (1 + a,)
+        Shares of the population, the unknown mass first; those with a penalty are drawn towards 0.
+    covariance : float64 array, shape (1 + a, 1 + a)
+        C, the inverse of the weighted Gram matrix plus the penalties.
+    residuals, weights : float64 array, shape (m * k,)
+        Weights are 1 / (sampling variance + background), 0 where there are no reports.
+    background : float
+        tau^2.
+    spread : float
+        sigma^2.
+    """
+
+    selected: IntArray
+    basis: SparseMatrix
+    penalties: FloatArray
+    coefficients: FloatArray
+    covariance: FloatArray
+    residuals: FloatArray
+    weights: FloatArray
+    background: float
+    spread: float
+
+    @property
+    def scores(self) -> FloatArray:
+        """W (y - fitted), which is V^-1 (y - free part) for the covariance V of y."""
+        return self.weights * self.residuals
+
+    @property
+    def freedom(self) -> FloatArray:
+        """1 - lambda_s C_ss, shape (a,): how much of a member's share its penalty leaves it."""
+        return 1.0 - (self.penalties * np.diag(self.covariance))[1:]
+
+    def influence(self, members: IntArray) -> FloatArray:
+        """Return how each row moves some members' shares if these alone are freed.
+
+        Parameters
+        ----------
+        members : int64 array, shape (b,)
+            Places in `selected`.
+
+        Returns
+        -------
+        float64 array, shape (m * k, b)
+            Columns a with share = a'y, all other penalties as they are.
+        """
+        moved = np.asarray(self.basis.T @ self.covariance[:, 1 + members])
+        return np.asarray(self.weights[:, None] * moved / self.freedom[members])
+
+    def scores_without(self, members: IntArray) -> FloatArray:
+        """Return the scores of the models in which one member each is left out.
+
+        Parameters
+        ----------
+        members : int64 array, shape (b,)
+            Places in `selected`.
+
+        Returns
+        -------
+        float64 array, shape (m * k, b)
+        """
+        rows = 1 + members
+        steps = self.coefficients[rows] / self.covariance[rows, rows]
+        moved = np.asarray(self.basis.T @ self.covariance[:, rows])
+        return np.asarray(self.scores[:, None] + self.weights[:, None] * moved * steps)
+
+
+def unknown_column(params: RapporParams) -> float:
+    """Return b, the chance that a random string sets a given bit."""
+    return 1.0 - (1.0 - 1.0 / params.k) ** params.h
+
+
+def fit_selected(
+    bits: BitEstimates, design: Design, selected: IntArray, params: RapporParams
+) -> Fit:
+    """Fit the unknown mass and the selected candidates, all free.
+
+    Candidates whose column depends on the others' are left out of the model.
+    """
+    chosen = np.sort(selected)
+    everyone_free = np.ones(len(chosen), dtype=np.bool_)
+    return fit_members(bits, Members(chosen, design.matrix[chosen], everyone_free), params)
+
+
+def fit_members(
+    bits: BitEstimates,
+    members: Members,
+    params: RapporParams,
+    *,
+    spread: float = 0.0,
+    start: Fit | None = None,
+) -> Fit:
+    """Fit the unknown mass and the members, reweighting until weights settle.
+
+    Free members whose column depends on the other free ones' are left out of the model, as are all
+    that aren't free if there is no spread.
+
+    Parameters
+    ----------
+    bits : BitEstimates
+    members : Members
+    params : RapporParams
+    spread : float
+        sigma^2, the variance of the shares that aren't free.
+    start : Fit, optional
+        A similar model, from whose weights the search for this one's sets out.
+    """
+    rates, reports = bits.rate.ravel(), reports_by_row(bits)
+    fitted = np.full(rates.shape, np.average(rates, weights=reports))
+    background = 0.0
+    if start is not None:
+        fitted, background = rates - start.residuals, start.background
+    weights = row_weights(fitted, reports, background, params)
+    kept = members.free.copy()
+    kept[kept] = _independent(members.matrix[kept], weights, params)
+    members = members.keep(kept | ~members.free if spread > 0 else kept)
+    basis = _basis(members.matrix, params)
+    penalties = np.concatenate([[0.0], np.where(members.free, 0.0, 1.0 / spread if spread else 0)])
+    steps = _REWEIGHTINGS if start is None else _REWEIGHTINGS_AGAIN
+    for step in range(steps):
+        weights = row_weights(fitted, reports, background, params)
+        weighted = _scaled(basis, weights)
+        gram = (weighted @ basis.T).toarray()
+        covariance: FloatArray = linalg.inv(gram + np.diag(penalties))
+        coefficients: FloatArray = covariance @ np.asarray(weighted @ rates)
+        residuals = rates - np.asarray(basis.T @ coefficients)
+        fit = Fit(members.selected, basis, penalties, coefficients, covariance, residuals,
+                  weights, background, spread)  # fmt: skip
+        fitted = rates - residuals
+        if step < steps - 1:
+            sampling = _sampling(fitted, reports, params)
+            background = excess_variance(
+                fit.scores, weights, sampling, basis, covariance, penalties, spread
+            )
+    return fit
+
+
+def reports_by_row(bits: BitEstimates) -> FloatArray:
+    """Return N_c for each of the m * k rows."""
+    return np.repeat(bits.reports.ravel(), bits.rate.shape[1])
+
+
+def row_weights(
+    fitted: FloatArray, reports: FloatArray, background: float, params: RapporParams
+) -> FloatArray:
+    """Return 1 / (sampling variance + background) of rows, 0 where there are no reports."""
+    return reports / (variance_of_one(fitted, params) + background * reports)
+
+
+def _basis(matrix: SparseMatrix, params: RapporParams) -> SparseMatrix:
+    unknown = sparse.csr_array(np.full((1, matrix.shape[1]), unknown_column(params)))
+    stacked: SparseMatrix = sparse.vstack([unknown, matrix], format="csr")
+    return stacked
+
+
+def _scaled(matrix: SparseMatrix, weights: FloatArray) -> SparseMatrix:
+    """Multiply each column by its row's weight in the regression."""
+    return SparseMatrix(matrix @ sparse.diags_array(weights))
+
+
+def _sampling(fitted: FloatArray, reports: FloatArray, params: RapporParams) -> FloatArray:
+    """Return the sampling variance of each row, 0 where there are no reports."""
+    variance = variance_of_one(fitted, params)
+    return np.divide(variance, reports, out=np.zeros_like(variance), where=reports > 0)
+
+
+def _independent(matrix: SparseMatrix, weights: FloatArray, params: RapporParams) -> BoolArray:
+    """Mark columns that the others don't explain (pivoted Cholesky of the scaled Gram matrix)."""
+    basis = _basis(matrix, params)
+    gram = (_scaled(basis, weights) @ basis.T).toarray()
+    scale = np.sqrt(np.diag(gram))
+    scale[0] /= 2  # the largest pivot comes first: the unknown mass always stays
+    _, pivots, rank, _ = linalg.lapack.dpstrf(gram / np.outer(scale, scale), tol=_TINY)
+    kept = np.zeros(basis.shape[0], dtype=np.bool_)
+    kept[pivots[:rank] - 1] = True
+    return kept[1:]

@@ -1,0 +1,1 @@
+"""The detected strings from day to day, and where their shares changed."""
