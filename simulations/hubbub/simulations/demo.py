@@ -7,10 +7,8 @@ population's truth is known, a score. Everything lands in one folder for inspect
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +16,17 @@ from rich.console import Console
 from rich.table import Table
 
 from hubbub.client.metrics import Metric, Registry
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
+from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.decoding import Z_CONFIDENCE
-from hubbub.decoder.progress import progress_bar
+from hubbub.simulations.documents import write_document
+from hubbub.simulations.experiments.estimates import Estimates, read_estimates
+from hubbub.simulations.experiments.processes import run_decoder, running_collector
+from hubbub.simulations.experiments.scoring import Score, score
+from hubbub.simulations.experiments.uploading import report_through_clients, upload_fleet
 from hubbub.simulations.figures import plot_estimates
-from hubbub.simulations.fleet import Fleet
+from hubbub.simulations.fleet.clients import Fleet
 from hubbub.simulations.populations import Population, census_first_names, census_names
-from hubbub.simulations.processes import run_decoder, running_collector
-from hubbub.simulations.scoring import Score, score
-from hubbub.simulations.uploading import report_through_clients, upload_fleet
 
 METRICS = """\
 application = "org.example.census"
@@ -45,18 +45,6 @@ p = 0.05
 q = 0.75
 """
 _METRIC = "first_name"
-
-
-@dataclass(frozen=True, slots=True)
-class Estimates:
-    """The decoder's rows as arrays of length n, in the candidates' order, and its summary."""
-
-    share: FloatArray
-    std_error: FloatArray
-    low: FloatArray
-    high: FloatArray
-    detected: BoolArray
-    summary: dict[str, float]
 
 
 def run_demo(folder: Path, n_reports: int, n_clients: int, seed: int, console: Console) -> Score:
@@ -140,7 +128,7 @@ def _collect(
 
 def _simulate(
     metric: Metric, population: Population, held: IntArray, rng: np.random.Generator
-) -> tuple[IntArray, np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:
+) -> tuple[IntArray, ByteArray]:
     return Fleet(population.values, metric.params, rng).report(held)
 
 
@@ -150,19 +138,7 @@ def _decode(metrics: Path, folder: Path) -> Estimates:
     names = ("--candidates", str(folder / "names.txt"))
     how = ("--correction", "bonferroni", "--output", str(output), "--min-reports", "1")
     run_decoder(["decode", _METRIC, *where, *names, *how])
-    document = json.loads(output.read_text(encoding="utf-8"))
-
-    def column(name: str) -> FloatArray:
-        return np.array([row[name] for row in document["rows"]], dtype=np.float64)
-
-    return Estimates(
-        share=column("proportion"),
-        std_error=column("prop_std_error"),
-        low=column("prop_low"),
-        high=column("prop_high"),
-        detected=column("detected").astype(np.bool_),
-        summary=document["summary"],
-    )
+    return read_estimates(output)
 
 
 def _true_shares(population: Population, held: IntArray, candidates: tuple[str, ...]) -> FloatArray:
@@ -175,9 +151,7 @@ def _write_result(
     path: Path, result: Score, n_reports: int, n_candidates: int, seed: int, seconds: float
 ) -> None:
     figures = {"reports": n_reports, "candidates": n_candidates, **asdict(result)}
-    figures |= {"seed": seed, "seconds": round(seconds, 1)}
-    cleaned = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in figures.items()}
-    path.write_text(json.dumps(cleaned, indent=1) + "\n", encoding="utf-8")
+    write_document(path, {**figures, "seed": seed, "seconds": round(seconds, 1)})
 
 
 def _show(

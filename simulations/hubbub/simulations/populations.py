@@ -1,10 +1,16 @@
-"""Populations with known truth: which values there are, and how often each is held."""
+"""Populations with known truth: which values there are, and how often each is held.
+
+The families are those of google/rappor's regression tests, over ranks 1 to v, and the first names
+of the census; or the values of a file.
+"""
 
 from __future__ import annotations
 
 import importlib.resources
-from collections import defaultdict
+import sys
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +18,13 @@ from hubbub.decoder.arrays import FloatArray
 
 _FIRST_NAMES = ("dist.male.first", "dist.female.first")
 _SURNAMES = "dist.all.last"
+_EXPONENTIAL_RATE = 5.0
+_GEOMETRIC_RATIO = 0.9
+FAMILIES = ("uniform", "exponential", "gauss", "geometric", "zipf", "census")
+
+
+class PopulationError(Exception):
+    """A population that can't be made of what was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +40,77 @@ class Population:
 
     values: tuple[str, ...]
     shares: FloatArray
+
+
+def family_shares(spec: str, n: int) -> FloatArray:
+    """Return the shares of a named family over n values, shape (n,), the first the largest.
+
+    Parameters
+    ----------
+    spec : str
+        `uniform`; `zipf:s`, in proportion to 1 / rank^s; `exponential:r`, to exp(-r rank / n);
+        `geometric:r`, each r times the one before; `gauss`, a normal density of standard deviation
+        n / 6, of which google/rappor's tests take ranks about the middle. The number behind the
+        colon may be left out: s = 1, r = 5, r = 0.9.
+    n : int
+
+    Raises
+    ------
+    PopulationError
+        If there is no such family, or its number is out of range.
+    """
+    name, _, given = spec.partition(":")
+    ranks = np.arange(1, n + 1, dtype=np.float64)
+    if name in {"uniform", "gauss"} and given:
+        raise PopulationError(f"population {spec!r}: {name} takes no number")
+    if name == "uniform":
+        return np.full(n, 1.0 / n)
+    if name == "zipf":
+        return _normalised(-_number(spec, given, 1.0) * np.log(ranks))
+    if name == "exponential":
+        return _normalised(-_number(spec, given, _EXPONENTIAL_RATE) * ranks / n)
+    if name == "geometric":
+        ratio = _number(spec, given, _GEOMETRIC_RATIO)
+        if ratio >= 1:
+            raise PopulationError(f"population {spec!r}: the ratio must be below 1")
+        return _normalised(ranks * np.log(ratio))
+    if name == "gauss":
+        distance = np.sort(np.abs(ranks - n // 2))
+        return _normalised(-0.5 * (distance / (n / 6)) ** 2)
+    raise PopulationError(
+        f"population {spec!r}: must be one of {', '.join(FAMILIES)}, with a number as in zipf:1.0"
+    )
+
+
+def made_up(shares: FloatArray, prefix: str) -> Population:
+    """Return a population of the strings prefix + "1", prefix + "2", ..."""
+    return Population(tuple(f"{prefix}{i}" for i in range(1, len(shares) + 1)), shares)
+
+
+def population_of_file(path: str) -> Population:
+    """Return the values of a file of one client's value a line, as often as they stand there.
+
+    Parameters
+    ----------
+    path : str
+        UTF-8; "-" is standard input.
+
+    Raises
+    ------
+    PopulationError
+        If it can't be read, or has no line.
+    """
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PopulationError(f"values {path}: can't be read as UTF-8: {error}") from error
+    if not text:
+        raise PopulationError(f"values {path}: empty; expected one client's value a line")
+    lines = text.removesuffix("\n").split("\n")
+    common = Counter(line.removesuffix("\r") for line in lines).most_common()
+    counts = np.array([count for _, count in common], dtype=np.float64)
+    return Population(tuple(value for value, _ in common), counts / counts.sum())
 
 
 def census_first_names() -> Population:
@@ -52,3 +136,18 @@ def _census_table(table: str) -> list[tuple[str, float]]:
     text = importlib.resources.files("names").joinpath(table).read_text(encoding="ascii")
     fields = (line.split() for line in text.splitlines())
     return [(name.capitalize(), float(percent)) for name, percent, *_ in fields]
+
+
+def _number(spec: str, given: str, default: float) -> float:
+    try:
+        number = float(given) if given else default
+    except ValueError:
+        number = 0.0
+    if not 0 < number < np.inf:
+        raise PopulationError(f"population {spec!r}: {given!r} must be a number above 0")
+    return number
+
+
+def _normalised(log_weights: FloatArray) -> FloatArray:
+    weights = np.exp(log_weights - log_weights.max())
+    return np.asarray(weights / weights.sum())

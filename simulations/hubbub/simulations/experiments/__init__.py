@@ -1,0 +1,1 @@
+"""One population through the whole system, scored against its truth."""

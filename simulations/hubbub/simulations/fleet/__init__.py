@@ -1,0 +1,1 @@
+"""Millions of clients at once, honest and forged, with the real client's law."""

@@ -1,0 +1,140 @@
+"""Forged reports, as an attacker who controls a share of all reports would send them.
+
+What they can do to estimates, and which of them are noticed, is worked out in docs/poisoning.md;
+here they are made, so that it can be tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.simulations.fleet.bernoulli import bernoulli_bytes
+from hubbub.simulations.fleet.clients import Fleet, packed_filters, reported_chances
+
+_DEFAULT_TARGETS = 1
+
+
+class AttackError(ValueError):
+    """An attack that isn't described as one must be."""
+
+
+class AttackKind(StrEnum):
+    """What forgers send."""
+
+    MAXIMAL_GAIN = "maximal-gain"
+    """Noise like an honest client's, but every bit of every target as if it were true."""
+    RANDOM = "random"
+    """Fair coins."""
+    REPLAY = "replay"
+    """One honest report of a target, again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A share of all reports that is forged.
+
+    Attributes
+    ----------
+    kind : AttackKind
+    share : float
+        Of all reports, between 0 and 1.
+    targets : int
+        Strings that are to seem common; 1 if the kind isn't maximal gain.
+    """
+
+    kind: AttackKind
+    share: float
+    targets: int = _DEFAULT_TARGETS
+
+
+def parse_attack(text: str) -> Attack:
+    """Read a description such as `maximal-gain:targets=5,share=0.01`.
+
+    Raises
+    ------
+    AttackError
+        If it names no attack, an unknown option or one twice, or a number out of range.
+    """
+    kind, _, rest = text.partition(":")
+    if kind not in set(AttackKind):
+        raise AttackError(f"attack {text!r}: must begin with one of {', '.join(AttackKind)}")
+    pairs = [part.partition("=")[::2] for part in rest.split(",") if part]
+    options = dict(pairs)
+    if unknown := set(options) - {"share", "targets"}:
+        raise AttackError(f"attack {text!r}: {min(unknown)} isn't share or targets")
+    if len(options) < len(pairs):
+        raise AttackError(f"attack {text!r}: each option may stand there once")
+    if "targets" in options and kind != AttackKind.MAXIMAL_GAIN:
+        raise AttackError(f"attack {text!r}: only {AttackKind.MAXIMAL_GAIN} takes targets=")
+    if "share" not in options:
+        raise AttackError(f"attack {text!r}: needs share=, such as {kind}:share=0.01")
+    try:
+        share, targets = float(options["share"]), int(options.get("targets", _DEFAULT_TARGETS))
+    except ValueError as error:
+        raise AttackError(f"attack {text!r}: {error}") from error
+    if not 0 < share < 1 or targets < 1:
+        raise AttackError(f"attack {text!r}: share must be in (0, 1) and targets at least 1")
+    return Attack(AttackKind(kind), share, targets)
+
+
+def forge(
+    attack: Attack,
+    n: int,
+    targets: tuple[str, ...],
+    params: RapporParams,
+    rng: np.random.Generator,
+) -> tuple[IntArray, ByteArray]:
+    """Make forged reports.
+
+    Parameters
+    ----------
+    attack : Attack
+    n : int
+        Reports.
+    targets : tuple of str
+        At least one, unless the reports are random.
+    params : RapporParams
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    cohorts : int64 array, shape (n,)
+    bits : uint8 array, shape (n, k / 8)
+    """
+    if attack.kind is AttackKind.REPLAY:
+        cohorts, bits = Fleet(targets, params, rng).report(np.zeros(1, dtype=np.int64))
+        return np.repeat(cohorts, n), np.repeat(bits, n, axis=0)
+    cohorts = rng.integers(params.m, size=n)
+    nothing = np.zeros((n, params.k // 8), dtype=np.uint8)
+    if attack.kind is AttackKind.RANDOM:
+        return cohorts, bernoulli_bytes(rng, nothing, 0.5, 0.5)
+    absent, _ = reported_chances(params)
+    noise = bernoulli_bytes(rng, nothing, absent, absent)
+    filters = packed_filters(targets, params).reshape(len(targets), params.m, -1)
+    wanted = np.bitwise_or.reduce(filters, axis=0)[cohorts]
+    return cohorts, noise | wanted if params.q > params.p else noise & ~wanted
+
+
+def choose_targets(
+    attack: Attack, candidates: tuple[str, ...], truth: FloatArray
+) -> tuple[str, ...]:
+    """Return the candidates that the fewest clients hold, as many as there are targets.
+
+    Random reports have none.
+
+    Parameters
+    ----------
+    attack : Attack
+    candidates : tuple of str, length n
+    truth : float64 array, shape (n,)
+        Share of each candidate.
+    """
+    if attack.kind is AttackKind.RANDOM:
+        return ()
+    rarest = np.argsort(truth, kind="stable")[: attack.targets]
+    return tuple(candidates[i] for i in rarest.tolist())

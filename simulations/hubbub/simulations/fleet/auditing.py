@@ -1,0 +1,88 @@
+"""What an attacker really learns from one of the fleet's reports, beside what epsilon allows.
+
+Two values' reports are drawn, and how often each shows the pattern that tells them apart best: the
+bits that only the first sets are 1, those that only the second sets 0. The logarithm of the two
+frequencies' ratio estimates from below what a report reveals; it must not exceed epsilon_report.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.arrays import IntArray
+from hubbub.simulations.fleet.clients import Fleet, packed_filters
+
+_ALARM = 1e-6
+_PAIRS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was seen, and what was promised.
+
+    Attributes
+    ----------
+    epsilon_report : float
+        The promise.
+    observed : float
+        Logarithm of the ratio of the two frequencies; inf if the second value never showed it.
+    at_least : float
+        Exact lower bound of what is revealed; above epsilon_report with probability 2e-6 at most.
+    reports : int
+        Of each value.
+    """
+
+    epsilon_report: float
+    observed: float
+    at_least: float
+    reports: int
+
+    @property
+    def kept(self) -> bool:
+        """Whether the promise was kept, as far as this can tell."""
+        return self.at_least <= self.epsilon_report
+
+
+def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) -> Audit:
+    """Try to tell two values apart by single reports of cohort 0.
+
+    Parameters
+    ----------
+    params : RapporParams
+    reports : int
+        Reports of each value.
+    rng : numpy.random.Generator
+    """
+    alone = RapporParams(params.k, params.h, 1, params.f, params.p, params.q)
+    values = _most_different(alone)
+    fleet = Fleet(values, alone, rng)
+    first, second = packed_filters(values, alone)
+    ones, zeros = first & ~second, second & ~first
+    if params.q < params.p:
+        ones, zeros = zeros, ones
+    shown = []
+    for value in range(2):
+        _, bits = fleet.report(np.full(reports, value, dtype=np.int64))
+        shown.append(int(((bits & (ones | zeros)) == ones).all(axis=1).sum()))
+    often, seldom = shown
+    low = float(stats.beta.ppf(_ALARM, often, reports - often + 1)) if often else 0.0
+    high = float(stats.beta.isf(_ALARM, seldom + 1, reports - seldom)) if seldom < reports else 1.0
+    return Audit(
+        epsilon_report=params.epsilon_report,
+        observed=math.log(often / seldom) if often and seldom else math.inf,
+        at_least=math.log(low / high) if low else -math.inf,
+        reports=reports,
+    )
+
+
+def _most_different(params: RapporParams) -> tuple[str, str]:
+    """Return two values whose Bloom filters have as many bits of their own as can be found."""
+    values = tuple(f"audit {i}" for i in range(_PAIRS))
+    filters = np.unpackbits(packed_filters(values, params), axis=1).astype(np.int64)
+    apart: IntArray = np.abs(filters[:1] - filters[1:]).sum(axis=1)
+    return values[0], values[1 + int(np.argmax(apart))]

@@ -1,0 +1,190 @@
+"""Exact Bernoulli bits for whole arrays of packed words.
+
+The same comparison of binary digits as `hubbub.client.randomness`, 64 lanes a word: a round draws
+one coin a lane and decides the lanes whose coin differs from their probability's digit. A coin must
+never reach two lanes. Coins come from a generator, or, where the same bits must come again, from a
+key of each word. The first rounds run over blocks that stay in the CPU's cache; when few lanes
+are still open, the words that hold them go on alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from hubbub.decoder.arrays import ByteArray, IntArray
+
+Words = npt.NDArray[np.uint64]
+Dyadic = float | Fraction
+"""A number whose binary digits end: any double, and sums and products of doubles."""
+
+_Coins = Callable[[int, "slice | IntArray", int], Words]
+"""(round, which words, how many) -> one fair bit for each of their lanes."""
+_ALL = np.uint64(2**64 - 1)
+_GOLDEN = 0x9E3779B97F4A7C15
+_BLOCK = 8192
+_DENSE_ROUNDS = 7
+"""After so many coins two fifths of the words still hold an open lane."""
+
+
+def bernoulli_bytes(
+    rng: np.random.Generator, selector: ByteArray, low: Dyadic, high: Dyadic
+) -> ByteArray:
+    """Draw one bit for each bit of an array of any shape (see `bernoulli_words`)."""
+    padded = -(-selector.size // 8) * 8
+    flat = selector.ravel()
+    if padded != selector.size:
+        flat = np.concatenate([flat, np.zeros(padded - selector.size, dtype=np.uint8)])
+    bits = bernoulli_words(rng, flat.view(np.uint64), low, high)
+    return bits.view(np.uint8)[: selector.size].reshape(selector.shape)
+
+
+def bernoulli_words(rng: np.random.Generator, selector: Words, low: Dyadic, high: Dyadic) -> Words:
+    """Draw independent bits: 1 with probability `high` where the selector's bit is 1, else `low`.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Its bit generator must give 64 bits a draw, as PCG64 and SFC64 do.
+    selector : uint64 array, shape (w,)
+    low, high : float or Fraction
+        In [0, 1], their denominators powers of two; the comparison is exact.
+
+    Returns
+    -------
+    uint64 array, shape (w,)
+
+    Raises
+    ------
+    ValueError
+        If a probability's binary digits don't end, or a draw of the generator is of 32 bits.
+    """
+    if isinstance(rng.bit_generator, np.random.MT19937):
+        raise ValueError("MT19937: gives 32 bits a draw; use PCG64 or SFC64, which give 64")
+    return _compare(
+        lambda _round, _words, size: np.asarray(rng.bit_generator.random_raw(size)),
+        selector,
+        low,
+        high,
+    )
+
+
+def keyed_bernoulli_words(keys: Words, selector: Words, low: Dyadic, high: Dyadic) -> Words:
+    """Draw bits as `bernoulli_words` does, but the same ones for the same key.
+
+    Parameters
+    ----------
+    keys : uint64 array, shape (w,)
+        Of each word; coins are hashes of the key and the round.
+    selector : uint64 array, shape (w,)
+    low, high : float or Fraction
+    """
+    return _compare(
+        lambda round_, words, _size: mix(keys[words] + _round_constant(round_)),
+        selector,
+        low,
+        high,
+    )
+
+
+def mix(x: Words) -> Words:
+    """Scramble 64-bit words so that nearby ones become unrelated (a bijection).
+
+    SplitMix64's finalizer, variant 13 of Stafford's, as in Steele, Lea, Flood: "Fast splittable
+    pseudorandom number generators", OOPSLA 2014.
+    """
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+def digit_codes(low: Dyadic, high: Dyadic) -> bytes:
+    """Pair the binary digits of two probabilities, most significant first.
+
+    Returns
+    -------
+    bytes
+        One code a digit: 0 if neither probability has it, 1 high only, 2 low only, 3 both. A
+        probability of 1 has no digit behind the point and counts as 0 here.
+
+    Raises
+    ------
+    ValueError
+        If a probability isn't in [0, 1], or its binary digits don't end.
+    """
+    low_digits, high_digits = _binary_digits(low), _binary_digits(high)
+    length = max(len(low_digits), len(high_digits))
+    pairs = zip(low_digits.ljust(length, "0"), high_digits.ljust(length, "0"), strict=True)
+    return bytes(2 * int(a) + int(b) for a, b in pairs)
+
+
+def _binary_digits(probability: Dyadic) -> str:
+    numerator, denominator = probability.as_integer_ratio()
+    places = denominator.bit_length() - 1
+    if not 0 <= numerator <= denominator or denominator != 1 << places:
+        raise ValueError(
+            f"probability {probability}: must be in [0, 1] with a power of two as denominator"
+        )
+    return f"{numerator:0{places}b}" if places and numerator else ""
+
+
+def _compare(coins: _Coins, selector: Words, low: Dyadic, high: Dyadic) -> Words:
+    codes = digit_codes(low, high)
+    certain = (low == 1) * 2 + (high == 1)
+    below = np.empty_like(selector)
+    undecided = np.empty_like(selector)
+    for start in range(0, len(selector), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        lanes = selector[block]
+        below[block] = _plane(certain, lanes)
+        np.invert(below[block], out=undecided[block])
+        for round_, code in enumerate(codes[:_DENSE_ROUNDS]):
+            _decide(coins(round_, block, len(lanes)), code, lanes, below[block], undecided[block])
+    if len(codes) > _DENSE_ROUNDS:
+        _finish(coins, codes, selector, below, undecided)
+    return below
+
+
+def _finish(coins: _Coins, codes: bytes, selector: Words, below: Words, undecided: Words) -> None:
+    """Toss on for the words that hold an open lane; one that matches every digit has U >= P."""
+    places = np.flatnonzero(undecided)
+    lanes, decided, undecided = selector[places], below[places], undecided[places]
+    for round_ in range(_DENSE_ROUNDS, len(codes)):
+        if not len(places):
+            return
+        _decide(coins(round_, places, len(places)), codes[round_], lanes, decided, undecided)
+        still = undecided != 0
+        if 2 * np.count_nonzero(still) < len(places):
+            below[places] = decided
+            places, lanes = places[still], lanes[still]
+            decided, undecided = decided[still], undecided[still]
+    below[places] = decided
+
+
+def _decide(coins: Words, code: int, selector: Words, below: Words, undecided: Words) -> None:
+    """Use one coin a lane up, in place: lanes whose digit differs from it are settled."""
+    if code == 0:
+        np.bitwise_and(coins, undecided, out=coins)
+    elif code == 3:
+        np.invert(coins, out=coins)
+        np.bitwise_and(coins, undecided, out=coins)
+        np.bitwise_or(below, coins, out=below)
+    else:
+        plane = selector if code == 1 else ~selector
+        np.bitwise_xor(coins, plane, out=coins)
+        np.bitwise_and(coins, undecided, out=coins)
+        np.bitwise_or(below, coins & plane, out=below)
+    np.bitwise_xor(undecided, coins, out=undecided)
+
+
+def _plane(code: int, selector: Words) -> Words | np.uint64:
+    """Return one binary digit of every lane's probability (see `digit_codes`)."""
+    planes = (np.uint64(0), selector, ~selector, _ALL)
+    return planes[code]
+
+
+def _round_constant(round_: int) -> np.uint64:
+    return np.uint64((round_ + 1) * _GOLDEN % 2**64)

@@ -1,0 +1,1 @@
+"""The RAPPOR paper's experiments and headline numbers."""

@@ -1,0 +1,1 @@
+"""The regression matrix: many cases, many runs, and what is promised about them."""

@@ -1,0 +1,90 @@
+"""The plain decoder that ours is compared with: least squares and the two-standard-error rule.
+
+Weighted least squares of the bit rates on all candidates; what is more than two standard errors
+above zero counts as detected. No unknown mass, no correction for the number of candidates. Where
+candidates are too many for least squares, a screen goes before, as in google/rappor's decoder,
+whose Lasso leaves at most 500 strings to its final regression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
+from hubbub.decoder.bits import estimate_bits, variance_of_one
+from hubbub.decoder.candidates.listing import bit_positions, make_design
+from hubbub.decoder.counts import CohortCounts
+
+_STD_ERRORS = 2.0
+_ROWS_USED = 0.8
+_AT_ONCE, _SCREENED = 2_000, 500
+_CHUNK = 8_192
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class PlainEstimates:
+    """Attributes: float64 and bool arrays of shape (n,); the share is 0 where not in the fit."""
+
+    share: FloatArray
+    detected: BoolArray
+
+
+def least_squares_two_se(
+    counts: CohortCounts, params: RapporParams, candidates: tuple[str, ...]
+) -> PlainEstimates:
+    """Estimate by least squares, and detect what lies two standard errors above zero.
+
+    All candidates enter the fit if they are at most 2,000 and at most 0.8 times the rows; otherwise
+    the 500 (or 0.8 times the rows, if that is less) with the largest z-scores taken one by one.
+    Columns that others explain are left out.
+    """
+    bits = estimate_bits(counts, params)
+    reports = np.repeat(counts.reports.astype(np.float64), params.k)
+    rates = bits.rate.ravel()
+    weights = reports / variance_of_one(rates, params)
+    room = int(_ROWS_USED * np.count_nonzero(reports))
+    chosen = np.arange(len(candidates))
+    if len(candidates) > min(room, _AT_ONCE):
+        z = _marginal_z(candidates, params, rates, weights)
+        chosen = np.sort(np.argsort(-z, kind="stable")[: min(room, _SCREENED)])
+    return _fit(candidates, chosen, params, rates, weights)
+
+
+def _fit(
+    candidates: tuple[str, ...],
+    chosen: IntArray,
+    params: RapporParams,
+    rates: FloatArray,
+    weights: FloatArray,
+) -> PlainEstimates:
+    strings = tuple(candidates[i] for i in chosen.tolist())
+    columns = make_design(bit_positions(strings, params), params).matrix.toarray()
+    gram = (columns * weights) @ columns.T
+    scale = np.sqrt(np.maximum(np.diag(gram), _TINY))
+    _, pivots, rank, _ = linalg.lapack.dpstrf(gram / np.outer(scale, scale), tol=_TINY)
+    kept = np.sort(pivots[:rank] - 1)
+    covariance = linalg.inv(gram[np.ix_(kept, kept)])
+    fitted = covariance @ (columns[kept] @ (weights * rates))
+    share = np.zeros(len(candidates))
+    detected = np.zeros(len(candidates), dtype=np.bool_)
+    share[chosen[kept]] = fitted
+    detected[chosen[kept]] = fitted > _STD_ERRORS * np.sqrt(np.diag(covariance))
+    return PlainEstimates(share, detected)
+
+
+def _marginal_z(
+    candidates: tuple[str, ...], params: RapporParams, rates: FloatArray, weights: FloatArray
+) -> FloatArray:
+    """Return each candidate's weighted excess over the mean rate, in standard errors."""
+    excess = weights * (rates - np.average(rates, weights=weights))
+    z = np.empty(len(candidates))
+    for start in range(0, len(candidates), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        design = make_design(bit_positions(candidates[rows], params), params)
+        z[rows] = design.sums(excess) / np.sqrt(np.maximum(design.sums(weights), _TINY))
+    return z

@@ -1,0 +1,211 @@
+"""Whether a case kept what is promised: figures with standard errors against bounds.
+
+A figure is compared with its bound by a one-sided test: it breaks the bound only if it lies beyond
+it by more standard errors than Student's t allows with probability `ALARM`. Standard errors come
+from the scatter between runs, but are never taken below what independent names would give, so that
+a few runs that happen to agree prove nothing. Runs with any false name under the null are counts,
+and tested by the binomial law.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.simulations.suite.trials import Trial
+
+ALARM = 1e-3
+"""Chance that a figure which lies exactly on its bound is called broken."""
+ALPHA = 0.05
+COVERAGE = (0.93, 0.97)
+COVERAGE_DETECTED = (0.92, 0.98)
+TOTAL_VARIATION_RATIO = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A mean over runs with its standard error (nan where no run says anything).
+
+    Attributes
+    ----------
+    mean, std_error : float
+    runs : int
+        Runs that it rests on.
+    """
+
+    mean: float
+    std_error: float
+    runs: int
+
+    def above(self, bound: float) -> bool:
+        """Whether it is above a bound beyond what chance allows."""
+        return self.runs > 0 and self.mean - bound > self._margin()
+
+    def below(self, bound: float) -> bool:
+        """Whether it is below a bound beyond what chance allows."""
+        return self.runs > 0 and bound - self.mean > self._margin()
+
+    def _margin(self) -> float:
+        if self.runs > 1:
+            return float(stats.t.isf(ALARM, self.runs - 1)) * self.std_error
+        return float(stats.norm.isf(ALARM)) * self.std_error
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """Figures of one case over its runs.
+
+    Attributes
+    ----------
+    case : str
+    runs, candidates : int
+    detected, true_positives : Figure
+        Names a run.
+    coverage, coverage_detected : Figure
+        Of the 95% intervals over all candidates, over all detected ones of all runs.
+    false_share : Figure
+        False names among the detected.
+    any_false : Figure
+        Share of runs with a false name.
+    total_variation, baseline_variation : Figure
+        Over the detected, of the decoder and of the baseline.
+    total_variation_all, baseline_variation_all : Figure
+        Over all strings.
+    baseline_false_share : Figure
+    seconds : Figure
+        CPU time of a decoding.
+    broken : tuple of str
+        What is promised and wasn't kept.
+    """
+
+    case: str
+    runs: int
+    candidates: int
+    detected: Figure
+    true_positives: Figure
+    coverage: Figure
+    coverage_detected: Figure
+    false_share: Figure
+    any_false: Figure
+    total_variation: Figure
+    total_variation_all: Figure
+    baseline_variation: Figure
+    baseline_variation_all: Figure
+    baseline_false_share: Figure
+    seconds: Figure
+    broken: tuple[str, ...]
+
+
+def variation_ratios(results: Sequence[CaseResult]) -> list[float]:
+    """Return each case's total variation over the baseline's, where something true was found."""
+    return [
+        result.total_variation.mean / result.baseline_variation.mean
+        for result in results
+        if result.true_positives.mean and result.baseline_variation.mean
+    ]
+
+
+def promises_kept(results: Sequence[CaseResult]) -> bool:
+    """Whether no case breaks a bound, and total variation is on average below the baseline's."""
+    ratios = variation_ratios(results)
+    return not any(result.broken for result in results) and sum(ratios) <= len(ratios)
+
+
+def judge(trials: Sequence[Trial], *, is_null: bool) -> CaseResult:
+    """Sum up a case's runs and say which bounds they break.
+
+    Bounds: coverage in 0.93 to 0.97; of the detected in 0.92 to 0.98, false share at most 0.05, and
+    total variation over the detected at most 1.05 times the baseline's. In a null case, instead of
+    the last three, a false name in at most 5% of the runs.
+    """
+    ours = [trial.ours for trial in trials]
+    plain = [trial.baseline for trial in trials]
+    detected = np.array([s.detected for s in ours], dtype=np.float64)
+    coverage = _proportion([s.interval_coverage for s in ours], trials[0].candidates * len(ours))
+    covered = _ratio([s.interval_coverage_detected for s in ours], detected)
+    false_share = _proportion([s.false_share for s in ours], detected.sum())
+    variation = _mean([s.total_variation for s in ours])
+    baseline = _mean([s.total_variation for s in plain])
+    excess = _mean(
+        [
+            a.total_variation - TOTAL_VARIATION_RATIO * b.total_variation
+            for a, b in zip(ours, plain, strict=True)
+        ]
+    )
+    any_false = [s.false_positives > 0 for s in ours]
+    broken = [
+        *_range_broken("coverage", coverage, COVERAGE),
+    ]
+    if is_null:
+        broken += ["names under the null"] if _too_many(any_false) else []
+    else:
+        broken += _range_broken("coverage of detected", covered, COVERAGE_DETECTED)
+        broken += ["false share"] if false_share.above(ALPHA) else []
+        broken += ["total variation"] if excess.above(0.0) else []
+    return CaseResult(
+        case=trials[0].case,
+        runs=len(trials),
+        candidates=trials[0].candidates,
+        detected=_mean(detected.tolist()),
+        true_positives=_mean([s.true_positives for s in ours]),
+        coverage=coverage,
+        coverage_detected=covered,
+        false_share=false_share,
+        any_false=_proportion([float(a) for a in any_false], len(any_false)),
+        total_variation=variation,
+        total_variation_all=_mean([s.total_variation_all for s in ours]),
+        baseline_variation=baseline,
+        baseline_variation_all=_mean([s.total_variation_all for s in plain]),
+        baseline_false_share=_mean([s.false_share for s in plain]),
+        seconds=_mean([trial.seconds for trial in trials]),
+        broken=tuple(broken),
+    )
+
+
+def _mean(values: Sequence[float]) -> Figure:
+    if not values:
+        return Figure(math.nan, math.nan, 0)
+    array = np.array(values, dtype=np.float64)
+    scatter = float(array.std(ddof=1)) / math.sqrt(len(array)) if len(array) > 1 else math.inf
+    return Figure(float(array.mean()), scatter, len(array))
+
+
+def _proportion(values: Sequence[float], names: float) -> Figure:
+    """Return the mean of shares that rest on so many names; of one run, as if independent."""
+    return _floored(_mean([v for v in values if not math.isnan(v)]), names)
+
+
+def _ratio(shares: Sequence[float], weights: FloatArray) -> Figure:
+    """Return the share over all runs' names together, with a ratio estimate's standard error."""
+    used = weights > 0
+    if not used.any():
+        return Figure(math.nan, math.nan, 0)
+    hits, total = np.array(shares)[used] * weights[used], float(weights.sum())
+    mean, runs = float(hits.sum()) / total, int(used.sum())
+    scatter = math.inf
+    if runs > 1:
+        deviations = hits - mean * weights[used]
+        scatter = math.sqrt(float(deviations @ deviations) * runs / (runs - 1)) / total
+    return _floored(Figure(mean, scatter, runs), total)
+
+
+def _floored(figure: Figure, names: float) -> Figure:
+    if not figure.runs or not names:
+        return figure
+    alone = math.sqrt(ALPHA * (1 - ALPHA) / names)
+    scatter = alone if math.isinf(figure.std_error) else max(figure.std_error, alone)
+    return Figure(figure.mean, scatter, figure.runs)
+
+
+def _range_broken(name: str, figure: Figure, bounds: tuple[float, float]) -> list[str]:
+    low, high = bounds
+    return [name] if figure.below(low) or figure.above(high) else []
+
+
+def _too_many(any_false: Sequence[bool]) -> bool:
+    return bool(stats.binom.sf(sum(any_false) - 1, len(any_false), ALPHA) < ALARM)

@@ -1,0 +1,168 @@
+"""The regression matrix: the cases that the decoder is measured on.
+
+After google/rappor's regression tests, whose distributions, sizes and filters these are. Their full
+cross product is thousands of cases; the selection varies one thing at a time about their own
+"typical" case and about a larger one, so that every value of every axis occurs, and ends with null
+cases, in which reports are plentiful and no candidate is true.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hubbub.client.params import RapporParams
+from hubbub.simulations.populations import family_shares, made_up
+from hubbub.simulations.worlds import World, make_world
+
+DISTRIBUTIONS = ("uniform", "exponential", "gauss", "zipf:1", "zipf:1.5")
+FILTERS = (
+    (8, 2, 16),
+    (8, 2, 32),
+    (8, 2, 128),
+    (32, 1, 64),
+    (128, 2, 8),
+    (128, 2, 16),
+    (128, 2, 64),
+)
+"""k, h, m."""
+PRIVACY = {
+    "tight": (0.45, 0.39, 0.61),
+    "loose": (0.0, 0.225, 0.775),
+    "chrome": (0.5, 0.25, 0.75),
+    "paper": (0.5, 0.5, 0.75),
+}
+"""f, p, q."""
+_NULL_CANDIDATES = 1_000
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One line of the suite's table.
+
+    Attributes
+    ----------
+    distribution : str
+        As `family_shares` takes it.
+    unique, reports : int
+        Values that the population holds; reports, one a client.
+    k, h, m : int
+    privacy : str
+        A key of `PRIVACY`.
+    extra : float
+        Candidates that nobody holds, as a multiple of `unique`.
+    missing : float
+        Share of the values that are not among the candidates; 1 makes a null case.
+    """
+
+    distribution: str
+    unique: int
+    reports: int
+    k: int
+    h: int
+    m: int
+    privacy: str
+    extra: float
+    missing: float = 0.1
+
+    @property
+    def name(self) -> str:
+        """A short name that says all of it, such as zipf1-100-1M-8x2x128-tight-x0.2."""
+        reports = f"{self.reports / _MILLION:g}M"
+        filters = f"{self.k}x{self.h}x{self.m}"
+        listed = "null" if self.is_null else f"x{self.extra:g}" + ("" if self.missing else "-sharp")
+        family = self.distribution.replace(":", "")
+        return f"{family}-{self.unique}-{reports}-{filters}-{self.privacy}-{listed}"
+
+    @property
+    def params(self) -> RapporParams:
+        """The parameters of the reports."""
+        return RapporParams(self.k, self.h, self.m, *PRIVACY[self.privacy])
+
+    @property
+    def is_null(self) -> bool:
+        """Whether no candidate is held by anybody."""
+        return self.missing == 1
+
+    def seed(self, run: int) -> np.random.SeedSequence:
+        """Return the seed of a numbered run: of its own for every case and run."""
+        return np.random.SeedSequence([zlib.crc32(self.name.encode()), run])
+
+    def world(self, run: int) -> World:
+        """Return a run's population and candidates: strings that no other run has.
+
+        So an error that one set of strings causes by the way it happens to hash isn't repeated.
+        """
+        population = made_up(family_shares(self.distribution, self.unique), f"run {run} v")
+        n_absent = _NULL_CANDIDATES if self.is_null else round(self.extra * self.unique)
+        absent = tuple(f"run {run} absent {i}" for i in range(n_absent))
+        return make_world(population, self.missing, absent)
+
+
+def all_cases() -> tuple[Case, ...]:
+    """Return the selection, in the table's order."""
+    return tuple(dict.fromkeys([*_regression(), *_filters(), *_privacy(), *_sizes(), *_null()]))
+
+
+def quick_cases() -> tuple[Case, ...]:
+    """Return the few that continuous integration runs, in about a minute."""
+    return (
+        Case("exponential", 100, _MILLION, 8, 2, 128, "tight", 0.2),
+        Case("zipf:1", 100, _MILLION, 8, 2, 128, "loose", 0.2),
+        Case("gauss", 100, _MILLION, 8, 2, 128, "tight", 0.0, 0.0),
+        Case("zipf:1.5", 1_000, _MILLION, 32, 1, 64, "chrome", 10.0),
+        Case("exponential", 100, _MILLION, 128, 2, 16, "paper", 1.0),
+        Case("uniform", 100, _MILLION, 128, 2, 64, "chrome", 10.0),
+        Case("zipf:1", 100, _MILLION, 8, 2, 32, "loose", 0.0, 1.0),
+        Case("zipf:1", 100, _MILLION, 128, 2, 64, "chrome", 0.0, 1.0),
+    )
+
+
+def _regression() -> Iterator[Case]:
+    """Yield their small cases: typical, without noise in the list, loose, with 10 times as many."""
+    for distribution in DISTRIBUTIONS:
+        small = (distribution, 100, _MILLION, 8, 2, 128)
+        yield Case(*small, "tight", 0.2)
+        yield Case(*small, "tight", 0.0, 0.0)
+        yield Case(*small, "loose", 0.2)
+        yield Case(*small, "tight", 10.0)
+
+
+def _filters() -> Iterator[Case]:
+    for i, (k, h, m) in enumerate(FILTERS):
+        distribution = ("exponential", "zipf:1")[i % 2]
+        yield Case(distribution, 100, _MILLION, k, h, m, "chrome", 0.2)
+        yield Case(distribution, 1_000, 10 * _MILLION, k, h, m, "loose", 10.0)
+
+
+def _privacy() -> Iterator[Case]:
+    for i, privacy in enumerate(PRIVACY):
+        yield Case(DISTRIBUTIONS[i], 100, _MILLION, 32, 1, 64, privacy, 10.0)
+        yield Case(DISTRIBUTIONS[i + 1], 1_000, _MILLION, 128, 2, 64, privacy, 0.0)
+
+
+def _sizes() -> Iterator[Case]:
+    yield Case("uniform", 100, _MILLION // 10, 128, 2, 64, "chrome", 0.2)
+    yield Case("zipf:1", 100, _MILLION // 10, 8, 2, 128, "loose", 10.0)
+    yield Case("exponential", 100, _MILLION, 128, 2, 8, "paper", 1.0)
+    yield Case("gauss", 1_000, 10 * _MILLION, 128, 2, 16, "chrome", 0.2)
+    yield Case("zipf:1.5", 10_000, 10 * _MILLION, 128, 2, 64, "chrome", 0.2)
+    yield Case("zipf:1", 1_000, 10 * _MILLION, 128, 2, 64, "chrome", 100.0)
+    yield Case("exponential", 100, _MILLION, 32, 1, 64, "loose", 100.0)
+    yield Case("zipf:1", 10_000, 10 * _MILLION, 8, 2, 128, "loose", 10.0)
+
+
+def _null() -> Iterator[Case]:
+    for distribution, reports, (k, h, m), privacy in (
+        ("zipf:1", _MILLION, (8, 2, 128), "tight"),
+        ("zipf:1", 10 * _MILLION, (8, 2, 32), "loose"),
+        ("zipf:1.5", 10 * _MILLION, (32, 1, 64), "chrome"),
+        ("exponential", 10 * _MILLION, (128, 2, 16), "paper"),
+        ("zipf:1", 10 * _MILLION, (128, 2, 64), "chrome"),
+        ("uniform", 10 * _MILLION, (128, 2, 64), "loose"),
+    ):
+        yield Case(distribution, 100, reports, k, h, m, privacy, 0.0, 1.0)

@@ -1,0 +1,110 @@
+"""The suite's results as a table for a terminal, Markdown, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from rich.table import Table
+
+from hubbub.simulations.documents import write_document
+from hubbub.simulations.suite.bounds import CaseResult, Figure, variation_ratios
+
+FORMATS = (".csv", ".json", ".md")
+_COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
+    ("case", lambda r: r.case),
+    ("runs", lambda r: str(r.runs)),
+    ("listed", lambda r: f"{r.candidates:,}"),
+    ("found", lambda r: f"{r.true_positives.mean:.1f}"),
+    ("coverage", lambda r: _shown(r.coverage)),
+    ("of detected", lambda r: _shown(r.coverage_detected)),
+    ("false share", lambda r: _shown(r.false_share)),
+    ("any false", lambda r: _shown(r.any_false)),
+    ("variation", lambda r: _shown(r.total_variation)),
+    ("plain's", lambda r: _shown(r.baseline_variation)),
+    ("plain's false", lambda r: _shown(r.baseline_false_share)),
+    ("CPU s", lambda r: f"{r.seconds.mean:.2f}"),
+    ("broken", lambda r: ", ".join(r.broken)),
+)
+
+
+def suite_table(results: Sequence[CaseResult]) -> Table:
+    """Return the table: means over runs, each with its standard error."""
+    table = Table(title="Means over runs ± standard errors", title_justify="left")
+    for heading, _ in _COLUMNS:
+        left = heading in {"case", "broken"}
+        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "broken")
+    for result in results:
+        table.add_row(*(cell(result) for _, cell in _COLUMNS))
+    return table
+
+
+def write_suite(path: Path, results: Sequence[CaseResult]) -> None:
+    """Write the results in the format that the file's ending names (`FORMATS`)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".json":
+        write_document(path, [asdict(result) for result in results])
+    else:
+        write = {".csv": _csv, ".md": _markdown}[path.suffix]
+        path.write_text(write(results), encoding="utf-8")
+
+
+def suite_sentence(results: Sequence[CaseResult]) -> str:
+    """Return what the whole suite comes to, in a sentence or two."""
+    broken = [result for result in results if result.broken]
+    ratios = variation_ratios(results)
+    compared = (
+        f"Total variation over the detected is on average {sum(ratios) / len(ratios):.2f} times "
+        f"that of least squares with the two-standard-error rule (largest {max(ratios):.2f}). "
+        if ratios
+        else ""
+    )
+    verdict = (
+        f"{len(broken)} of {len(results)} cases break a bound: "
+        + ", ".join(result.case for result in broken)
+        if broken
+        else f"All {len(results)} cases keep their bounds"
+    )
+    return f"{compared}{verdict}."
+
+
+def _shown(figure: Figure) -> str:
+    if math.isnan(figure.mean):
+        return ""
+    error = "" if math.isinf(figure.std_error) else f" ± {_short(figure.std_error)}"
+    return f"{_short(figure.mean)}{error}"
+
+
+def _short(number: float) -> str:
+    return f"{number:.3f}".removeprefix("0")
+
+
+def _markdown(results: Sequence[CaseResult]) -> str:
+    rows = [[heading for heading, _ in _COLUMNS], ["---"] * len(_COLUMNS)]
+    rows += [[cell(result) for _, cell in _COLUMNS] for result in results]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{table}\n\n{suite_sentence(results)}\n"
+
+
+def _csv(results: Sequence[CaseResult]) -> str:
+    buffer = io.StringIO()
+    rows = [_flat(result) for result in results]
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def _flat(result: CaseResult) -> dict[str, object]:
+    row: dict[str, object] = {}
+    for field in fields(result):
+        value = getattr(result, field.name)
+        if isinstance(value, Figure):
+            row |= {field.name: value.mean, f"{field.name}_std_error": value.std_error}
+        else:
+            row[field.name] = "; ".join(value) if isinstance(value, tuple) else value
+    return row
