@@ -1,4 +1,4 @@
-"""Print every comparison: python -m benchmarks [client] [collector] [decoder]."""
+"""Print every comparison: python -m benchmarks [client] [collector] [decoder] [fleet]."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import sys
 
 from rich.table import Table
 
-from benchmarks import client, collector, decoder
-from hubbub.decoder.output import stdout_console
+from benchmarks import client, collector, decoder, fleet
+from hubbub.decoder.output.strings import stdout_console
 
 _GROUPS = {
     "client": client.comparisons,
     "collector": collector.comparisons,
     "decoder": decoder.comparisons,
+    "fleet": fleet.comparisons,
 }
 
 

@@ -27,8 +27,8 @@ from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.collector.store.records import Records
-from hubbub.decoder.loading import load_counts
-from hubbub.simulations.processes import running_collector
+from hubbub.decoder.reports.loading import load_counts
+from hubbub.simulations.experiments.processes import running_collector
 
 _CONNECTIONS = 256
 _REQUESTS = 10_000

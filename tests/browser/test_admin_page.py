@@ -17,7 +17,7 @@ from browser.worlds import FORGED, HOMEPAGE, HONEST, METRICS, TOKEN, World, conf
 from databases import PostgresqlServer
 from factories import make_report, registry_toml
 from hubbub.client import Batch
-from hubbub.simulations.processes import running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.posting import post, wait_until
 
 _PHONE, _DESKTOP = {"width": 360, "height": 740}, {"width": 1280, "height": 900}

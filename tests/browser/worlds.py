@@ -19,7 +19,7 @@ from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.collector.store.records import Records
-from hubbub.simulations.processes import running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.posting import post, send, wait_until
 
 TOKEN, _HASH = generate_secret("admin")

@@ -1,44 +1,13 @@
-"""The calibration's result as a Markdown table, each mean with its standard error."""
+"""A mean over runs as a table shows it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from rich import box
-from rich.table import Table
 
-from calibration.trials import Case, Trial
 from hubbub.decoder.arrays import FloatArray
-
-_COLUMNS = {
-    "coverage": "coverage",
-    "coverage_detected": "of detected",
-    "false_share": "false share (BH)",
-    "any_false": "any false (Bonf.)",
-    "found": "found (BH)",
-    "found_strictly": "found (Bonf.)",
-}
-
-
-def make_table(results: Mapping[Case, Sequence[Trial]]) -> Table:
-    """Return a table with a line a case."""
-    table = Table(box=box.MARKDOWN)
-    table.add_column("case")
-    for heading in ("k, h, m", "f, p, q", "reports", "seeds", *_COLUMNS.values()):
-        table.add_column(heading, justify="right")
-    for case, trials in results.items():
-        params = case.params
-        table.add_row(
-            case.name,
-            f"{params.k}, {params.h}, {params.m}",
-            f"{params.f:g}, {params.p:g}, {params.q:g}",
-            f"{case.reports:,}",
-            str(len(trials)),
-            *(mean_and_error([getattr(trial, name) for trial in trials]) for name in _COLUMNS),
-        )
-    return table
 
 
 def mean_and_error(values: Sequence[float]) -> str:

@@ -11,8 +11,8 @@ from calibration.worlds import World
 from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
-from hubbub.simulations.fleet import Fleet
-from hubbub.simulations.scoring import Score, score
+from hubbub.simulations.experiments.scoring import Score, score
+from hubbub.simulations.fleet.clients import Fleet
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from hubbub.client.encoder import Encoder
 from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind, Value
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.collector.store.records import Records
-from hubbub.decoder.cli import main
+from hubbub.decoder.cli.group import main
 
 CLEAR = make_params(8, 1, 1, f=0.1, p=0.1, q=0.9)
 DAY = dt.date(2026, 11, 1)

@@ -23,10 +23,14 @@ from matplotlib import image
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
-from hubbub.decoder.output import COLUMNS
-from hubbub.simulations.fleet import Fleet
-from hubbub.simulations.processes import Collector, ProcessError, running_collector
-from hubbub.simulations.uploading import UploadError, report_through_clients, upload_fleet
+from hubbub.decoder.output.strings import COLUMNS
+from hubbub.simulations.experiments.processes import Collector, ProcessError, running_collector
+from hubbub.simulations.experiments.uploading import (
+    UploadError,
+    report_through_clients,
+    upload_fleet,
+)
+from hubbub.simulations.fleet.clients import Fleet
 
 SECONDS = 120
 LOOSE = make_params(k=32, h=2, m=8, f=0.1, p=0.1, q=0.9)
@@ -234,7 +238,7 @@ def test_unknown_metric_is_an_error_that_names_the_known(deployment: Deployment)
         ("--store", "sqlite:///nowhere.db", r"no such file; expected a database"),
         ("--candidates", "nowhere.txt", r"candidates nowhere\.txt: can't be read"),
         ("--candidates", os.devnull, r"empty; expected one string a line"),
-        ("--output", "result.txt", r"must end in \.csv or \.json"),
+        ("--output", "result.txt", r"must end in \.csv, \.json, \.parquet or \.html"),
         ("--output", "/dev/null/result.csv", r"/dev/null"),
     ],
 )

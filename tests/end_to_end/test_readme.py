@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.simulations.processes import running_collector
+from hubbub.simulations.experiments.processes import running_collector
 
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -31,10 +31,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(readme: str, program: str) -> list[str]:
-    """Return the indented command of a program as an argument list."""
+def command(readme: str, words: str) -> list[str]:
+    """Return the one indented command that begins with these words, as an argument list."""
     text = readme.replace("\\\n", " ")
-    (line,) = (x for x in text.splitlines() if x.startswith(f"    {program}"))
+    (line,) = (x for x in text.splitlines() if x.startswith(f"    {words} "))
     return shlex.split(line)[1:]
 
 
@@ -48,12 +48,19 @@ def test_client_example_collector_and_decoder_work_together(readme: str, folder:
         run = [sys.executable, "-c", script]
         home = os.environ | {"HOME": str(folder)}
         subprocess.run(run, cwd=folder, env=home, check=True, timeout=60)
-    decode = [sys.executable, "-m", "hubbub.decoder", *command(readme, "hubbub-decoder")]
+    decode = [sys.executable, "-m", "hubbub.decoder", *command(readme, "hubbub-decoder decode")]
     few = os.environ | {"HUBBUB_MIN_REPORTS": "1"}
     subprocess.run(decode, cwd=folder, env=few, check=True, capture_output=True, timeout=60)
     lines = (folder / "result.csv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 22
     assert lines[1].startswith("news.example.org,")
+
+
+@pytest.mark.parametrize("job", ["plan", "privacy"])
+def test_parameters_are_chosen_as_the_readme_says(readme: str, folder: Path, job: str) -> None:
+    run = [sys.executable, "-m", "hubbub.decoder", *command(readme, f"hubbub-decoder {job}")]
+    done = subprocess.run(run, cwd=folder, check=True, capture_output=True, text=True, timeout=120)
+    assert {"plan": "[metrics.example]", "privacy": "homepage"}[job] in done.stdout
 
 
 def test_make_targets_that_the_readme_names_exist(

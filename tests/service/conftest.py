@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from factories import registry_toml
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 
 
 @pytest.fixture

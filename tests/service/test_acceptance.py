@@ -12,7 +12,7 @@ import pytest
 
 from factories import batch_to_msgpack, make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import (
     JSON,
     MSGPACK,

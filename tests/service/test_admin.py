@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from factories import make_metric, registry_toml
 from hubbub.collector.access.auth import generate_secret
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import workers_of
 from service.posting import (
     Answer,

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from http_servers import Answer, ScriptedServer, scripted_server
-from hubbub.simulations.processes import Collector
+from hubbub.simulations.experiments.processes import Collector
 from service.apps import App, records_on_disk
 from service.posting import post, stored_records, wait_until
 

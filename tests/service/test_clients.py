@@ -13,7 +13,7 @@ from pathlib import Path
 from factories import make_metric, make_registry
 from hubbub.client import Encoder, Telemetry
 from hubbub.client.state import open_state
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import stored_count, stored_records
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from hubbub.client import Telemetry
 from hubbub.collector.config.settings import Settings
-from hubbub.simulations.processes import running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.posting import SECONDS, make_batch, post, stored_count
 
 SUBCOMMANDS = ["serve", "token", "maintain", "delete", "export", "import"]

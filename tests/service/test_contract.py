@@ -29,7 +29,7 @@ from schemathesis.transport import SerializationContext
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.collector.access.auth import generate_secret
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import JSON, MSGPACK, send, stored_count
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")

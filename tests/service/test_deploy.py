@@ -25,7 +25,7 @@ from deploy_files import (
 )
 from hubbub.client.metrics import Registry
 from hubbub.collector.access.auth import generate_secret
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import Answer, make_batch, post, send, wait_until
 
 _TOKEN, _TOKEN_HASH = generate_secret("admin")

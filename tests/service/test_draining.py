@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.client import batch_to_json
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import (
     SECONDS,
     accepts_connections,

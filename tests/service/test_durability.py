@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.client import Batch
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import make_batch, post, records_of, send, stored_count, stored_records
 
 _CLIENTS = 8

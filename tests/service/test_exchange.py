@@ -25,7 +25,7 @@ from hubbub.collector.errors import StoreError
 from hubbub.collector.exchange.parquet import write_records
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.collector.store.records import Records
-from hubbub.simulations.fleet import Fleet
+from hubbub.simulations.fleet.clients import Fleet
 from service.posting import stored_count, stored_records, wait_until
 
 SECONDS = 120

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from hubbub.client import Telemetry
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.fault_proxy import Fault, fault_proxy
 from service.loads import Accounts, Load, stored_in
 from service.posting import SECONDS, stored_records, wait_until

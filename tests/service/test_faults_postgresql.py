@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from databases import PostgresqlServer
-from hubbub.simulations.processes import running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.faults import processes_of, status_of
 from service.loads import Accounts, Load, stored_in
 from service.posting import wait_until

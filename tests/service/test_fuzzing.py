@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import resident_bytes, status_of
 from service.loads import Reply, read_reply, stored_in
 from service.mutants import Mutant, make_mutant

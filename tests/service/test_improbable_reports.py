@@ -7,7 +7,7 @@ from pathlib import Path
 from factories import make_report
 from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
-from hubbub.simulations.processes import running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.posting import post, send, stored_count, wait_until
 
 _TOKEN, _TOKEN_HASH = generate_secret("admin")

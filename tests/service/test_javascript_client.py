@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from unit.javascript.node import CLIENT, run_node, run_program
 
 REGISTRY: dict[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 
 from hubbub.client import Telemetry
 from hubbub.collector.access.auth import generate_secret
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import Answer, make_batch, post, send, stored_count
 
 _GOOD, _GOOD_HASH = generate_secret("ingest")

@@ -37,7 +37,7 @@ from databases import PostgresqlServer
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.store import Store, open_store
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import is_alive, kill, processes_of, status_of
 from service.loads import stored_in
 from service.posting import make_batch, post, wait_until

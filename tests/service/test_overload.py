@@ -20,7 +20,7 @@ import pytest
 
 from factories import make_metric
 from hubbub.client import batch_to_json
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import cpu_seconds, peak_bytes, read_answer, reset_peak, status_of
 from service.loads import Accounts, Connection, Load, stored_in
 from service.posting import (

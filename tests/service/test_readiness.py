@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 
 from databases import PostgresqlServer
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import make_batch, post, send, wait_until
 
 

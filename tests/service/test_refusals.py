@@ -11,7 +11,7 @@ import pytest
 
 from factories import batch_to_msgpack
 from hubbub.client import Batch, Report, batch_to_json
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import (
     JSON,
     MSGPACK,

@@ -13,7 +13,7 @@ import trustme
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import kill, workers_of
 from service.posting import make_batch, post, stored_count, wait_until
 

@@ -11,7 +11,7 @@ import pytest
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
-from hubbub.simulations.processes import running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.posting import SECONDS, accepts_connections, make_batch, post, stored_count
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from factories import make_report
 from hubbub.client import Batch, batch_to_json
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import connect, make_batch, post, records_of, send, stored_records
 
 _ADDRESS = "127.45.67.89"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from factories import make_metric, registry_toml
-from hubbub.simulations.processes import running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.loads import Accounts, Load, assert_delivered, send_all_again, stored_in
 from service.posting import SECONDS, make_batch, post
 

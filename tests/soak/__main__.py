@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from databases import running_postgresql
 from factories import make_metric, registry_toml
 from hubbub.collector.store import MetricVersion, open_store
-from hubbub.simulations.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import processes_of, resident_bytes
 from soak.machine import fdatasync_seconds
 

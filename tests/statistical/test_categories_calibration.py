@@ -25,7 +25,7 @@ from calibration.categories import (
     ordinal,
 )
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories import estimate_categories
+from hubbub.decoder.categories.shares import estimate_categories
 from significance import frequency_bounds, z_limit
 
 RUNS = int(os.environ.get("HUBBUB_RUNS", "400"))

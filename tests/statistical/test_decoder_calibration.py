@@ -2,21 +2,20 @@
 
 A run is one population of new strings, new people and new coins; runs are independent, candidates
 of one run are not. So where candidates of a run share an error, the run is the unit of every bound.
-Documented limits that are no one's promise, and not tested here: intervals of *detected* strings
-alone hold the truth less often (the detected are those that came out high), and the correlations
-between the bits of one report are not in the standard errors.
+Many reports come from the crowd, which counts them in memory; few from the fleet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import pytest
 from scipy import stats
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from calibration.cases import CASES, LOOSE, PAPER, SMALL, made_up_case
+from calibration.cases import CASES, CROWDED, LOOSE, PAPER, SMALL, made_up_case
 from calibration.trials import (
     Case,
     Collected,
@@ -26,8 +25,12 @@ from calibration.trials import (
     score_decoding,
 )
 from calibration.worlds import exponential, uniform, zipf
+from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
-from hubbub.simulations.scoring import Score
+from hubbub.decoder.arrays import FloatArray
+from hubbub.simulations.experiments.scoring import Score
+from hubbub.simulations.fleet.crowd import count_crowd
+from hubbub.simulations.populations import Population
 from significance import ALARM, frequency_z, z_limit
 
 ALPHA = 0.05
@@ -64,6 +67,7 @@ def one_thread() -> Iterator[None]:
         yield
 
 
+@cache
 def runs(
     case: Case, n: int, correction: Correction = Correction.BONFERRONI
 ) -> list[tuple[Collected, Decoding]]:
@@ -100,41 +104,111 @@ def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case: Case) -
 
 @pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
 def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(case: Case) -> None:
-    """100 runs of 200 candidates that nobody holds.
+    """60 runs of 200 candidates that nobody holds.
 
-    Runs with any detection: at most as many as a binomial(100, 0.05) exceeds once in 1e6. A
+    Runs with any detection: at most as many as a binomial(60, 0.05) exceeds once in 1e6. A
     candidate's hash is independent of the reports and of the other candidates, so given the
-    reports the 20,000 p-values are independent: at 0.5 and 0.1 their number is within its normal
-    bound on both sides, and at 0.01 and 0.001, where few reports make them larger than uniform,
-    within its binomial bound. P(false alarm) < 1e-6 for each of the three kinds.
+    reports the 12,000 p-values are independent: at 0.1 their number is within its normal bound on
+    both sides, and so it is at 0.5, but for 3% of n: in crowded models strings that look absent
+    get the normal law's p-value, which isn't skewed. At 0.01 and 0.001, where few reports make
+    p-values larger than uniform, it is within its binomial bound. P(false alarm) < 1e-6 for each.
     """
-    decodings = [decoding for _, decoding in runs(case, 100)]
+    decodings = [decoding for _, decoding in runs(case, 60)]
     assert sum(bool(d.detected.any()) for d in decodings) <= most_of(len(decodings), ALPHA)
     p_values = np.concatenate([decoding.p_value for decoding in decodings])
     n, levels = len(p_values), np.array([0.5, 0.1])
     reached = (p_values[:, None] <= levels).sum(axis=0)
-    assert np.abs(frequency_z(reached, n, levels)).max() < z_limit(2)
+    slack = np.array([0.03, 0.0]) * np.sqrt(n / (levels * (1 - levels)))
+    assert (np.abs(frequency_z(reached, n, levels)) < z_limit(2) + slack).all()
     for level in (0.01, 0.001):
         assert (p_values <= level).sum() <= most_of(n, level, ALARM / 2)
 
 
 @pytest.mark.parametrize("case", FEW_TRUE, ids=by_name)
 def test_share_of_false_names_stays_below_alpha(case: Case) -> None:
-    """Benjamini-Hochberg over 60 runs where a tenth of the candidates is present.
+    """Benjamini-Hochberg over 40 runs where a tenth of the candidates is present.
 
     The expected share of false names is at most 0.05 x 9/10. A run's share has a measured sd of at
-    most 0.042, so the mean's is 0.0054; five of those are added. P(false alarm) < 1e-6.
+    most 0.042, so the mean's is 0.0067; five of those are added. P(false alarm) < 1e-6.
     """
-    results = scores(case, 60, Correction.BH)
+    results = scores(case, 40, Correction.BH)
     false_share = np.mean([score.false_positives / max(score.detected, 1) for score in results])
     assert all(score.true_positives > 0 for score in results)
-    assert false_share < 0.9 * ALPHA + 5 * 0.0054
+    assert false_share < 0.9 * ALPHA + 5 * 0.0067
+
+
+def crowd_decoded(
+    params: RapporParams, shares: FloatArray, reports: int, absent: int, seed: int, listed: bool
+) -> tuple[FloatArray, Decoding]:
+    """Return each candidate's share of many reports, and the decoding."""
+    held = tuple(f"crowd {seed} string {i}" for i in range(len(shares)))
+    crowd = count_crowd(Population(held, shares), params, reports, np.random.SeedSequence(seed))
+    nobody = [f"crowd {seed} absent {i}" for i in range(absent)]
+    truth = crowd.holders / reports if listed else np.empty(0)
+    candidates = [*held, *nobody] if listed else nobody
+    return np.append(truth, np.zeros(absent)), decode(crowd.counts, params, candidates)
+
+
+def held_by_intervals(truth: FloatArray, decoding: Decoding) -> FloatArray:
+    return np.asarray((decoding.low <= truth) & (truth <= decoding.high), dtype=np.float64)
+
+
+@pytest.mark.parametrize("case", POPULATED, ids=by_name)
+def test_intervals_of_detected_strings_hold_the_truth_as_often(case: Case) -> None:
+    """All intervals of detected strings in 60 runs, pooled: between 92% and 98% hold the truth.
+
+    Runs are independent, and their shares are averaged with weights, the numbers detected: the
+    bounds are widened by 4.9 standard errors of that mean, as the runs themselves scatter.
+    P(false alarm) < 1e-6 if the expected share is within the bounds.
+    """
+    held, detected = [], []
+    for run, decoding in runs(case, 60, Correction.BH):
+        held.append(held_by_intervals(run.truth, decoding)[decoding.detected].sum())
+        detected.append(decoding.detected.sum())
+    coverage = sum(held) / sum(detected)
+    excess = np.array(held) - coverage * np.array(detected)
+    slack = z_limit() * np.sqrt((excess**2).sum()) / sum(detected)
+    assert slack < 0.05
+    assert 0.92 - slack < coverage < 0.98 + slack
+
+
+def test_crowded_filters_with_all_strings_listed_have_honest_intervals() -> None:
+    """k = 8, 32 cohorts, 100 strings of 256 rows, 10 million reports, 12 runs.
+
+    The bits of a report are far from independent here, and errors are shared by all strings: a
+    run's coverage has a measured sd of 0.03. The mean of 12 has 0.0087, five of which widen 93% to
+    97%, and for the detected 92% to 98%. P(false alarm) < 1e-6.
+    """
+    each, of_detected = [], []
+    for seed in range(12):
+        truth, decoding = crowd_decoded(CROWDED, zipf(100), 10_000_000, 0, seed, listed=True)
+        held = held_by_intervals(truth, decoding)
+        each.append(held.mean())
+        of_detected.append(held[decoding.detected].mean())
+    assert np.std(each) < 0.06
+    assert 0.93 - 0.044 < np.mean(each) < 0.97 + 0.03
+    assert 0.92 - 0.044 < np.mean(of_detected) <= 1
+
+
+def test_plentiful_reports_of_other_strings_detect_nothing() -> None:
+    """2 million reports of 100 strings, none of them among 1,000 candidates; 12 runs.
+
+    Noise is negligible beside the strings' own bits. Runs with any detection are at most as many as
+    a binomial(12, 0.05) exceeds once in 1e6.
+    """
+    loud = RapporParams(k=32, h=2, m=64, f=0.0, p=0.1, q=0.9)
+    found = 0
+    for seed in range(12):
+        _, decoding = crowd_decoded(loud, zipf(100), 2_000_000, 1_000, seed, listed=False)
+        found += int(decoding.detected.any())
+        assert held_by_intervals(np.zeros(1_000), decoding).mean() > 0.9
+    assert found <= most_of(12, ALPHA)
 
 
 def detections_at(case: Case, multiple: float, n: int) -> int:
     """Plant five strings of so many detection limits each in n runs; count those detected."""
     planted = 5
-    limit = np.mean([d.summary.detection_limit for _, d in runs(case, 10)])
+    limit = np.mean([d.summary.detection_limit for _, d in runs(case, 5)])
     each = round(multiple * float(limit) * case.reports)
     found = 0
     for seed in range(1_000, 1_000 + n):
@@ -149,24 +223,21 @@ def detections_at(case: Case, multiple: float, n: int) -> int:
     return found
 
 
-@pytest.mark.parametrize(
-    ("case", "power"), [(MANY_RARE[0], 0.86), (MANY_RARE[1], 0.82)], ids=["paper's", "loose"]
-)
-def test_detection_limit_is_a_share_found_nine_times_in_ten(case: Case, power: float) -> None:
-    """Strings of the limit's share: 500, in 100 runs.
+@pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
+def test_detection_limit_is_a_share_found_nine_times_in_ten(case: Case) -> None:
+    """Strings of the limit's share: 250, in 50 runs.
 
-    The limit goes by a typical candidate's standard error, which is an absent one's. A present
-    string's own bits are noisier, so the measured power is 0.89 (paper's) and 0.85 (loose); the
-    bounds are a binomial(500, .)'s from a little below that to 0.9. P(false alarm) < 1e-6.
+    Measured over 300 others: 0.91 +- 0.017 (paper's) and 0.89 +- 0.018 (loose). The bounds are
+    those of a binomial(250, .) for 0.88 and for 0.92. P(false alarm) < 1e-6.
     """
-    fewest, most = stats.binom.ppf(ALARM / 2, 500, power), stats.binom.isf(ALARM / 2, 500, 0.9)
-    assert fewest <= detections_at(case, 1, 100) <= most
+    fewest, most = stats.binom.ppf(ALARM / 2, 250, 0.88), stats.binom.isf(ALARM / 2, 250, 0.92)
+    assert fewest <= detections_at(case, 1, 50) <= most
 
 
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
 def test_twice_the_detection_limit_is_found_nearly_always(case: Case) -> None:
-    """Of 200 strings one may be missed: a miss lies 5 sd off, so two are rarer than 1e-8."""
-    assert detections_at(case, 2, 40) >= 199
+    """Of 75 strings one may be missed: a miss lies 5 sd off, so two are rarer than 1e-8."""
+    assert detections_at(case, 2, 15) >= 74
 
 
 @pytest.mark.parametrize("case", ALL_STRONG, ids=by_name)

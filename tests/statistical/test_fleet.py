@@ -11,9 +11,11 @@ import pytest
 from scipy import stats
 
 from factories import make_metric, make_params, make_secret, seeded_stream
-from hubbub.client import Encoder
+from hubbub.client import Encoder, RapporParams
 from hubbub.client.bloom import bloom_bits
-from hubbub.simulations.fleet import Fleet, bernoulli_words
+from hubbub.simulations.fleet.bernoulli import bernoulli_words
+from hubbub.simulations.fleet.clients import Fleet
+from hubbub.simulations.fleet.longitudinal import LongitudinalFleet
 from significance import (
     ALARM,
     BitArray,
@@ -176,3 +178,118 @@ def test_fleet_and_real_clients_cannot_be_told_apart(rng: np.random.Generator) -
     assert chi_squared_p(clients, np.asarray(expected)) > ALARM
     fleet = fleet_patterns(np.resize(held, REPORTS), rng)
     assert stats.chi2_contingency(np.stack([fleet, clients])).pvalue > ALARM
+
+
+def longitudinal_reports(
+    days: list[int], params: RapporParams, values: tuple[str, ...], seed: int, clients: int
+) -> tuple[IntArray, list[BitArray]]:
+    """Let numbered clients report a value a day: cohorts, and each day's bits of shape (n, k)."""
+    fleet = LongitudinalFleet(values, params, np.random.SeedSequence(seed))
+    numbers, rng = np.arange(clients), np.random.default_rng(seed)
+    reports = [
+        unpack(fleet.report(numbers, np.full(clients, value), rng).tobytes(), params.k)
+        for value in days
+    ]
+    return fleet.cohorts(numbers), reports
+
+
+def two_day_chances(lanes: BitArray, params: RapporParams) -> FloatArray:
+    """Return the chance of each pair of a bit's reports, 00, 01, 10 and 11, shape (k, 4).
+
+    Given the permanent bit, the days are independent; both days share it.
+    """
+    one = np.where(lanes == 1, 1 - params.flip, params.flip)[:, None]
+    pairs = [(1 - c, c) for c in (params.p, params.q)]
+    given = [np.array([a * b for a in pair for b in pair]) for pair in pairs]
+    return np.asarray((1 - one) * given[0] + one * given[1])
+
+
+def pair_counts(first: BitArray, second: BitArray) -> IntArray:
+    """Count each lane's pairs of reports, shape (k, 4)."""
+    codes = 2 * first + second
+    return np.stack([(codes == code).sum(axis=0) for code in range(4)], axis=1)
+
+
+def test_longitudinal_reports_have_the_same_law_as_single_ones() -> None:
+    """200,000 clients' first reports: 128 rates, 8,128 pairs. P(false alarm) < 1e-6 each."""
+    _, (bits,) = longitudinal_reports([0], AWKWARD, ("example.com",), 1, REPORTS)
+    lanes = lanes_of(bloom_bits("example.com", 0, AWKWARD))
+    assert_law(bits, np.where(lanes == 1, AWKWARD.q_star, AWKWARD.p_star))
+
+
+def test_permanent_responses_of_two_values_are_independent() -> None:
+    """All 256 lanes of both values' permanent responses: 32,640 pairs. P(false alarm) < 1e-6."""
+    values = ("example.com", "example.org")
+    fleet = LongitudinalFleet(values, AWKWARD, np.random.SeedSequence(2))
+    numbers = np.arange(100_000)
+    rows, chances = [], []
+    for index, value in enumerate(values):
+        response = fleet.permanent(numbers, np.full(len(numbers), index))
+        rows.append(unpack(response.tobytes(), K))
+        lanes = lanes_of(bloom_bits(value, 0, AWKWARD))
+        chances.append(np.where(lanes == 1, 1 - AWKWARD.flip, AWKWARD.flip))
+    assert_law(np.hstack(rows), np.concatenate(chances))
+
+
+@pytest.mark.parametrize("between", [[], [1], [1, 2]], ids=["next day", "a day", "two days"])
+def test_days_of_one_value_share_the_permanent_response(between: list[int]) -> None:
+    """The joint law of a bit's two reports, chi-squared in each of 8 lanes and 4 cohorts.
+
+    Independent days would differ from it by hundreds of standard errors. P(false alarm) = 1e-6.
+    """
+    days = [0, *between, 0]
+    cohorts, reports = longitudinal_reports(days, SMALL, SMALL_VALUES, 3, REPORTS)
+    assert_joint_law(cohorts, reports[0], reports[-1], shared=True)
+
+
+def test_days_of_different_values_share_nothing() -> None:
+    """As above, of two values: each has a permanent response of its own. P(false alarm) = 1e-6."""
+    cohorts, (first, second) = longitudinal_reports([0, 1], SMALL, SMALL_VALUES, 4, REPORTS)
+    assert_joint_law(cohorts, first, second, shared=False)
+
+
+def assert_joint_law(cohorts: IntArray, first: BitArray, second: BitArray, *, shared: bool) -> None:
+    for cohort in range(SMALL.m):
+        chosen = cohorts == cohort
+        lanes, others = (
+            np.array([bloom_bits(value, cohort, SMALL) >> j & 1 for j in range(SMALL.k)])
+            for value in SMALL_VALUES[:2]
+        )
+        one, other = (
+            np.where(bits == 1, SMALL.q_star, SMALL.p_star)[:, None] for bits in (lanes, others)
+        )
+        apart = np.hstack(
+            [(1 - one) * (1 - other), (1 - one) * other, one * (1 - other), one * other]
+        )
+        expected = two_day_chances(lanes, SMALL) if shared else apart
+        seen = pair_counts(first[chosen], second[chosen])
+        for lane in range(SMALL.k):
+            chances = chosen.sum() * expected[lane]
+            assert chi_squared_p(seen[lane], chances) > ALARM / (SMALL.m * SMALL.k)
+
+
+def test_real_clients_second_reports_have_the_same_joint_law() -> None:
+    """20,000 encoders report twice; the law that the fleet is held to is theirs.
+
+    P(false alarm) = 1e-6.
+    """
+    metric, n_clients = make_metric(params=SMALL), 20_000
+    cohorts: list[int] = []
+    days: tuple[list[int], list[int]] = ([], [])
+    for client in range(n_clients):
+        encoder = Encoder(metric, make_secret(client))
+        coins = seeded_stream(f"twice {client}")
+        cohorts.append(encoder.cohort)
+        bloom = bloom_bits(SMALL_VALUES[0], encoder.cohort, SMALL)
+        for day in days:
+            day.append(encoder.instantaneous_response(encoder.permanent_response(bloom), coins))
+    first, second = (unpack(bytes(day), SMALL.k) for day in days)
+    assert_joint_law(np.array(cohorts), first, second, shared=True)
+
+
+@pytest.mark.parametrize("m", [7, 64, 1000])
+def test_longitudinal_cohorts_are_uniform(m: int) -> None:
+    """Chi-squared over 200,000 clients. P(false alarm) = 1e-6."""
+    fleet = LongitudinalFleet(("alpha",), make_params(k=8, m=m), np.random.SeedSequence(5))
+    cohorts = fleet.cohorts(np.arange(REPORTS))
+    assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, REPORTS / m)) > ALARM

@@ -23,7 +23,7 @@ from hubbub.collector.poisoning.set_bits import (
     set_bits_law,
 )
 from hubbub.collector.store.records import Records
-from hubbub.decoder.scrutiny import Findings, Scrutiny
+from hubbub.decoder.reports.scrutiny import Findings, Scrutiny
 from significance import ALARM, BitArray, chi_squared_p, unpack, z_limit
 from unit.collector.forgeries import joined, records_of
 

@@ -174,6 +174,7 @@ async def test_errors_show_no_statement_and_no_values(store_url: str, database: 
         "sqlite://localhost/x",
         "sqlite:///:memory:",
         "sqlite:///x?y=z",
+        "sqlite:///what?/hubbub.db",
     ],
 )
 @pytest.mark.parametrize("create", [True, False])

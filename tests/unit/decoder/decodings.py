@@ -9,8 +9,14 @@ import numpy as np
 from calibration.trials import count_fleet
 from factories import make_params
 from hubbub.client import RapporParams
+from hubbub.collector.poisoning.balance import Balance
+from hubbub.collector.poisoning.repeats import Repeats
+from hubbub.collector.poisoning.set_bits import SetBits
 from hubbub.decoder import CohortCounts, Correction, Decoding, Summary
 from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.decoding import Diagnostics
+from hubbub.decoder.output.provenance import Provenance, Source, canonical, digest, named
+from hubbub.decoder.reports.scrutiny import Findings
 
 CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)
 """Little noise: a few thousand reports tell a handful of strings apart."""
@@ -47,6 +53,7 @@ def make_decoding(
         p_value=np.full(n, 1e-9),
         q_value=np.full(n, 2e-9),
         detected=found,
+        refit=np.where(found, np.nan_to_num(shares), 0.0),
         summary=Summary(
             reports=n_reports,
             cohorts=16,
@@ -56,6 +63,9 @@ def make_decoding(
             indistinguishable=int(np.isnan(shares).sum()),
             alpha=0.05,
             correction=correction,
+            method="least squares",
+            method_reason="from bit counts",
+            duality_gap=float("nan"),
             epsilon_permanent=11.8,
             epsilon_report=4.4,
             detection_limit=0.03,
@@ -64,4 +74,45 @@ def make_decoding(
             forged_share=0.01,
             forgery_shift=0.025,
         ),
+        diagnostics=make_diagnostics(),
+    )
+
+
+def make_diagnostics(m: int = 8, k: int = 32, spread: float = 1.0) -> Diagnostics:
+    """Return rates off by `spread` standard errors from those fitted; cohort 0 is empty."""
+    rng = np.random.default_rng(5)
+    fitted = rng.random((m, k)) / 4
+    std_error = np.full((m, k), 0.01)
+    std_error[0] = np.nan
+    reports = rng.integers(900, 1100, m)
+    reports[0] = 0
+    noise = 0.01 * spread * rng.normal(size=(m, k))
+    return Diagnostics(reports, fitted + noise, fitted, std_error, background=0.001)
+
+
+def make_provenance() -> Provenance:
+    """Return where nothing comes from."""
+    return Provenance(
+        versions={"hubbub": "0.1.0", "python": "3.11.7"},
+        metric="homepage",
+        metric_version=1,
+        parameters=named(CLEAR),
+        parameters_sha256=digest(canonical(named(CLEAR))),
+        settings={"alpha": "0.05", "correction": "bh"},
+        days="the first to the last",
+        sources=(Source("candidates", "names.txt", digest(b"names")),),
+    )
+
+
+def make_findings() -> Findings:
+    """Return the scrutiny of honest reports."""
+    return Findings(
+        alarm=1e-6,
+        bits=128,
+        cohorts=64,
+        improbable=0,
+        plausible=SetBits(15, 90),
+        repeats=Repeats(assessed=True, sampled=9000, most=1, plausible=3, suspicious=0),
+        balance=Balance(cohort=7, ratio=1.125, dispersion=1.1, clients_must_send=0.5),
+        reports_a_client=100,
     )

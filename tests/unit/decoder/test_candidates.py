@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +11,11 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams, bloom
-from hubbub.decoder.candidates import (
-    CandidateList,
+from hubbub.decoder.candidates.listing import (
     bit_positions,
-    distinct,
-    indistinguishable,
+    hashed,
     make_design,
-    read_candidates,
+    mapped,
 )
 from hubbub.decoder.errors import CandidateError
 
@@ -52,6 +49,73 @@ def test_positions_equal_the_clients(strings: list[str], params: RapporParams) -
         [list(bloom.bit_positions(string, cohort, params)) for cohort in range(params.m)]
         for string in strings
     ]
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"])), unique=True),
+    parameters(),
+    st.data(),
+)
+def test_hashed_candidates_have_the_clients_positions(
+    strings: list[str], params: RapporParams, data: st.DataObject
+) -> None:
+    candidates = hashed(strings, params)
+    everything = bit_positions(strings, params)
+    assert len(candidates) == len(strings)
+    assert list(candidates.strings) == strings
+    assert candidates.positions(slice(None)).dtype == np.int16
+    np.testing.assert_array_equal(candidates.positions(slice(None)), everything)
+    some = data.draw(st.lists(st.sampled_from(range(len(strings))))) if strings else []
+    rows = np.array(some, dtype=np.int64)
+    np.testing.assert_array_equal(candidates.positions(rows), everything[rows])
+
+
+@pytest.mark.parametrize("is_map", [False, True])
+def test_chunks_are_all_rows_in_order(is_map: bool) -> None:
+    """1,024 cohorts of 8 hashes fill a chunk with 32 candidates."""
+    params = make_params(k=24, h=8, m=1024)
+    strings = [f"string {i}" for i in range(100)]
+    positions = bit_positions(strings, params)
+    candidates = mapped(strings, positions, params) if is_map else hashed(strings, params)
+    rows, chunks = zip(*candidates.chunks(), strict=True)
+    assert [(r.start, r.stop) for r in rows] == [(0, 32), (32, 64), (64, 96), (96, 100)]
+    np.testing.assert_array_equal(np.concatenate(chunks), positions)
+
+
+@pytest.mark.parametrize("is_map", [False, True])
+def test_numbers_count_the_bits_of_all_cohorts(is_map: bool) -> None:
+    params = make_params(k=40, h=3, m=5)
+    strings = ["a", "b", "c"]
+    positions = bit_positions(strings, params)
+    candidates = mapped(strings, positions, params) if is_map else hashed(strings, params)
+    expected = positions + params.k * np.arange(params.m)[:, None]
+    np.testing.assert_array_equal(candidates.numbers(slice(None)), expected.transpose(0, 2, 1))
+
+
+def test_repeated_strings_are_refused() -> None:
+    params = make_params(k=8, h=1, m=1)
+    with pytest.raises(CandidateError, match="each once; number 3 stands earlier, too"):
+        hashed(["a", "b", "a"], params)
+    with pytest.raises(CandidateError, match="each once; number 3 stands earlier, too"):
+        mapped(["a", "b", "a"], np.zeros((3, 1, 1), dtype=np.int16), params)
+
+
+def test_normal_forms_of_one_text_are_different_candidates() -> None:
+    assert len(hashed([E_ACUTE, E_ACUTE_DECOMPOSED], make_params())) == 2
+
+
+def test_candidates_for_other_parameters_are_told() -> None:
+    candidates = hashed(["a"], make_params(k=16, h=2, m=4))
+    candidates.check(make_params(k=16, h=2, m=4, f=0.25, p=0.1, q=0.9))
+    with pytest.raises(CandidateError, match=r"\(16, 2, 4\): must be for \(16, 2, 5\)"):
+        candidates.check(make_params(k=16, h=2, m=5))
+
+
+@pytest.mark.parametrize("wrong", [-1, 8])
+def test_positions_outside_of_the_filter_are_refused(wrong: int) -> None:
+    positions = np.array([[[0]], [[wrong]]], dtype=np.int16)
+    with pytest.raises(CandidateError, match=f"{wrong}.*: must be from 0 to k - 1 = 7"):
+        mapped(["a", "b"], positions, make_params(k=8, h=1, m=1))
 
 
 def test_normal_forms_of_one_text_have_the_same_positions() -> None:
@@ -110,85 +174,3 @@ def test_design_sums_a_vector_over_each_candidates_bits(
     values = np.arange(params.m * params.k, dtype=np.float64)
     expected = [values[row == 1].sum() for row in design.matrix.toarray()]
     np.testing.assert_array_equal(design.sums(values), expected)
-
-
-@given(st.data(), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3))
-def test_indistinguishable_candidates_share_all_bits_where_there_are_reports(
-    data: st.DataObject, n: int, m: int, h: int
-) -> None:
-    drawn = st.lists(st.integers(0, 2), min_size=n * m * h, max_size=n * m * h)
-    positions = np.array(data.draw(drawn), dtype=np.int16).reshape(n, m, h)
-    reporting = st.lists(st.booleans(), min_size=m, max_size=m).filter(any)
-    has_reports = np.array(data.draw(reporting))
-    filters = [
-        [frozenset(row) for row, seen in zip(rows, has_reports, strict=True) if seen]
-        for rows in positions.tolist()
-    ]
-    expected = [filters.count(own) > 1 for own in filters]
-    assert indistinguishable(positions, has_reports).tolist() == expected
-
-
-def test_one_cohort_that_reports_tells_candidates_apart() -> None:
-    positions = np.array([[[1], [2]], [[1], [3]]], dtype=np.int16)
-    assert indistinguishable(positions, np.array([True, False])).all()
-    assert not indistinguishable(positions, np.array([True, True])).any()
-
-
-@pytest.mark.parametrize(
-    ("content", "strings"),
-    [
-        (b"a\nb\n", ("a", "b")),
-        (b"a\nb", ("a", "b")),
-        (b"\xef\xbb\xbfa\nb\n", ("a", "b")),
-        (b"a\r\nb\r\n", ("a", "b")),
-        (b"a\r\nb", ("a", "b")),
-        (b"a\n\nb\n", ("a", "", "b")),
-        (b"a\n\n", ("a", "")),
-        (b"\n", ("",)),
-        (b"\r\n", ("",)),
-        (b"007\nNA\nnull\n x \n\t\n1e5\n", ("007", "NA", "null", " x ", "\t", "1e5")),
-        (b'a,b\n"c"\n#d\n\'\n', ("a,b", '"c"', "#d", "'")),
-        ("a\rb\x0bc\x0cd\x85\u2028\n".encode(), ("a\rb\x0bc\x0cd\x85\u2028",)),
-        ("日本\n\U0001f984\n".encode(), ("日本", "\U0001f984")),
-        (f"{E_ACUTE}\n{E_ACUTE_DECOMPOSED}\n".encode(), (E_ACUTE, E_ACUTE_DECOMPOSED)),
-    ],
-    ids=["lines", "no final newline", "byte order mark", "CRLF", "CRLF, no final newline",
-         "blank line", "blank last line", "only a blank line", "only a blank CRLF line",
-         "looks like data", "looks like syntax", "other line separators", "not ASCII",
-         "normal forms"],
-)  # fmt: skip
-def test_lines_are_taken_as_they_are(
-    tmp_path: Path, content: bytes, strings: tuple[str, ...]
-) -> None:
-    path = tmp_path / "candidates.txt"
-    path.write_bytes(content)
-    listed = read_candidates(str(path))
-    assert listed == CandidateList(strings, repeats=0)
-
-
-@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"], ids=["nothing", "byte order mark"])
-def test_empty_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "candidates.txt"
-    path.write_bytes(content)
-    with pytest.raises(CandidateError, match=r"candidates\.txt: empty; expected one string"):
-        read_candidates(str(path))
-
-
-def test_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "candidates.txt"
-    path.write_bytes("café\n".encode("latin-1"))
-    with pytest.raises(CandidateError, match=r"candidates\.txt: can't be read as UTF-8"):
-        read_candidates(str(path))
-
-
-def test_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CandidateError, match=r"nowhere\.txt: can't be read"):
-        read_candidates(str(tmp_path / "nowhere.txt"))
-
-
-@given(st.lists(st.sampled_from(["a", "A", "a ", "", E_ACUTE, E_ACUTE_DECOMPOSED])))
-def test_first_of_equal_strings_is_kept(strings: list[str]) -> None:
-    kept = distinct(strings)
-    assert set(kept.strings) == set(strings)
-    assert list(kept.strings) == sorted(set(strings), key=strings.index)
-    assert kept.repeats == len(strings) - len(set(strings))

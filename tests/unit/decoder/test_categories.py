@@ -16,7 +16,7 @@ from hubbub.client.errors import MetricError
 from hubbub.client.kinds import BooleanKind, EnumKind
 from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories import (
+from hubbub.decoder.categories.shares import (
     CategoryEstimates,
     estimate_categories,
     nearest_distribution,

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
-import datetime as dt
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
-from factories import make_metric, make_params, registry_toml
+from factories import make_metric, registry_toml
 from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.records import Records
-from hubbub.decoder.cli import main
-from hubbub.decoder.release import MIN_REPORTS
+from hubbub.decoder.cli.decode_command import decode
+from hubbub.decoder.cli.group import main
+from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.decoder.reports.release import MIN_REPORTS
 from unit.collector.forgeries import joined, records_of
+from unit.decoder.stores import filled_store, plausible_records
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("--output", "result.txt"), "'result.txt' must end in .csv or .json, or be -"),
-        (("--output", ""), "'' must end in .csv or .json, or be -"),
+        (
+            ("--output", "result.txt"),
+            "'result.txt' must end in .csv, .json, .parquet or .html",
+        ),
+        (("--output", ""), "'' must end in .csv, .json, .parquet or .html, or be -"),
         (("--since", "yesterday"), "'yesterday' does not match the format '%Y-%m-%d'"),
         (("--until", "2026-02-30"), "'2026-02-30' does not match the format"),
         (("--alpha", "0"), "is not in the range 0<x<1"),
@@ -59,6 +65,15 @@ def test_candidates_are_refused_where_the_registry_lists_the_values(
     assert f"{option}: must be left out; metrics.homepage.type = '{kind.name}'" in result.stderr
 
 
+def test_method_of_strings_is_refused_where_the_registry_lists_the_values(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_toml(make_metric(kind=BooleanKind())), encoding="utf-8")
+    arguments = ["decode", "homepage", "--metrics", str(path), "--method", "likelihood"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code != 0
+    assert "--method likelihood: metrics.homepage.type = 'boolean'" in result.stderr
+
+
 @pytest.mark.parametrize("missing", ["--metrics", "--candidates"])
 def test_required_option_is_named(metrics_file: Path, missing: str) -> None:
     options = {"--metrics": str(metrics_file), "--candidates": "names.txt"}
@@ -74,25 +89,6 @@ def test_help_explains_every_option() -> None:
     for option in ("--store", "--since", "--until", "--alpha", "--correction", "--detected-only",
                    "--output", "--rows", "--min-reports", "HUBBUB_MIN_REPORTS"):  # fmt: skip
         assert option in text
-
-
-def filled_store(folder: Path, records: Records) -> str:
-    """Return the address of a new store with these reports of homepage."""
-    metric, url = make_metric(), f"sqlite:///{folder}/hubbub.db"
-    key = MetricVersion(metric.name, metric.version)
-
-    async def fill() -> None:
-        async with open_store(url, create=True) as store:
-            await store.declare([metric])
-            await store.append([NewBatch(bytes(16), {key: records})], dt.date(2026, 11, 1))
-
-    asyncio.run(fill())
-    return url
-
-
-def plausible_records(n: int) -> Records:
-    rng = np.random.default_rng(11)
-    return records_of(rng.random((n, 128)) < make_params().p_star, rng.integers(64, size=n))
 
 
 @pytest.mark.parametrize(
@@ -157,3 +153,58 @@ def test_reports_that_look_forged_are_told_in_the_table_in_json_and_beside_csv(
     scrutiny = json.loads(output.read_text(encoding="utf-8"))["scrutiny"]
     assert scrutiny["suspicious"] is (n_forged > 0)
     assert scrutiny["set_bits"]["improbable"] == n_forged
+
+
+def test_help_waits_for_no_numerical_library() -> None:
+    """They take a second to import; what --help shows needs none of them."""
+    code = "import sys, hubbub.decoder.cli; print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    slow = {"numpy", "scipy", "sklearn", "pyarrow", "sqlalchemy", "rich", "jinja2", "matplotlib"}
+    assert not slow & set(done.stdout.split())
+
+
+def test_corrections_of_the_command_line_are_those_there_are() -> None:
+    (option,) = [each for each in decode.params if each.name == "correction"]
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == [each.value for each in Correction]
+
+
+def test_several_outputs_are_written_at_once(metrics_file: Path, tmp_path: Path) -> None:
+    store = filled_store(tmp_path, plausible_records(2000))
+    where = ["--metrics", str(metrics_file), "--store", store, "--candidates", "-"]
+    names = [tmp_path / f"result{suffix}" for suffix in (".csv", ".json", ".parquet", ".html")]
+    options = [word for name in names for word in ("--output", str(name))]
+    result = CliRunner().invoke(main, ["decode", "homepage", *where, *options, "--output", "-"],
+                                input="a\nb\n")  # fmt: skip
+    assert result.exit_code == 0
+    assert result.stdout.encode() == names[0].read_bytes()
+    assert all(name.stat().st_size > 100 for name in names)
+
+
+def test_linear_algebra_takes_one_thread_whatever_the_cores(
+    metrics_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums in another order differ in their last digits, which JSON and Parquet show."""
+    threads: set[int] = set()
+
+    def look(*_options: object) -> None:
+        threads.update(library["num_threads"] for library in threadpool_info())
+
+    monkeypatch.setattr("hubbub.decoder.cli.decode_job._run", look)
+    given = ["decode", "homepage", "--metrics", str(metrics_file), "--candidates", "-"]
+    with threadpool_limits(2):
+        assert CliRunner().invoke(main, given).exit_code == 0
+    assert threads == {1}
+
+
+def test_candidate_cache_changes_nothing_but_the_time(metrics_file: Path, tmp_path: Path) -> None:
+    store = filled_store(tmp_path, plausible_records(2000))
+    (tmp_path / "names.txt").write_text("a\nb\n", encoding="utf-8")
+    where = ["--metrics", str(metrics_file), "--store", store]
+    given = ["decode", "homepage", *where, "--candidates", f"{tmp_path}/names.txt", "--output", "-"]
+    plain = CliRunner().invoke(main, given)
+    cached = [*given, "--candidate-cache", f"{tmp_path}/cache"]
+    first, second = (CliRunner().invoke(main, cached) for _ in range(2))
+    assert plain.exit_code == 0
+    assert plain.stdout == first.stdout == second.stdout
+    assert list((tmp_path / "cache").iterdir())

@@ -95,3 +95,21 @@ def test_last_cohort_counts() -> None:
     record = (63).to_bytes(2, "little") + bytes(15) + b"\x80"
     counts = count_records(record, make_params(k=128, m=64))
     assert counts.reports[63] == counts.bits[63, 127] == counts.bits.sum() == 1
+
+
+@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize("n", [254, 255, 256, 511, 300_000])
+@pytest.mark.parametrize("k", [8, 72, 128])
+def test_sums_of_many_reports_do_not_overflow(n: int, m: int, k: int) -> None:
+    """Most bits are set, and all of the first byte's; 300,000 reports are several blocks."""
+    rng = np.random.default_rng(n)
+    cohorts = rng.integers(m, size=n)
+    bits = rng.integers(256, size=(n, k // 8), dtype=np.uint8) | np.uint8(0xB7)
+    bits[:, 0] = 255
+    table = np.concatenate([cohorts.astype("<u2")[:, None].view(np.uint8), bits], axis=1)
+    unpacked = np.unpackbits(bits, axis=1, bitorder="little")
+    expected = CohortCounts(
+        np.bincount(cohorts, minlength=m),
+        np.array([unpacked[cohorts == cohort].sum(axis=0, dtype=np.int64) for cohort in range(m)]),
+    )
+    assert_equal(count_records(table.tobytes(), make_params(k=k, m=m)), expected)

@@ -34,13 +34,28 @@ def assert_consistent(decoding: Decoding) -> None:
     assert np.isnan(decoding.std_error[~known]).all()
     assert np.isnan(decoding.low[~known]).all()
     assert np.isnan(decoding.high[~known]).all()
-    np.testing.assert_allclose(decoding.high - decoding.low, 2 * 1.959964 * decoding.std_error)
-    np.testing.assert_allclose(decoding.high + decoding.low, 2 * decoding.share, atol=1e-12)
+    plain = ~decoding.detected
+    np.testing.assert_allclose(
+        (decoding.high - decoding.low)[plain], 2 * 1.959964 * decoding.std_error[plain]
+    )
+    np.testing.assert_allclose(
+        (decoding.high + decoding.low)[plain], 2 * decoding.share[plain], atol=1e-12
+    )
+    assert (decoding.low >= 0)[decoding.detected].all()
+    assert (decoding.low < decoding.high)[decoding.detected].all()
     for values in (decoding.p_value, decoding.q_value):
         assert ((values >= 0) & (values <= 1)).all()
     assert (decoding.q_value >= decoding.p_value * (1 - 1e-9)).all()
     np.testing.assert_array_equal(decoding.detected, decoding.q_value <= decoding.summary.alpha)
     assert not decoding.detected[~known].any()
+    assert ((decoding.refit >= 0) & (decoding.refit <= 1)).all()
+    assert not decoding.refit[~decoding.detected].any()
+    assert decoding.summary.method == "least squares"
+    assert decoding.summary.method_reason
+    assert math.isnan(decoding.summary.duality_gap)
+    shape = decoding.diagnostics.observed.shape
+    assert decoding.diagnostics.fitted.shape == decoding.diagnostics.std_error.shape == shape
+    assert decoding.diagnostics.background >= 0
     assert decoding.summary.detected == decoding.detected.sum()
     assert math.isfinite(decoding.summary.unknown_share)
     assert math.isfinite(decoding.summary.unknown_std_error)
@@ -54,6 +69,7 @@ def test_present_strings_are_found_and_absent_ones_are_not() -> None:
     truth = np.array([0.0] * 50 + [0.6, 0.3, 0.1])
     assert np.abs((decoding.share - truth) / decoding.std_error).max() < 4.5
     assert decoding.std_error.max() < 0.006
+    assert ((decoding.low <= truth) & (truth <= decoding.high))[50:].all()
 
 
 def test_summary_says_what_was_decoded() -> None:
@@ -86,9 +102,10 @@ def test_everything_is_unknown_if_nothing_is_detected() -> None:
 
 def test_same_input_gives_the_same_result() -> None:
     first, second = (decode(counts_of(HELD), CLEAR, [*names(200), *HELD]) for _ in range(2))
-    for field in ("share", "std_error", "p_value", "q_value", "detected"):
+    for field in ("share", "std_error", "low", "high", "p_value", "q_value", "detected", "refit"):
         np.testing.assert_array_equal(getattr(first, field), getattr(second, field))
-    assert first.summary == second.summary
+    assert repr(first.summary) == repr(second.summary)
+    np.testing.assert_array_equal(first.diagnostics.fitted, second.diagnostics.fitted)
 
 
 def test_order_of_candidates_does_not_matter(rng: np.random.Generator) -> None:
@@ -237,6 +254,50 @@ def test_candidate_that_no_client_could_report_is_an_error() -> None:
 def test_alpha_outside_the_unit_interval_is_an_error(alpha: float) -> None:
     with pytest.raises(ValueError, match=r"alpha = .*: must be between 0 and 1"):
         decode(counts_of(HELD), CLEAR, ["alpha"], alpha=alpha)
+
+
+def test_possible_shares_of_the_detected_and_the_unknown_add_up() -> None:
+    """With the undetected ones they are 1; the refit errs no more than the unbiased shares."""
+    decoding = decode(counts_of(HELD), CLEAR, [*names(50), *HELD])
+    truth = np.array([0.0] * 50 + [0.6, 0.3, 0.1])
+    assert 0.97 < decoding.refit.sum() <= 1 + 1e-9
+    errors = [np.abs(shares - truth)[50:].max() for shares in (decoding.refit, decoding.share)]
+    assert errors[0] < 0.02 > errors[1]
+
+
+def test_rows_are_fitted_within_their_errors() -> None:
+    """1,024 rows, 4 free strings: mean square of the standardised residuals.
+
+    The chi-squared law's standard deviation is 0.045; the background is never 0, which takes a
+    little off. P(false alarm) < 1e-6.
+    """
+    counts = counts_of(HELD)
+    diagnostics = decode(counts, CLEAR, list(HELD)).diagnostics
+    np.testing.assert_array_equal(diagnostics.reports, counts.reports)
+    z = (diagnostics.observed - diagnostics.fitted) / diagnostics.std_error
+    assert 0.7 < np.mean(z**2) < 1.23
+
+
+def test_empty_cohorts_have_no_standard_error() -> None:
+    diagnostics = decode(counts_of({"alpha": 3}), CLEAR, ["alpha"]).diagnostics
+    empty = diagnostics.reports == 0
+    assert np.isnan(diagnostics.std_error[empty]).all()
+    assert np.isfinite(diagnostics.std_error[~empty]).all()
+
+
+def test_unlisted_strings_are_the_background() -> None:
+    """One string of share 0.6 that isn't listed scatters rows by 0.6 sqrt(b (1 - b))."""
+    decoding = decode(counts_of(HELD), CLEAR, ["beta", "gamma"])
+    b = 1 - (1 - 1 / 64) ** 2
+    assert decoding.diagnostics.background == pytest.approx(0.6 * np.sqrt(b * (1 - b)), rel=0.1)
+
+
+def test_candidates_are_opaque_strings() -> None:
+    odd = ["007", "NA", " x ", 'a,"b"', "", "\U0001f600", "1e5", "-0", "line\nbreak"]
+    held = dict.fromkeys(odd[:5], 4000)
+    decoding = decode(counts_of(held), CLEAR, odd)
+    assert list(decoding.candidates) == odd
+    assert found(decoding) == set(held)
 
 
 def test_smaller_alpha_detects_no_more() -> None:

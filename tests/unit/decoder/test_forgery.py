@@ -13,10 +13,10 @@ from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, count_records, decode
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.bits import BitEstimates, estimate_bits
-from hubbub.decoder.candidates import bit_positions, make_design
-from hubbub.decoder.forgery import largest_shift
-from hubbub.decoder.regression import Fit, fit_selected
-from hubbub.simulations.fleet import Fleet
+from hubbub.decoder.candidates.listing import bit_positions, make_design
+from hubbub.decoder.regression.forgery import largest_shift
+from hubbub.decoder.regression.model import Fit, fit_selected
+from hubbub.simulations.fleet.clients import Fleet
 from unit.collector.forgeries import joined, records_of
 
 PAPER = make_params()

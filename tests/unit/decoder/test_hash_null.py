@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.hash_null import HashNull, score_totals
+from hubbub.decoder.inference.hash_null import HashNull, score_totals
 from significance import frequency_z, z_limit
 
 Levels = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from hubbub.client import Metric
 from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind
 from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.known_rates import known_rates
+from hubbub.decoder.categories.known_rates import known_rates
 
 NOISE = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)
 ENUM = make_metric(kind=EnumKind(("a", "b", "c")), params=NOISE)

@@ -11,7 +11,7 @@ from scipy import stats
 
 from hubbub.decoder import Correction
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.multiple_testing import log_q_values
+from hubbub.decoder.inference.multiple_testing import log_cutoff, log_q_values
 
 log_p_values = arrays(np.float64, st.integers(1, 50), elements=st.floats(-700, 0))
 
@@ -56,3 +56,23 @@ def test_bonferroni_is_never_laxer_than_benjamini_hochberg(log_p: FloatArray) ->
 def test_single_candidate_needs_no_correction() -> None:
     for correction in Correction:
         assert log_q_values(np.array([-3.0]), correction)[0] == -3.0
+
+
+@given(log_p_values, st.sampled_from(Correction), st.floats(0.001, 0.3))
+def test_cutoff_is_where_detection_ends(
+    log_p: FloatArray, correction: Correction, alpha: float
+) -> None:
+    """Detected are those up to it; one that moves to either side of it changes sides."""
+    detected = log_q_values(log_p, correction) <= np.log(alpha)
+    n_detected = int(detected.sum())
+    cutoff = log_cutoff(n_detected, len(log_p), float(np.log(alpha)), correction)
+    if n_detected:
+        assert log_p[detected].max() <= cutoff + 1e-9
+        moved, place = log_p.copy(), int(detected.argmax())
+        moved[place] = cutoff - 1e-6
+        assert log_q_values(moved, correction)[place] <= np.log(alpha)
+        if correction is Correction.BONFERRONI:
+            moved[place] = cutoff + 1e-6
+            assert log_q_values(moved, correction)[place] > np.log(alpha)
+    if not detected.all():
+        assert log_p[~detected].min() > cutoff - 1e-9

@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories import CategoryEstimates, nearest_distribution
-from hubbub.decoder.ordinal import Quantile, bucket_bounds, bucket_label, estimate_ordinal
+from hubbub.decoder.categories.ordinal import (
+    Quantile,
+    bucket_bounds,
+    bucket_label,
+    estimate_ordinal,
+)
+from hubbub.decoder.categories.shares import CategoryEstimates, nearest_distribution
 
 EDGES = (0.0, 10.0, 20.0, 40.0)
 SHARES = (0.1, 0.2, 0.4, 0.2, 0.1)

@@ -6,26 +6,26 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hubbub.collector.poisoning.balance import Balance
-from hubbub.collector.poisoning.repeats import Repeats
 from hubbub.collector.poisoning.set_bits import SetBits
 from hubbub.decoder import Decoding
-from hubbub.decoder.output import print_table, printable, to_csv, to_json, write
-from hubbub.decoder.scrutiny import Findings
-from unit.decoder.decodings import make_decoding
+from hubbub.decoder.output.cells import csv_cell, csv_line
+from hubbub.decoder.output.strings import CHUNK, print_table, printable, to_csv, to_json
+from hubbub.decoder.output.summary import limit_line
+from hubbub.decoder.reports.scrutiny import Findings
+from unit.decoder.decodings import make_decoding, make_findings
 
 HEADER = (
-    "string,count,std_error,count_low,count_high,proportion,prop_std_error,prop_low,prop_high,"
+    "string,count,std_error,count_low,count_high,proportion,prop_std_error,prop_low,prop_high,refit,"
     "p_value,q_value,detected"
 )
 NASTY = (
@@ -104,6 +104,52 @@ def test_json_gives_every_string_back(strings: list[str]) -> None:
     assert all(list(row) == HEADER.split(",") for row in document["rows"])
 
 
+@given(st.text())
+@example("a\r")
+def test_csv_cells_are_quoted_as_the_standard_library_would(string: str) -> None:
+    assert csv_line([string, "x"]) == f"{csv_cell(string)},x\n"
+
+
+def test_json_is_laid_out_as_the_standard_library_would() -> None:
+    text = to_json(make_decoding(NASTY, [0.1 / 3] * len(NASTY)))
+    assert text == json.dumps(json.loads(text), ensure_ascii=False, indent=1) + "\n"
+    nothing = to_json(make_decoding(["a"], detected=[False]), detected_only=True)
+    assert json.loads(nothing)["rows"] == []
+    assert nothing == json.dumps(json.loads(nothing), indent=1) + "\n"
+
+
+class LazyStrings(Sequence[str]):
+    """Strings that exist only while somebody looks at them."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [f"string {i}" for i in range(*index.indices(self._n))]
+        return f"string {index}"
+
+
+@pytest.mark.parametrize("detected_only", [False, True])
+def test_candidates_of_many_chunks_come_in_their_order(*, detected_only: bool) -> None:
+    n = 2 * CHUNK + 3
+    share = np.where(np.arange(n) % 5000 == 0, np.nan, 0.25)
+    decoding = make_decoding(LazyStrings(n), share.tolist(), (np.arange(n) % 2 == 0).tolist())
+    wanted = [f"string {i}" for i in range(0, n, 2 if detected_only else 1)]
+    rows = parsed(to_csv(decoding, detected_only=detected_only))
+    assert [row["string"] for row in rows] == wanted
+    document = json.loads(to_json(decoding, detected_only=detected_only))
+    assert [row["string"] for row in document["rows"]] == wanted
+    assert document["rows"][0]["count"] is None
+
+
 @given(st.floats(-1, 2), st.integers(1, 10**9))
 def test_csv_numbers_keep_nine_digits(share: float, n_reports: int) -> None:
     (row,) = parsed(to_csv(make_decoding(["a"], [share], n_reports=n_reports)))
@@ -166,40 +212,6 @@ def test_detected_only_of_nothing_is_a_header() -> None:
     assert to_csv(make_decoding(["a"], detected=[False]), detected_only=True) == HEADER + "\n"
 
 
-@pytest.mark.parametrize(("name", "render"), [("r.csv", to_csv), ("r.json", to_json)])
-def test_written_file_holds_just_the_text(
-    tmp_path: Path, name: str, render: Callable[[Decoding], str]
-) -> None:
-    decoding = make_decoding(NASTY)
-    write(decoding, str(tmp_path / "new" / name))
-    assert (tmp_path / "new" / name).read_bytes() == render(decoding).encode()
-    assert [path.name for path in (tmp_path / "new").iterdir()] == [name]
-
-
-def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"result\.txt': must end in \.csv or \.json"):
-        write(make_decoding(["a"]), str(tmp_path / "result.txt"))
-    assert not list(tmp_path.iterdir())
-
-
-def test_failed_write_leaves_no_file_behind(tmp_path: Path) -> None:
-    """A folder of that name is in the way."""
-    (tmp_path / "result.csv").mkdir()
-    with pytest.raises(OSError, match=r"result\.csv"):
-        write(make_decoding(["a"]), str(tmp_path / "result.csv"))
-    assert [path.name for path in tmp_path.iterdir()] == ["result.csv"]
-
-
-def test_reader_never_sees_half_a_file(tmp_path: Path) -> None:
-    """Whoever opened the old result goes on reading the old one: the new is another file."""
-    path = tmp_path / "result.csv"
-    write(make_decoding(["old"]), str(path))
-    with path.open(encoding="utf-8") as reader:
-        write(make_decoding(["new"]), str(path))
-        assert "old" in reader.read()
-    assert "new" in path.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("string", "text"),
     [
@@ -254,16 +266,24 @@ def test_summary_names_what_a_reader_must_know() -> None:
         assert part in text
 
 
-HONEST = Findings(
-    alarm=1e-6,
-    bits=128,
-    cohorts=64,
-    improbable=0,
-    plausible=SetBits(15, 90),
-    repeats=Repeats(assessed=True, sampled=9000, most=1, plausible=3, suspicious=0),
-    balance=Balance(cohort=7, ratio=1.125, dispersion=1.1, clients_must_send=0.5),
-    reports_a_client=100,
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        (math.nan, "not known: no candidate can be told from all others"),
+        (math.inf, "none: with so few cohorts and hashes"),
+        (2.5, "none: so few reports show no share at all with probability 0.9"),
+    ],
 )
+def test_detection_limit_that_is_no_share_is_said_in_words(limit: float, text: str) -> None:
+    assert limit_line(limit).startswith(text)
+
+
+def test_terminal_leaves_empty_what_the_data_cannot_tell() -> None:
+    decoding = make_decoding(["a", "b"], [math.nan] * 2, [False] * 2, unknown_share=math.nan)
+    assert "nan" not in shown(decoding)
+
+
+HONEST = make_findings()
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, decode
-from hubbub.decoder.candidates import Candidates, make_design
+from hubbub.decoder.candidates.listing import make_design, mapped
 from hubbub.decoder.errors import CandidateError, InputError
-from hubbub.decoder.parameters import DecodingParams
-from hubbub.decoder.rappor_csv import read_counts
-from hubbub.decoder.rappor_map import is_uneven, read_map
+from hubbub.decoder.rappor.csv_files import read_counts
+from hubbub.decoder.rappor.map_files import is_uneven, read_map
+from hubbub.decoder.rappor.parameters import DecodingParams
 from rappor_clients import Params, bloom_positions, map_row, sum_bits, write_files, write_reports_of
 
 _PARAMS = DecodingParams(k=10, h=2, m=3, f=0.5, p=0.25, q=0.75)
@@ -45,8 +45,8 @@ def given_text(folder: Path, text: str | bytes) -> Path:
 
 def test_positions_count_from_one_and_go_on_from_cohort_to_cohort(tmp_path: Path) -> None:
     found = read_map(given_text(tmp_path, "a,1,10,11,20,30,21\nb,2,2,12,12,29,28\n"), _PARAMS)
-    assert found.candidates.strings == ("a", "b")
-    assert found.candidates.positions.tolist() == [
+    assert list(found.candidates.strings) == ["a", "b"]
+    assert found.candidates.positions(slice(None)).tolist() == [
         [[0, 9], [0, 9], [9, 0]],
         [[1, 1], [1, 1], [8, 7]],
     ]
@@ -70,7 +70,7 @@ def test_column_j_of_counts_is_position_j_of_the_map(tmp_path: Path) -> None:
     ours = DecodingParams(params.k, params.h, params.m, params.f, params.p, params.q)
     counts = read_counts(files.counts, ours)
     candidates = read_map(files.map, ours).candidates
-    row = make_design(candidates.positions, ours).matrix.toarray().reshape(4, 21)
+    row = make_design(candidates.positions(slice(None)), ours).matrix.toarray().reshape(4, 21)
     assert np.array_equal(counts.bits > counts.reports[:, None] / 2, row > 0)
     assert not np.array_equal(row, row[:, ::-1])
 
@@ -88,8 +88,8 @@ def test_any_strings_come_back_as_they_were(strings: list[str], params: Params) 
         files = write_files(Path(folder), params, [], rows)
         ours = DecodingParams(params.k, params.h, params.m, params.f, params.p, params.q)
         found = read_map(files.map, ours).candidates
-    assert found.strings == tuple(strings)
-    assert found.positions.tolist() == [
+    assert list(found.strings) == strings
+    assert found.positions(slice(None)).tolist() == [
         [bloom_positions(string, cohort, params) for cohort in range(params.m)]
         for string in strings
     ]
@@ -102,24 +102,24 @@ def test_strings_are_opaque(tmp_path: Path, end: str, name: str) -> None:
     data = "".join(f"{cell},1,1,11,11,21,21{end}" for cell in quoted).encode()
     path = tmp_path / name
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    assert read_map(path, _PARAMS).candidates.strings == tuple(_TRICKY)
+    assert read_map(path, _PARAMS).candidates.strings[:] == _TRICKY
 
 
 def test_blanks_and_quotes_count_where_nothing_is_quoted(tmp_path: Path) -> None:
     path = given_text(tmp_path, ' a ,1,1,11,11,21,21\n5" disk,1,1,11,11,21,21\n')
-    assert read_map(path, _PARAMS).candidates.strings == (" a ", '5" disk')
+    assert list(read_map(path, _PARAMS).candidates.strings) == [" a ", '5" disk']
 
 
 def test_equal_rows_count_once(tmp_path: Path) -> None:
     path = given_text(tmp_path, "a,1,2,11,12,21,22\nb,1,2,11,12,21,22\na,1,2,11,12,21,22\n")
     found = read_map(path, _PARAMS)
-    assert found.candidates.strings == ("a", "b")
+    assert list(found.candidates.strings) == ["a", "b"]
     assert found.repeats == 1
 
 
 def test_bit_that_hashes_share_may_be_named_once(tmp_path: Path) -> None:
     found = read_map(given_text(tmp_path, '"a",4,11,20,21,,\n"b",1,2,12,30,22,\n'), _PARAMS)
-    assert found.candidates.positions.tolist() == [
+    assert found.candidates.positions(slice(None)).tolist() == [
         [[3, 3], [0, 9], [0, 0]],
         [[0, 1], [1, 1], [9, 1]],
     ]
@@ -128,7 +128,7 @@ def test_bit_that_hashes_share_may_be_named_once(tmp_path: Path) -> None:
 def test_bits_that_three_hashes_share_are_completed_to_the_same_set(tmp_path: Path) -> None:
     params = DecodingParams(k=10, h=3, m=2, f=0.5, p=0.25, q=0.75)
     found = read_map(given_text(tmp_path, "a,4,7,15,,,\n"), params)
-    first, second = found.candidates.positions[0].tolist()
+    first, second = found.candidates.positions(slice(0, 1))[0].tolist()
     assert (set(first), len(first)) == ({3, 6}, 3)
     assert second == [4, 4, 4]
 
@@ -166,16 +166,19 @@ def test_other_maps_are_refused(tmp_path: Path, text: str | bytes, complaint: st
 def test_largest_filters_fit(tmp_path: Path) -> None:
     params: RapporParams = DecodingParams(k=4096, h=1, m=2, f=0.5, p=0.25, q=0.75)
     found = read_map(given_text(tmp_path, "a,4096,8192\n"), params)
-    assert found.candidates.positions.tolist() == [[[4095], [4095]]]
+    assert found.candidates.positions(slice(None)).tolist() == [[[4095], [4095]]]
 
 
 def test_positions_for_other_parameters_are_refused() -> None:
-    mapped = Candidates(("a", "b"), np.zeros((2, 3, 1), dtype=np.int16))
-    counts = CohortCounts(np.full(3, 10), np.ones((3, 10), dtype=np.int64))
     with pytest.raises(
         CandidateError, match=r"positions of shape \(2, 3, 1\): must be \(2, 3, 2\)"
     ):
-        decode(counts, _PARAMS, mapped)
+        mapped(("a", "b"), np.zeros((2, 3, 1), dtype=np.int16), _PARAMS)
+    fewer = DecodingParams(k=10, h=1, m=3, f=0.5, p=0.25, q=0.75)
+    listed = mapped(("a", "b"), np.zeros((2, 3, 1), dtype=np.int16), fewer)
+    counts = CohortCounts(np.full(3, 10), np.ones((3, 10), dtype=np.int64))
+    with pytest.raises(CandidateError, match=r"= \(10, 1, 3\): must be for \(10, 2, 3\)"):
+        decode(counts, _PARAMS, listed)
 
 
 @pytest.mark.parametrize(("k", "uneven"), [(128, False), (200, True)])

@@ -8,96 +8,46 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
 
 from factories import make_params
-from hubbub.client import RapporParams
-from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.bits import BitEstimates, variance_of_one
-from hubbub.decoder.candidates import Design, bit_positions, make_design
-from hubbub.decoder.regression import (
+from hubbub.decoder.candidates.listing import make_design
+from hubbub.decoder.regression.model import (
     Fit,
-    estimate_all,
+    Members,
+    fit_members,
     fit_selected,
     reports_by_row,
-    total_share,
     unknown_column,
-    without_candidate,
+)
+from unit.decoder.models import (
+    PARAMS,
+    SELECTED,
+    bits_of,
+    design_of,
+    filters_of,
+    fit_of,
+    noisy_bits,
+    rates_of,
+    textbook,
 )
 
-PARAMS = make_params(k=32, h=2, m=8)
-SHARES = np.array([0.4, 0.2, 0.1, 0.05])
-SELECTED = np.arange(len(SHARES))
+FEW_FREE = [True, False, True, False, False, False, True, False, False, False]
+SPREAD = 4e-4
 
 
-def design_of(n: int, params: RapporParams = PARAMS, label: str = "string") -> Design:
-    return make_design(bit_positions([f"{label} {i}" for i in range(n)], params), params)
+def mixed_fit(rng: np.random.Generator) -> tuple[Fit, FloatArray]:
+    """Return a fit of ten strings, three of them free, and the rates; one cohort is empty."""
+    design = design_of(10)
+    bits = noisy_bits(design, rng)
+    bits.reports[3] = 0
+    return fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD), bits.rate.ravel()
 
 
-def bits_of(
-    rates: FloatArray, params: RapporParams = PARAMS, n_reports: float = 1e6
-) -> BitEstimates:
-    """Return rates over the m * k rows as if so many reports stood behind each cohort."""
-    reports = np.full((params.m, 1), n_reports)
-    return BitEstimates(rates.reshape(params.m, params.k), reports)
-
-
-def rates_of(
-    design: Design, shares: FloatArray, unknown: float = 0.0, params: RapporParams = PARAMS
-) -> FloatArray:
-    """Return the true rates of a population: the model's formula, without noise."""
-    listed = design.matrix[: len(shares)].T @ shares
-    return np.asarray(listed) + unknown * unknown_column(params)
-
-
-def noisy_bits(
-    design: Design, rng: np.random.Generator, shares: FloatArray = SHARES, n_reports: float = 1e5
-) -> BitEstimates:
-    """Return rates with sampling noise; what the shares leave of 1 is unknown mass."""
-    rates = rates_of(design, shares, unknown=1 - shares.sum())
-    sd = np.sqrt(variance_of_one(rates, PARAMS) / n_reports)
-    return bits_of(rates + sd * rng.standard_normal(len(rates)), n_reports=n_reports)
-
-
-def design_of_filters(filters: list[set[int]], params: RapporParams) -> Design:
-    """Return the design of made-up filters of one cohort: positions repeat to fill h."""
-    rows = [[np.resize(sorted(bits), params.h)] for bits in filters]
-    return make_design(np.array(rows, dtype=np.int16), params)
-
-
-def dense_basis(design: Design, selected: IntArray, params: RapporParams = PARAMS) -> FloatArray:
-    columns = design.matrix.toarray()[selected]
-    unknown = np.full((1, columns.shape[1]), unknown_column(params))
-    return np.vstack([unknown, columns]).T
-
-
-def dense_least_squares(
-    basis: FloatArray, rates: FloatArray, weights: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return textbook coefficients and covariance, by an orthogonal decomposition."""
-    root = np.sqrt(weights)
-    coefficients, *_ = np.linalg.lstsq(basis * root[:, None], rates * root)
-    half = np.linalg.inv(np.linalg.qr(basis * root[:, None]).R)
-    return np.asarray(coefficients), np.asarray(half @ half.T)
-
-
-def dense_fit(
-    design: Design, selected: IntArray, rng: np.random.Generator, shares: FloatArray = SHARES
-) -> Fit:
-    """Return the fit of noisy rates at arbitrary weights, some of them 0, by dense algebra."""
-    rates = noisy_bits(design, rng, shares).rate.ravel()
-    weights = 1e4 * rng.random(len(rates)) * (rng.random(len(rates)) < 0.9)
-    basis = dense_basis(design, selected)
-    coefficients, covariance = dense_least_squares(basis, rates, weights)
-    return Fit(
-        selected=selected,
-        basis=sparse.csr_array(basis.T),
-        coefficients=coefficients,
-        covariance=covariance,
-        residuals=rates - basis @ coefficients,
-        weights=weights,
-        background=0.0,
-    )
+def columns(fit: Fit) -> tuple[BoolArray, BoolArray]:
+    """Return marks of the free columns, the unknown mass among them, and of the others."""
+    return np.asarray(fit.penalties == 0), np.asarray(fit.penalties > 0)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 5), st.floats(0, 1))
@@ -108,33 +58,104 @@ def test_noiseless_rates_give_back_the_exact_shares(seed: int, n: int, unknown: 
     fit = fit_selected(bits_of(rates_of(design, shares, unknown)), design, np.arange(n), PARAMS)
     np.testing.assert_allclose(fit.coefficients, [unknown, *shares], atol=1e-9)
     np.testing.assert_allclose(fit.residuals, 0, atol=1e-9)
-    assert fit.background < 1e-15
 
 
-def test_settled_fit_solves_the_weighted_normal_equations(rng: np.random.Generator) -> None:
-    """Gradient and covariance of textbook least squares at the weights that the fit ended with.
-
-    A hundredth of a standard error, and a hundredth of the covariance, is what the last of the
-    reweightings may still have moved.
-    """
+def test_free_members_solve_the_weighted_normal_equations(rng: np.random.Generator) -> None:
     design = design_of(10)
-    fit = fit_selected(noisy_bits(design, rng), design, SELECTED, PARAMS)
-    basis = dense_basis(design, SELECTED)
-    gram = basis.T @ np.diag(fit.weights) @ basis
-    gradient = basis.T @ (fit.weights * fit.residuals)
-    assert np.abs(gradient / np.sqrt(np.diag(gram))).max() < 0.01
-    np.testing.assert_allclose(fit.covariance @ gram, np.eye(5), atol=0.01)
+    bits = noisy_bits(design, rng)
+    fit = fit_selected(bits, design, SELECTED, PARAMS)
+    everything = np.ones(5, dtype=np.bool_)
+    expected = textbook(fit, bits.rate.ravel(), everything, ~everything)
+    np.testing.assert_allclose(fit.coefficients, expected.coefficients)
+    np.testing.assert_allclose(fit.covariance, expected.covariance)
+
+
+def test_drawn_members_are_noise_to_the_free_ones(rng: np.random.Generator) -> None:
+    """Coefficients, covariance and V^-1 (y - X beta), with V = D + tau^2 I + sigma^2 Z Z'."""
+    fit, rates = mixed_fit(rng)
+    free, drawn = columns(fit)
+    expected = textbook(fit, rates, free, drawn)
+    np.testing.assert_allclose(fit.coefficients[free], expected.coefficients)
+    np.testing.assert_allclose(fit.covariance[np.ix_(free, free)], expected.covariance)
+    np.testing.assert_allclose(fit.scores, expected.scores, atol=1e-6 * np.abs(fit.scores).max())
+
+
+def test_drawn_shares_are_their_conditional_expectations(rng: np.random.Generator) -> None:
+    """E(gamma | y) = sigma^2 Z' V^-1 (y - X beta): the best linear unbiased predictions."""
+    fit, rates = mixed_fit(rng)
+    free, drawn = columns(fit)
+    predicted = SPREAD * fit.basis.toarray()[drawn] @ textbook(fit, rates, free, drawn).scores
+    np.testing.assert_allclose(fit.coefficients[drawn], predicted)
+
+
+def test_scores_without_a_member_are_those_of_the_smaller_model(rng: np.random.Generator) -> None:
+    fit, rates = mixed_fit(rng)
+    free, drawn = columns(fit)
+    without = fit.scores_without(np.arange(10))
+    for member in range(10):
+        others = np.arange(11) != 1 + member
+        expected = textbook(fit, rates, free & others, drawn & others).scores
+        np.testing.assert_allclose(without[:, member], expected, atol=1e-6 * expected.max())
+
+
+def test_influence_is_that_of_the_model_with_the_member_freed(rng: np.random.Generator) -> None:
+    fit, rates = mixed_fit(rng)
+    free, drawn = columns(fit)
+    influence = fit.influence(np.arange(10))
+    for member in range(10):
+        freed = free | (np.arange(11) == 1 + member)
+        expected = textbook(fit, rates, freed, drawn & ~freed)
+        place = int(freed[: 1 + member].sum())
+        np.testing.assert_allclose(influence[:, member], expected.influence[:, place], atol=1e-12)
+        share = fit.coefficients[1 + member] / fit.freedom[member]
+        assert share == pytest.approx(expected.coefficients[place])
+        assert influence[:, member] @ rates == pytest.approx(share)
+
+
+def test_freedom_is_whole_for_the_free_and_grows_with_the_spread(rng: np.random.Generator) -> None:
+    design = design_of(10)
+    bits = noisy_bits(design, rng)
+    fits = [fit_of(bits, design, np.arange(10), FEW_FREE, s) for s in (1e-8, 1e-4, 1.0)]
+    free = np.array(FEW_FREE)
+    for fit in fits:
+        np.testing.assert_array_equal(fit.freedom[free], 1)
+        assert ((fit.freedom[~free] > 0) & (fit.freedom[~free] < 1)).all()
+    assert (np.diff([fit.freedom[~free] for fit in fits], axis=0) > 0).all()
+    assert fits[0].freedom[~free].max() < 0.01
+    assert fits[2].freedom[~free].min() > 0.99
+
+
+def test_without_spread_only_the_free_are_in_the_model(rng: np.random.Generator) -> None:
+    design = design_of(10)
+    fit = fit_of(noisy_bits(design, rng), design, np.arange(10), FEW_FREE)
+    np.testing.assert_array_equal(fit.selected, np.flatnonzero(FEW_FREE))
+
+
+def test_starting_from_a_similar_model_changes_nothing_that_matters(
+    rng: np.random.Generator,
+) -> None:
+    """A hundredth of a standard error is what the last of the reweightings may still move."""
+    design = design_of(10)
+    bits = noisy_bits(design, rng)
+    members = Members(np.arange(10), design.matrix, np.array(FEW_FREE))
+    fresh = fit_members(bits, members, PARAMS, spread=SPREAD)
+    start = fit_selected(bits, design, SELECTED, PARAMS)
+    again = fit_members(bits, members, PARAMS, spread=SPREAD, start=start)
+    std_error = np.sqrt(np.diag(fresh.covariance))
+    assert np.abs((again.coefficients - fresh.coefficients) / std_error).max() < 0.01
+    np.testing.assert_allclose(again.covariance, fresh.covariance, atol=0.01 * std_error.max() ** 2)
 
 
 def test_weights_come_from_fitted_rates_and_never_from_observed_ones(
     rng: np.random.Generator,
 ) -> None:
+    """Those of the last but one step: a thousandth is what it may still have moved."""
     design = design_of(10)
     bits = noisy_bits(design, rng)
     fit = fit_selected(bits, design, SELECTED, PARAMS)
-    fitted = dense_basis(design, SELECTED) @ fit.coefficients
+    fitted = fit.basis.toarray().T @ fit.coefficients
     variance = variance_of_one(fitted, PARAMS) / reports_by_row(bits) + fit.background
-    np.testing.assert_allclose(fit.weights, 1 / variance)
+    np.testing.assert_allclose(fit.weights, 1 / variance, rtol=1e-3)
     np.testing.assert_allclose(fit.residuals, bits.rate.ravel() - fitted)
 
 
@@ -142,15 +163,12 @@ def test_cohorts_without_reports_have_no_say(rng: np.random.Generator) -> None:
     design = design_of(10)
     bits = noisy_bits(design, rng)
     bits.reports[[1, 4]] = 0
-    fit = fit_selected(bits, design, SELECTED, PARAMS)
-    estimates = estimate_all(fit, design, reports_by_row(bits))
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
     bits.rate[[1, 4]] = 99.0
-    again = fit_selected(bits, design, SELECTED, PARAMS)
+    again = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
     np.testing.assert_array_equal(again.coefficients, fit.coefficients)
     np.testing.assert_array_equal(again.covariance, fit.covariance)
-    unmoved = estimate_all(again, design, reports_by_row(bits))
-    np.testing.assert_array_equal(unmoved.share, estimates.share)
-    np.testing.assert_array_equal(unmoved.std_error, estimates.std_error)
+    np.testing.assert_array_equal(again.scores, fit.scores)
     assert not fit.weights.reshape(PARAMS.m, PARAMS.k)[[1, 4]].any()
 
 
@@ -188,83 +206,30 @@ def test_dependent_columns_are_left_out_but_never_the_unknown_mass(
 ) -> None:
     """One cohort of 8 bits. A matrix that stays singular ends in a warning, which is an error."""
     params = make_params(k=8, h=8, m=1)
-    design = design_of_filters(filters, params)
+    candidates = filters_of(filters, params)
+    design = make_design(candidates.positions(slice(None)), params)
     for _ in range(50):
         bits = bits_of(rng.random(params.k), params, n_reports=1000)
         fit = fit_selected(bits, design, np.arange(len(filters)), params)
         assert len(fit.selected) == kept
-        assert np.linalg.matrix_rank(dense_basis(design, fit.selected, params)) == 1 + kept
+        assert np.linalg.matrix_rank(fit.basis.toarray()) == 1 + kept
         np.testing.assert_allclose(fit.basis.toarray()[0], unknown_column(params))
 
 
-def test_candidate_outside_the_model_is_estimated_as_if_added_to_it(
-    rng: np.random.Generator,
-) -> None:
-    """Frisch and Waugh: the one-step estimate is the added column's coefficient."""
-    design, reports = design_of(40), np.full(PARAMS.m * PARAMS.k, np.inf)
-    fit = dense_fit(design, SELECTED, rng)
-    estimates = estimate_all(fit, design, reports)
-    rates = fit.basis.T @ fit.coefficients + fit.residuals
-    for candidate in range(4, 40):
-        coefficients, covariance = dense_least_squares(
-            dense_basis(design, np.append(SELECTED, candidate)), rates, fit.weights
-        )
-        assert estimates.share[candidate] == pytest.approx(coefficients[-1], abs=1e-12)
-        assert estimates.std_error[candidate] == pytest.approx(np.sqrt(covariance[-1, -1]))
+def test_drawn_columns_may_be_dependent_and_more_than_the_rows(rng: np.random.Generator) -> None:
+    """300 members of 64 rows: the free ones are kept, and so are all others."""
+    params = make_params(k=8, h=2, m=8)
+    design = design_of(300, params)
+    bits = bits_of(0.2 + 0.01 * rng.standard_normal(64), params, n_reports=1e5)
+    free = [i < 5 for i in range(300)]
+    fit = fit_of(bits, design, np.arange(300), free, 1e-4, params)
+    assert len(fit.selected) == 300
+    assert np.isfinite(fit.covariance).all()
+    chosen = np.concatenate([[True], free])
+    expected = textbook(fit, bits.rate.ravel(), chosen, ~chosen)
+    np.testing.assert_allclose(fit.coefficients[chosen], expected.coefficients, atol=1e-8)
 
 
-def test_candidate_inside_the_model_keeps_its_coefficient(rng: np.random.Generator) -> None:
-    design, reports = design_of(40), np.full(PARAMS.m * PARAMS.k, np.inf)
-    fit = dense_fit(design, SELECTED, rng)
-    estimates = estimate_all(fit, design, reports)
-    np.testing.assert_array_equal(estimates.share[SELECTED], fit.coefficients[1:])
-    np.testing.assert_allclose(estimates.std_error[SELECTED], np.sqrt(np.diag(fit.covariance))[1:])
-
-
-def test_standard_error_leaves_out_the_drawing_of_the_candidates_own_clients(
-    rng: np.random.Generator,
-) -> None:
-    """Of a weighted mean of rows, share (1 - share) / N_c a row is not the estimate's error."""
-    design, reports = design_of(1), np.full(PARAMS.m * PARAMS.k, 1e4)
-    fit = dense_fit(design, np.array([0]), rng, shares=np.array([0.4]))
-    with_own = estimate_all(fit, design, np.full(PARAMS.m * PARAMS.k, np.inf))
-    without = estimate_all(fit, design, reports)
-    share = fit.coefficients[1]
-    row = design.matrix.toarray()[0] * fit.weights * fit.covariance[1, 1]
-    own = (row**2 / reports).sum() * share * (1 - share)
-    assert without.std_error[0] ** 2 == pytest.approx(with_own.std_error[0] ** 2 - own)
-
-
-def test_candidate_that_the_model_explains_has_no_estimate() -> None:
-    params = make_params(k=8, h=8, m=1)
-    design = design_of_filters([{0, 1}, {2, 3}, {0, 1, 2, 3}, {0, 1}, {4}], params)
-    bits = bits_of(np.linspace(0.1, 0.3, 8), params)
-    fit = fit_selected(bits, design, np.array([0, 1]), params)
-    estimates = estimate_all(fit, design, reports_by_row(bits))
-    assert np.isnan(estimates.share).tolist() == [False, False, True, True, False]
-    assert np.isnan(estimates.std_error).tolist() == [False, False, True, True, False]
-
-
-def test_residuals_without_a_candidate_still_hold_its_share(rng: np.random.Generator) -> None:
-    design = design_of(10)
-    fit = fit_selected(noisy_bits(design, rng), design, np.array([0, 1, 3]), PARAMS)
-    others = fit.residuals + fit.coefficients[3] * design.matrix.toarray()[3]
-    np.testing.assert_allclose(without_candidate(fit, design, 3), others)
-
-
-def test_total_share_is_the_sum_and_heeds_the_correlations(rng: np.random.Generator) -> None:
-    design, reports = design_of(10), np.full(PARAMS.m * PARAMS.k, np.inf)
-    fit = dense_fit(design, SELECTED, rng)
-    estimates = estimate_all(fit, design, reports)
-    for members in ([2], [0, 3], [0, 1, 2, 3]):
-        total, std_error = total_share(fit, estimates, np.array(members))
-        chosen = np.isin(np.arange(5), np.array(members) + 1).astype(np.float64)
-        assert total == pytest.approx(chosen @ fit.coefficients)
-        assert std_error == pytest.approx(np.sqrt(chosen @ fit.covariance @ chosen))
-
-
-def test_total_share_of_nobody_is_zero(rng: np.random.Generator) -> None:
-    design = design_of(10)
-    fit = dense_fit(design, SELECTED, rng)
-    estimates = estimate_all(fit, design, np.full(PARAMS.m * PARAMS.k, 1e4))
-    assert total_share(fit, estimates, np.empty(0, dtype=np.int64)) == (0.0, 0.0)
+def test_reports_are_repeated_for_each_bit_of_a_cohort() -> None:
+    bits = BitEstimates(np.zeros((2, 3)), np.array([[5.0], [7.0]]))
+    assert reports_by_row(bits).tolist() == [5, 5, 5, 7, 7, 7]

@@ -8,7 +8,7 @@ import pytest
 
 from factories import make_metric
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.release import MIN_REPORTS, require_reports
+from hubbub.decoder.reports.release import MIN_REPORTS, require_reports
 
 
 def test_enough_reports_are_released() -> None:

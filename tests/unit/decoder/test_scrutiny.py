@@ -11,7 +11,7 @@ from factories import make_metric, make_params
 from hubbub.client import Metric
 from hubbub.client.kinds import BooleanKind
 from hubbub.collector.store.records import Records
-from hubbub.decoder.scrutiny import Findings, Scrutiny
+from hubbub.decoder.reports.scrutiny import Findings, Scrutiny
 from unit.collector.forgeries import joined, records_of
 
 METRIC = make_metric(params=make_params(m=8))

@@ -11,30 +11,28 @@ from hypothesis.extra.numpy import arrays
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.bits import BitEstimates, variance_of_one
-from hubbub.decoder.candidates import Design, bit_positions, make_design
-from hubbub.decoder.regression import estimate_all, fit_selected, reports_by_row, unknown_column
-from hubbub.decoder.selection import keep_fittest, penalty, select
+from hubbub.decoder.bits import BitEstimates
+from hubbub.decoder.regression.estimates import estimate_all
+from hubbub.decoder.regression.model import fit_selected, unknown_column
+from hubbub.decoder.regression.selection import keep_fittest, penalty, select
+from unit.decoder.models import candidates_of, design_of, noisy_bits
 
 PARAMS = make_params()
 N_CANDIDATES = 300
-DESIGN = make_design(bit_positions([f"string {i}" for i in range(N_CANDIDATES)], PARAMS), PARAMS)
+DESIGN = design_of(N_CANDIDATES, PARAMS)
 
 
 def bits_of_a_population(
     shares: FloatArray, rng: np.random.Generator, n_reports: float = 1e4
 ) -> BitEstimates:
     """Return noisy rates of so many reports a cohort; the first candidates hold the shares."""
-    present = DESIGN.matrix[: len(shares)].T @ shares
-    rates = np.asarray(present) + (1 - shares.sum()) * unknown_column(PARAMS)
-    sd = np.sqrt(variance_of_one(rates, PARAMS) / n_reports)
-    noisy = (rates + sd * rng.standard_normal(len(rates))).reshape(PARAMS.m, PARAMS.k)
-    return BitEstimates(noisy, np.full((PARAMS.m, 1), n_reports))
+    return noisy_bits(DESIGN, rng, shares, n_reports, PARAMS)
 
 
-def selected_from(bits: BitEstimates, design: Design = DESIGN) -> IntArray:
-    fit = fit_selected(bits, design, np.empty(0, dtype=np.int64), PARAMS)
-    return select(fit, estimate_all(fit, design, reports_by_row(bits)), design, bits)
+def selected_from(bits: BitEstimates, n_candidates: int = N_CANDIDATES) -> IntArray:
+    candidates = candidates_of(n_candidates, PARAMS)
+    fit = fit_selected(bits, DESIGN, np.empty(0, dtype=np.int64), PARAMS)
+    return select(fit, estimate_all(fit, candidates, bits, PARAMS), candidates, bits)
 
 
 def test_every_strong_candidate_is_selected(rng: np.random.Generator) -> None:
@@ -73,7 +71,7 @@ def test_penalty_lets_about_one_of_n_nulls_pass(rng: np.random.Generator) -> Non
     of median weight, which is what the wider bounds are for.
     """
     weights = rng.uniform(50, 150, PARAMS.m * PARAMS.k)
-    threshold = penalty(weights, DESIGN) * weights.sum()
+    threshold = penalty(weights, DESIGN.matrix, N_CANDIDATES) * weights.sum()
     noise = rng.standard_normal((200, len(weights))) / np.sqrt(weights)
     passing = sum(int((DESIGN.sums(weights * row) > threshold).sum()) for row in noise)
     assert 120 < passing < 280

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hubbub.decoder.cli import main
+from hubbub.decoder.cli.group import main
 
 _STORED = ["homepage", "--metrics", "metrics.toml"]
 _COUNTED = ["--params", "params.csv", "--counts", "counts.csv"]

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
-import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.client.bloom import bloom_bits
-from hubbub.simulations.fleet import Fleet, bernoulli_words
+from hubbub.simulations.fleet.clients import Fleet
 
 VALUES = ("alpha", "", "日本語")
-ALL = np.uint64(2**64 - 1)
-chances = st.floats(0, 1)
 
 
 def reports_of(held: list[int], params: RapporParams, seed: int = 1) -> tuple[list[int], list[int]]:
@@ -72,72 +65,3 @@ def test_nobody_reports_nothing() -> None:
     )
     assert cohorts.shape == (0,)
     assert bits.shape == (0, 2)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0.0, 1.0, 0xFF00FF00FF00FF00),
-        (1.0, 0.0, 0x00FF00FF00FF00FF),
-        (0.0, 0.0, 0),
-        (1.0, 1.0, ALL),
-    ],
-)
-def test_certain_bits_are_certain(low: float, high: float, expected: int) -> None:
-    selector = np.full(1000, 0xFF00FF00FF00FF00, dtype=np.uint64)
-    bits = bernoulli_words(np.random.default_rng(1), selector, low, high)
-    assert (bits == np.uint64(expected)).all()
-
-
-def test_selector_is_left_as_it_was() -> None:
-    selector = np.full(1000, 0xFF00FF00FF00FF00, dtype=np.uint64)
-    bernoulli_words(np.random.default_rng(1), selector, 0.3, 0.6)
-    assert (selector == np.uint64(0xFF00FF00FF00FF00)).all()
-
-
-@given(chances, chances, st.integers(0, 2**64 - 1), st.integers(0, 2**32))
-def test_lanes_compare_all_digits_of_their_probability(
-    low: float, high: float, selector: int, seed: int
-) -> None:
-    """The coins of a lane, read as binary digits, are its uniform number: 1 if below, 0 if not."""
-    word = bernoulli_words(
-        np.random.default_rng(seed), np.array([selector], dtype=np.uint64), low, high
-    )
-    coins = np.random.default_rng(seed).integers(
-        2**64 - 1, size=1100, dtype=np.uint64, endpoint=True
-    )
-    for lane in range(64):
-        digits = "".join(str(coin >> lane & 1) for coin in coins.tolist())
-        uniform = Fraction(int(digits, 2), 2 ** len(digits))
-        chance = Fraction(high if selector >> lane & 1 else low)
-        assert int(word[0]) >> lane & 1 == (uniform < chance)
-
-
-class ScriptedCoins(np.random.Generator):
-    """A generator whose first three lanes are told which uniform number they hold."""
-
-    def __init__(self, uniforms: list[Fraction], digits: int) -> None:
-        super().__init__(np.random.PCG64(0))
-        scaled = [int(uniform * 2**digits) for uniform in uniforms]
-        self._rounds = [
-            sum((number >> place & 1) << lane for lane, number in enumerate(scaled))
-            for place in reversed(range(digits))
-        ]
-
-    def integers(self, *_args: object, **_options: object) -> npt.NDArray[np.uint64]:  # type: ignore[override]
-        return np.array([self._rounds.pop(0)], dtype=np.uint64)
-
-
-@given(st.floats(0, 1, exclude_min=True, exclude_max=True))
-def test_last_digit_of_a_probability_decides_where_all_others_agree(chance: float) -> None:
-    """Coins that say just what the probability is, one unit in the last place less, and one more.
-
-    No real generator would come to the last digit, which may be the 1074th.
-    """
-    exact = Fraction(chance)
-    digits = exact.denominator.bit_length() - 1
-    unit = Fraction(1, 2**digits)
-    uniforms = [exact, exact - unit, min(exact + unit, 1 - unit)]
-    coins = ScriptedCoins(uniforms, digits)
-    (word,) = bernoulli_words(coins, np.zeros(1, dtype=np.uint64), chance, chance)
-    assert int(word) & 0b111 == 0b010

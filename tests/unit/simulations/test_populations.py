@@ -1,11 +1,22 @@
-"""Populations are what the census says."""
+"""Populations are what the census says, what a family's formula says, or what a file holds."""
 
 from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hubbub.simulations.populations import census_first_names, census_names
+from hubbub.simulations.populations import (
+    PopulationError,
+    census_first_names,
+    census_names,
+    family_shares,
+    made_up,
+    population_of_file,
+)
 
 
 def share_of(name: str) -> float:
@@ -58,3 +69,71 @@ def test_population_is_the_same_every_time() -> None:
     assert first.values == second.values
     np.testing.assert_array_equal(first.shares, second.shares)
     assert census_names() == census_names()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["uniform", "zipf", "zipf:1.5", "exponential", "exponential:2", "gauss", "geometric:0.5"],
+)
+@pytest.mark.parametrize("n", [1, 2, 100, 10_001])
+def test_families_are_distributions_with_the_largest_share_first(spec: str, n: int) -> None:
+    shares = family_shares(spec, n)
+    assert shares.shape == (n,)
+    assert np.isclose(shares.sum(), 1)
+    assert (np.diff(shares) <= 1e-15).all()
+
+
+def test_families_follow_their_formulas() -> None:
+    assert family_shares("uniform", 4) == pytest.approx([0.25] * 4)
+    assert family_shares("zipf:1", 3) == pytest.approx(np.array([6, 3, 2]) / 11)
+    assert family_shares("geometric:0.5", 3) == pytest.approx(np.array([4, 2, 1]) / 7)
+    exponential = family_shares("exponential:5", 100)
+    assert exponential[1:] / exponential[:-1] == pytest.approx(np.full(99, np.exp(-0.05)))
+
+
+def test_gauss_is_a_normal_density_about_the_middle_rank() -> None:
+    """Ranks 50, 49 and 51, ... of 100, standard deviation 100 / 6, as in google/rappor's tests."""
+    shares = family_shares("gauss", 100)
+    assert shares[1] == shares[2]
+    assert shares[1] / shares[0] == pytest.approx(np.exp(-0.5 * (6 / 100) ** 2))
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("pareto", "must be one of uniform"),
+        ("zipf:steep", "'steep' must be a number above 0"),
+        ("zipf:-1", "must be a number above 0"),
+        ("geometric:1", "ratio must be below 1"),
+        ("uniform:3", "uniform takes no number"),
+    ],
+)
+def test_other_families_are_refused(spec: str, reason: str) -> None:
+    with pytest.raises(PopulationError, match=reason):
+        family_shares(spec, 10)
+
+
+def test_made_up_strings_are_numbered_from_1() -> None:
+    assert made_up(np.array([0.5, 0.5]), "v").values == ("v1", "v2")
+
+
+def test_file_holds_a_client_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "values.txt"
+    path.write_bytes(b"b\r\na\nb\n\n x \n")
+    population = population_of_file(str(path))
+    shares = dict(zip(population.values, population.shares, strict=True))
+    assert shares == {"b": 0.4, "a": 0.2, "": 0.2, " x ": 0.2}
+
+
+def test_values_may_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\na\n")))
+    assert population_of_file("-").values == ("a",)
+
+
+@pytest.mark.parametrize(("content", "reason"), [(b"", "empty"), (b"\xff", "UTF-8"), (None, "UTF")])
+def test_file_that_is_none_is_refused(content: bytes | None, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "values.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(PopulationError, match=reason):
+        population_of_file(str(path))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hubbub.simulations.scoring import Score, score
+from hubbub.simulations.experiments.scoring import Score, score
 
 
 def score_of(
@@ -63,3 +63,33 @@ def test_nothing_detected_scores_zero() -> None:
     result = score_of([0.5, 0.5], [0.0, 0.0], 0.1, [False, False])
     assert (result.detected, result.true_positives, result.false_positives) == (0, 0, 0)
     assert result.total_variation == 0
+
+
+def test_present_candidates_that_are_not_detected_are_false_negatives() -> None:
+    result = score_of([0.5, 0.3, 0.0, 0.2], [0.5] * 4, 0.1, [True, False, True, False])
+    assert result.false_negatives == 2
+    assert result.recall == pytest.approx(1 / 3)
+    assert result.precision == 0.5
+    assert result.false_share == 0.5
+
+
+def test_precision_and_recall_of_nothing_are_not_numbers() -> None:
+    result = score_of([0.0], [0.0], 0.1, [False])
+    assert math.isnan(result.precision)
+    assert math.isnan(result.recall)
+    assert result.false_share == 0
+
+
+def test_total_variation_over_all_strings_takes_missed_ones_as_zero() -> None:
+    """0.5 estimated as 0.4; 0.3 missed; 0.2 not even listed; nobody's estimated as 0.1."""
+    result = score_of([0.5, 0.3, 0.0], [0.4, 0.25, 0.1], 0.1, [True, False, True])
+    assert result.total_variation_all == pytest.approx((0.1 + 0.3 + 0.2 + 0.1) / 2)
+
+
+def test_total_variation_is_of_the_shares_that_add_up_if_there_are_any() -> None:
+    """Refit 0.55 and 0.35 of 0.5 and 0.25: errors 0.05 and 0.1, the rest is 0.15 too small."""
+    truth, share = np.array([0.5, 0.25]), np.array([0.7, 0.4])
+    refit, detected = np.array([0.55, 0.35]), np.array([True, True])
+    result = score(truth, share, share - 0.3, share + 0.3, detected, refit)
+    assert result.total_variation == pytest.approx(0.15)
+    assert result.interval_coverage == 1

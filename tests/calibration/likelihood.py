@@ -1,0 +1,200 @@
+"""`python -m calibration.likelihood`: the joint likelihood beside least squares on the same people.
+
+Both decode the same reports of the same made-up people. Least squares is also scored under the rule
+"above two standard errors", as google/rappor's decoder keeps strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import click
+import numpy as np
+from rich import box
+from rich.table import Table
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from calibration.table import mean_and_error
+from calibration.worlds import exponential, made_up, uniform, zipf
+from hubbub.client.params import RapporParams
+from hubbub.decoder import CohortCounts, Decoding, count_records, decode
+from hubbub.decoder.arrays import BoolArray, FloatArray
+from hubbub.decoder.candidates.listing import Candidates, hashed
+from hubbub.decoder.likelihood.decoding import decode_reports
+from hubbub.decoder.output.strings import stdout_console
+from hubbub.decoder.reports.packed import PackedReports, pack
+from hubbub.simulations.fleet.clients import Fleet
+
+_Z_REFERENCE = 2.0
+NOISE = {
+    "f .45": (0.45, 0.39, 0.61),
+    "f 0": (0.0, 0.225, 0.775),
+    "f .5": (0.5, 0.25, 0.75),
+    "f .5, p .5": (0.5, 0.5, 0.75),
+}
+"""The settings of f, p, q in google/rappor's regression suite."""
+
+
+def gauss(n: int) -> FloatArray:
+    """Return shares on a bell, three standard deviations to either side."""
+    weights = np.exp(-0.5 * np.linspace(-3, 3, n) ** 2)
+    return np.asarray(weights / weights.sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Population:
+    """Strings, those listed, and the reports' parameters; see `made_up`."""
+
+    name: str
+    params: RapporParams
+    reports: int
+    shares: FloatArray
+    unlisted_every: int
+    absent: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collected:
+    """Attributes: packed reports, their counts, candidates, and each one's share of the reports."""
+
+    reports: PackedReports
+    counts: CohortCounts
+    candidates: Candidates
+    truth: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One run of both; nan where there is nothing to take the mean of.
+
+    `distance` is the total variation distance over a decoder's detected strings and anything else;
+    `least_squares` ends the names of what the counts give; their distance is by two standard
+    errors.
+    """
+
+    coverage: float
+    coverage_detected: float
+    false_share: float
+    any_false: float
+    found: float
+    found_least_squares: float
+    distance: float
+    distance_least_squares: float
+    error_to_least_squares: float
+
+
+def collect(case: Population, seed: int) -> Collected:
+    """Draw the people of a seed, and let them report."""
+    rng = np.random.default_rng(seed)
+    world = made_up(case.shares, seed, case.unlisted_every, case.absent)
+    values = world.population.values
+    held = rng.choice(len(values), size=case.reports, p=case.shares)
+    cohorts, bits = Fleet(values, case.params, rng).report(held)
+    records = np.hstack([cohorts.astype("<u2")[:, None].view(np.uint8), bits]).tobytes()
+    shares = dict(zip(values, np.bincount(held, minlength=len(values)) / len(held), strict=True))
+    truth = np.array([float(shares.get(candidate, 0.0)) for candidate in world.candidates])
+    candidates, counts = hashed(world.candidates, case.params), count_records(records, case.params)
+    return Collected(pack([records], case.params), counts, candidates, truth)
+
+
+def fit(run: Collected, counted: Decoding) -> Decoding:
+    """Decode the whole reports at alpha = 0.05."""
+    return decode_reports(run.reports, counted, run.candidates, reason="measured")
+
+
+def measure(truth: FloatArray, counted: Decoding, found: Decoding) -> Figures:
+    """Compare both decodings with the truth."""
+    known = ~np.isnan(found.share)
+    covered = (found.low <= truth) & (truth <= found.high)
+    kept = counted.share > _Z_REFERENCE * counted.std_error
+    false = found.detected & (truth == 0)
+    return Figures(
+        coverage=float(covered[known].mean()),
+        coverage_detected=float(covered[found.detected].mean()) if found.detected.any() else np.nan,
+        false_share=float(false.sum()) / max(int(found.detected.sum()), 1),
+        any_false=float(false.any()),
+        found=float((found.detected & (truth > 0)).sum()),
+        found_least_squares=float((counted.detected & (truth > 0)).sum()),
+        distance=_distance(truth, found.refit, found.detected),
+        distance_least_squares=_distance(truth, counted.share, kept),
+        error_to_least_squares=_root_mean_square((found.share - truth)[known])
+        / _root_mean_square((counted.share - truth)[known & ~np.isnan(counted.share)]),
+    )
+
+
+def run(case: Population, seeds: Sequence[int]) -> list[Figures]:
+    """Run a case for some seeds."""
+    figures = []
+    for seed in seeds:
+        one = collect(case, seed)
+        counted = decode(one.counts, case.params, one.candidates)
+        figures.append(measure(one.truth, counted, fit(one, counted)))
+    return figures
+
+
+def crowded(name: str, noise: str, m: int, shares: FloatArray, absent: int = 20) -> Population:
+    """Return a million reports on filters of 8 bits; every tenth string isn't listed."""
+    params = RapporParams(8, 2, m, *NOISE[noise])
+    return Population(name, params, 1_000_000, shares, 10, absent)
+
+
+DISTRIBUTIONS = {
+    "uniform": uniform(100),
+    "exponential": exponential(100, 0.95),
+    "gauss": gauss(100),
+    "zipf 1": zipf(100),
+    "zipf 1.5": zipf(100, 1.5),
+}
+CASES = (
+    *(
+        crowded(name, noise, m, shares)
+        for name, shares in DISTRIBUTIONS.items()
+        for noise in NOISE
+        for m in (16, 32, 64, 128)
+    ),
+    *(crowded("exponential", noise, 32, exponential(100, 0.95), 1_000) for noise in NOISE),
+    Population("zipf 1", RapporParams(128, 2, 64, 0.5, 0.25, 0.75), 200_000, zipf(200), 10, 800),
+    Population("zipf 1", RapporParams(32, 2, 16, 0, 0.225, 0.775), 200_000, zipf(100), 10, 200),
+    *(
+        Population("none listed", RapporParams(8, 2, m, *NOISE[noise]), 1_000_000, shares, 1, 1_000)
+        for m, noise, shares in ((16, "f .5", zipf(40)), (64, "f 0", exponential(100, 0.95)))
+    ),
+)
+
+
+def _distance(truth: FloatArray, estimate: FloatArray, detected: BoolArray) -> float:
+    errors = estimate[detected] - truth[detected]
+    return float(np.abs(errors).sum() + abs(errors.sum())) / 2
+
+
+def _root_mean_square(values: FloatArray) -> float:
+    return float(np.sqrt((values**2).mean()))
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--seeds", default=10, show_default=True, type=click.IntRange(2), help="Runs a case.")
+@click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="Case.")
+@click.option("--every", default=1, show_default=True, type=click.IntRange(1), help="Fewer cases.")
+def main(seeds: int, first: int, every: int) -> None:
+    """Print coverage, errors and detections of the joint likelihood beside least squares."""
+    table = Table(box=box.MARKDOWN)
+    for heading in ("case", "k, h, m", "f, p, q", "absent", *(f.name for f in fields(Figures))):
+        table.add_column(heading.replace("_", " "), justify="right")
+    with threadpool_limits(1):
+        for case in CASES[first::every]:
+            p = case.params
+            figures = run(case, range(seeds))
+            cells = [mean_and_error([getattr(x, f.name) for x in figures]) for f in fields(Figures)]
+            table.add_row(
+                case.name,
+                f"{p.k}, {p.h}, {p.m}",
+                f"{p.f:g}, {p.p:g}, {p.q:g}",
+                str(case.absent),
+                *cells,
+            )
+    stdout_console(280).print(table)
+
+
+if __name__ == "__main__":
+    main(prog_name="calibration.likelihood")

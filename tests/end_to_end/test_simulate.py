@@ -1,0 +1,66 @@
+"""The simulations that people run from the shell, at small sizes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SECONDS = 240
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = str(Path(sysconfig.get_path("scripts"), "hubbub-simulate"))
+    return subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+def result_of(folder: Path) -> Any:
+    return json.loads((folder / "result.json").read_text(encoding="utf-8"))
+
+
+def test_run_gives_the_same_result_through_a_real_collector_as_in_memory(tmp_path: Path) -> None:
+    """Two days of 3,000 clients and some forged reports: HTTP, store and command lose nothing."""
+    results = []
+    for through in ("memory", "collector"):
+        folder = tmp_path / through
+        done = simulate(
+            "run", "--unique", "8", "--reports", "3000", "--days", "2", "--change", "0.2",
+            "--k", "32", "--m", "16", "--f", "0.2", "--p", "0.1", "--q", "0.8", "--seed", "3",
+            "--candidates-extra", "10", "--attack", "replay:share=0.05", "--correction",
+            "bonferroni", "--through", through, "--output", str(folder),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        results.append(result_of(folder))
+    memory, collector = results
+    assert memory["score"] == collector["score"]
+    assert memory["by_share"] == collector["by_share"]
+    assert memory["targets"] == collector["targets"]
+    assert memory["score"]["true_positives"] > 2
+
+
+def test_suite_measures_one_case_and_writes_its_table(tmp_path: Path) -> None:
+    output = tmp_path / "suite.json"
+    done = simulate(
+        "suite", "--quick", "--case", "*8x2x128-loose-x0.2", "--seeds", "1", "--output", str(output)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "zipf1-100-1M-8x2x128-loose-x0.2" in done.stdout
+    (row,) = json.loads(output.read_text(encoding="utf-8"))
+    assert row["runs"] == 1
+    assert row["true_positives"]["mean"] > 30
+
+
+@pytest.mark.timeout(SECONDS)
+def test_paper_reproduces_the_headline_numbers(tmp_path: Path) -> None:
+    """Simulated lines may be off by four standard errors of the one run that is made."""
+    done = simulate("paper", "--table", "--runs", "1", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = result_of(tmp_path)["headline_numbers"]
+    assert {line["number"] for line in lines} == set(range(1, 13))
+    assert all(line["within"] for line in lines)

@@ -1,0 +1,123 @@
+"""From a store of several days to trends, through the program that people run."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import datetime as dt
+import io
+import json
+import subprocess
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from factories import make_metric, make_params, registry_toml
+from hubbub.collector.store import MetricVersion, NewBatch, open_store
+from hubbub.collector.store.records import Records
+from hubbub.decoder.trends.output import TYPES
+from hubbub.simulations.fleet.clients import Fleet
+
+FIRST = dt.date(2026, 11, 1)
+METRIC = make_metric(params=make_params(k=32, h=2, m=8, f=0.1, p=0.1, q=0.9))
+VALUES = ("example.com", "example.org", "hijacked.example")
+BEFORE, AFTER = (1500, 1000, 500), (1000, 1000, 1000)
+FEW = (50, 50, 50)
+DAYS = (BEFORE, BEFORE, BEFORE, BEFORE, FEW, AFTER, AFTER, AFTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A store of eight days; the sixth is the first of other shares, the fifth is too small."""
+
+    folder: Path
+
+    def decode(self, *options: str) -> subprocess.CompletedProcess[str]:
+        program = str(Path(sysconfig.get_path("scripts"), "hubbub-decoder"))
+        where = ["--metrics", "metrics.toml", "--store", "sqlite:///hubbub.db"]
+        return subprocess.run(
+            [program, "decode", "homepage", *where, "--candidates", "names.txt", *options],
+            cwd=self.folder, capture_output=True, timeout=120, check=False, encoding="utf-8",
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    folder = tmp_path_factory.mktemp("trends")
+    names = [*VALUES, *(f"nowhere {i}" for i in range(20))]
+    (folder / "names.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    (folder / "metrics.toml").write_text(registry_toml(METRIC), encoding="utf-8")
+    asyncio.run(fill(f"sqlite:///{folder}/hubbub.db", DAYS))
+    return Stored(folder)
+
+
+async def fill(url: str, days: Sequence[tuple[int, ...]]) -> None:
+    fleet = Fleet(VALUES, METRIC.params, np.random.default_rng(20141103))
+    async with open_store(url, create=True) as store:
+        await store.declare([METRIC])
+        for index, clients in enumerate(days):
+            cohorts, bits = fleet.report(np.repeat(np.arange(3), clients))
+            columns = [cohorts.astype("<u2")[:, None].view(np.uint8), bits]
+            records = Records(2 + 4, np.hstack(columns).tobytes())
+            batch = NewBatch(index.to_bytes(16, "big"), {MetricVersion("homepage", 1): records})
+            await store.append([batch], FIRST + dt.timedelta(days=index))
+
+
+def test_days_of_a_store_show_what_changed_and_when(stored: Stored) -> None:
+    """Shares below 4.9 standard errors off, 21 values: P(false alarm) < 3e-5; marks: seeded."""
+    done = stored.decode("--by", "day", "--correction", "bonferroni", "--output", "-")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout, newline="")))
+    assert tuple(rows[0]) == tuple(TYPES)
+    assert {row["string"] for row in rows} >= {*VALUES, ""}
+    for row in rows:
+        day = (dt.date.fromisoformat(row["day"]) - FIRST).days
+        assert int(row["reports"]) == sum(DAYS[day])
+        if DAYS[day] is FEW:
+            assert row["count"] == row["proportion"] == row["prop_low"] == ""
+        elif row["string"] in VALUES:
+            share = DAYS[day][VALUES.index(row["string"])] / sum(DAYS[day])
+            error = float(row["proportion"]) - share
+            assert abs(error) < 4.9 * float(row["prop_std_error"])
+    changed = {(row["string"], row["day"]) for row in rows if row["changed"] == "true"}
+    assert changed == {("example.com", "2026-11-06"), ("hijacked.example", "2026-11-06")}
+
+
+def test_every_form_tells_the_same_and_again_to_the_byte(stored: Stored) -> None:
+    outputs = [f"trends{suffix}" for suffix in (".csv", ".json", ".parquet", ".html")]
+    options = [word for name in outputs for word in ("--output", name)]
+    first = stored.decode("--by", "day", *options)
+    assert first.returncode == 0, first.stderr
+    assert "7 of 8 decoded; the others have fewer than 1,000 reports each" in first.stdout
+    assert "2026-11-06 ▲" in first.stdout
+    contents = [(stored.folder / name).read_bytes() for name in outputs]
+    again = stored.decode("--by", "day", *options)
+    assert again.stdout == first.stdout
+    assert [(stored.folder / name).read_bytes() for name in outputs] == contents
+    document = json.loads(contents[1])
+    assert document["rows"] == parquet.read_table(stored.folder / outputs[2]).to_pylist()
+    assert {source["role"] for source in document["provenance"]["sources"]} == {
+        "candidates", "counts",
+    }  # fmt: skip
+    assert b"What changed" in contents[3]
+    assert str(stored.folder).encode() not in b"".join(contents)
+
+
+def test_range_of_days_is_kept(stored: Stored) -> None:
+    days = ("--since", "2026-11-02", "--until", "2026-11-04")
+    done = stored.decode("--by", "day", *days, "--output", "-")
+    rows = list(csv.DictReader(io.StringIO(done.stdout, newline="")))
+    assert {row["day"] for row in rows} == {"2026-11-02", "2026-11-03", "2026-11-04"}
+
+
+def test_days_that_are_all_too_small_are_refused(stored: Stored) -> None:
+    done = stored.decode("--by", "day", "--min-reports", "5000")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "no day has 5,000 reports" in done.stderr
+    assert "most: 3,000 on 2026-11-01" in done.stderr

@@ -1,0 +1,80 @@
+"""The planner's theory against the decoder, on fixed seeds: a pass is a pass for ever.
+
+`python -m planning` has the whole grid with more collections.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.planning.limits import Method, Question, string_errors
+from planning.trials import Setting, found_and_planted, limit_ratio
+
+_COLLECTIONS = 12
+
+
+@pytest.mark.parametrize(
+    ("params", "reports"),
+    [
+        (RapporParams(128, 2, 32, 0.5, 0.25, 0.75), 200_000),
+        (RapporParams(64, 1, 32, 0.2, 0.22, 0.54), 200_000),
+        (RapporParams(16, 2, 64, 0.25, 0.2, 0.8), 100_000),
+    ],
+    ids=["the paper's", "a plan's", "small filter"],
+)
+def test_strings_at_the_limit_are_found_as_often_as_predicted(
+    params: RapporParams, reports: int
+) -> None:
+    """Within 10% of the limit; sampling alone is off by 3% of it (one standard error)."""
+    setting = Setting(params, reports, 1e5)
+    trials = [found_and_planted(setting, seed) for seed in range(_COLLECTIONS)]
+    found = sum(x for x, _ in trials) / sum(n for _, n in trials)
+    assert limit_ratio(found, setting) == pytest.approx(1, abs=0.1)
+
+
+def string_report_kinds(
+    params: RapporParams, n: int, share: float, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Return likelihoods, relative to noise, of reports under one string and a random string.
+
+    A part `share` of the reports is of the string, which sets the first h bits; the rest are of
+    random strings, each report's its own.
+    """
+    filters = np.zeros((n, params.k), dtype=np.bool_)
+    rows = np.arange(n)[:, None]
+    filters[rows, rng.integers(params.k, size=(n, params.h))] = True
+    own = rng.random(n) < share
+    filters[own] = np.arange(params.k) < params.h
+    rates = np.where(filters, params.q_star, params.p_star)
+    bits = rng.random(rates.shape) < rates
+    one, zero = params.q_star / params.p_star, (1 - params.q_star) / (1 - params.p_star)
+    factors = np.where(bits, one, zero)
+    random = (
+        factors.sum(axis=1) ** 2 - (factors**2).sum(axis=1) + factors.sum(axis=1)
+    ) / params.k**2
+    return factors[:, : params.h].prod(axis=1), random
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_most_likely_share_has_the_error_of_the_information(share: float) -> None:
+    """500 collections of 2,000 reports with two hashes: a standard deviation's error is 3%."""
+    params, n = RapporParams(16, 2, 1, 0.25, 0.2, 0.8), 2_000
+    rng = np.random.default_rng(7)
+    estimates = []
+    for _ in range(500):
+        string, random = string_report_kinds(params, n, share, rng)
+        score = string / random - 1
+        slope = lambda x, score=score: float((score / (1 + x * score)).sum())  # noqa: E731
+        low = -0.9 / score.max()
+        estimates.append(optimize.brentq(slope, low, 0.9))
+    errors = string_errors(params, n, share, Question(1, method=Method.LIKELIHOOD, concentration=0))
+    # The string has exactly two bits here, and a little fewer on average over the hash.
+    assert np.std(estimates) == pytest.approx(errors.present, rel=0.1)
+    z = (np.mean(estimates) - share) / (errors.present / math.sqrt(500))
+    assert abs(z) < stats.norm.isf(5e-7) + 1  # the estimate's bias, of order 1/n, is the 1

@@ -1,0 +1,127 @@
+"""Models of made-up rates, and the textbook's dense algebra to compare them with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
+from hubbub.decoder.bits import BitEstimates, variance_of_one
+from hubbub.decoder.candidates.listing import Candidates, Design, bit_positions, make_design, mapped
+from hubbub.decoder.regression.model import Fit, Members, fit_members, unknown_column
+
+PARAMS = make_params(k=32, h=2, m=8)
+SHARES = np.array([0.4, 0.2, 0.1, 0.05])
+SELECTED = np.arange(len(SHARES))
+
+
+def strings(n: int, label: str = "string") -> list[str]:
+    return [f"{label} {i}" for i in range(n)]
+
+
+def candidates_of(n: int, params: RapporParams = PARAMS, label: str = "string") -> Candidates:
+    names = strings(n, label)
+    return mapped(names, bit_positions(names, params), params)
+
+
+def design_of(n: int, params: RapporParams = PARAMS, label: str = "string") -> Design:
+    return make_design(bit_positions(strings(n, label), params), params)
+
+
+def filters_of(filters: Sequence[set[int]], params: RapporParams) -> Candidates:
+    """Return candidates with made-up filters in the one cohort: positions repeat to fill h."""
+    rows = np.array([[np.resize(sorted(bits), params.h)] for bits in filters], dtype=np.int16)
+    return mapped(strings(len(filters)), rows, params)
+
+
+def bits_of(
+    rates: FloatArray, params: RapporParams = PARAMS, n_reports: float = 1e6
+) -> BitEstimates:
+    """Return rates over the m * k rows as if so many reports stood behind each cohort."""
+    reports = np.full((params.m, 1), n_reports)
+    return BitEstimates(rates.reshape(params.m, params.k), reports)
+
+
+def rates_of(
+    design: Design, shares: FloatArray, unknown: float = 0.0, params: RapporParams = PARAMS
+) -> FloatArray:
+    """Return the true rates of a population: the model's formula, without noise."""
+    listed = design.matrix[: len(shares)].T @ shares
+    return np.asarray(listed) + unknown * unknown_column(params)
+
+
+def noisy_bits(
+    design: Design,
+    rng: np.random.Generator,
+    shares: FloatArray = SHARES,
+    n_reports: float = 1e5,
+    params: RapporParams = PARAMS,
+) -> BitEstimates:
+    """Return rates with sampling noise; what the shares leave of 1 is unknown mass."""
+    rates = rates_of(design, shares, 1 - shares.sum(), params)
+    sd = np.sqrt(variance_of_one(rates, params) / n_reports)
+    return bits_of(rates + sd * rng.standard_normal(len(rates)), params, n_reports)
+
+
+def fit_of(
+    bits: BitEstimates,
+    design: Design,
+    selected: IntArray,
+    free: Sequence[bool] | None = None,
+    spread: float = 0.0,
+    params: RapporParams = PARAMS,
+) -> Fit:
+    """Return the model of some candidates; those that aren't free have a variance of `spread`."""
+    marks = np.ones(len(selected), dtype=np.bool_) if free is None else np.array(free)
+    members = Members(selected, design.matrix[selected], marks)
+    return fit_members(bits, members, params, spread=spread)
+
+
+class Textbook(NamedTuple):
+    """Generalised least squares of free columns, by dense algebra.
+
+    Attributes
+    ----------
+    coefficients, covariance
+        Of the free columns.
+    scores : float64 array, shape (m * k,)
+        V^-1 (y - X beta).
+    influence : float64 array, shape (m * k, columns)
+        How each row moves each coefficient.
+    """
+
+    coefficients: FloatArray
+    covariance: FloatArray
+    scores: FloatArray
+    influence: FloatArray
+
+
+def textbook(fit: Fit, rates: FloatArray, free: BoolArray, drawn: BoolArray,
+             more: FloatArray | None = None) -> Textbook:  # fmt: skip
+    """Fit the marked rows of a fit's basis at its weights: y = X beta + Z gamma + noise.
+
+    Parameters
+    ----------
+    fit : Fit
+        Whose basis, weights and sigma^2 are taken.
+    rates : float64 array, shape (m * k,)
+    free, drawn : bool array, shape (1 + a,)
+        Columns of X, and of Z.
+    more : float64 array, shape (m * k,), optional
+        One more column of X, the last.
+    """
+    rows, basis = fit.weights > 0, fit.basis.toarray()
+    columns = basis[free] if more is None else np.vstack([basis[free], more])
+    given, others = columns[:, rows], basis[drawn][:, rows]
+    inverse = np.linalg.inv(np.diag(1 / fit.weights[rows]) + fit.spread * others.T @ others)
+    covariance = np.linalg.inv(given @ inverse @ given.T)
+    influence = np.zeros((len(rows), len(given)))
+    influence[rows] = inverse @ given.T @ covariance
+    coefficients = influence.T @ rates
+    scores = np.zeros(len(rows))
+    scores[rows] = inverse @ (rates[rows] - given.T @ coefficients)
+    return Textbook(coefficients, np.asarray(covariance, np.float64), scores, influence)

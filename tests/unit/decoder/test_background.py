@@ -1,0 +1,101 @@
+"""The excess variance against the traces of dense matrices, and what it is estimated for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.bits import variance_of_one
+from hubbub.decoder.regression.background import excess_variance
+from hubbub.decoder.regression.model import Fit
+from significance import z_limit
+from unit.decoder.models import PARAMS, bits_of, design_of, fit_of, noisy_bits, rates_of
+
+FREE = [i < 4 for i in range(20)]
+SPREAD = 1e-4
+SAMPLING = np.linspace(1e-5, 3e-5, PARAMS.m * PARAMS.k)
+
+
+@pytest.fixture
+def fit(rng: np.random.Generator) -> Fit:
+    """Return a fit of 20 strings, 4 of them free."""
+    design = design_of(20)
+    return fit_of(noisy_bits(design, rng), design, np.arange(20), FREE, SPREAD)
+
+
+def excess(fit: Fit, scores: FloatArray, sampling: FloatArray = SAMPLING) -> float:
+    return excess_variance(
+        scores, fit.weights, sampling, fit.basis, fit.covariance, fit.penalties, fit.spread
+    )
+
+
+def projection(fit: Fit) -> FloatArray:
+    """Return P = V^-1 - V^-1 X (X'V^-1 X)^-1 X'V^-1, by dense algebra."""
+    basis = fit.basis.toarray()
+    fixed, drawn = basis[fit.penalties == 0], basis[fit.penalties > 0]
+    inverse = np.linalg.inv(np.diag(1 / fit.weights) + fit.spread * drawn.T @ drawn)
+    middle = np.linalg.inv(fixed @ inverse @ fixed.T)
+    return np.asarray(inverse - inverse @ fixed.T @ middle @ fixed @ inverse)
+
+
+@given(st.integers(-8, 200))
+def test_it_is_the_mean_of_a_normal_law_cut_off_below_zero(sigmas: int) -> None:
+    """The law's mean solves the moment equation, its deviation is sqrt(2 / tr PP)."""
+    design = design_of(20)
+    fit = fit_of(noisy_bits(design, np.random.default_rng(1)), design, np.arange(20), FREE, SPREAD)
+    dense, drawn = projection(fit), fit.basis.toarray()[fit.penalties > 0]
+    trace = float((dense**2).sum())
+    deviation = np.sqrt(2 / trace)
+    expected = float(
+        np.trace(dense @ np.diag(SAMPLING) @ dense)
+        + fit.spread * ((dense @ drawn.T) ** 2).sum()
+        + sigmas * deviation * trace
+    )
+    scores = np.full(len(fit.weights), np.sqrt(max(expected, 0) / len(fit.weights)))
+    z = (sigmas * deviation if expected > 0 else sigmas * deviation - expected / trace) / deviation
+    law = stats.truncnorm(-z, np.inf, loc=z * deviation, scale=deviation)
+    assert excess(fit, scores) == pytest.approx(float(law.mean()), rel=1e-5)
+
+
+def test_scatter_of_a_known_size_is_found(rng: np.random.Generator) -> None:
+    """200 draws of noise of variance D + tau^2 about a model of four free strings.
+
+    An estimate's deviation is tau^2 sqrt(2 / 251) (1 + D / tau^2), so the mean is within z_limit of
+    14 times less; where tau^2 is 5 deviations and more, cutting off doesn't matter.
+    P(false alarm) < 1e-6.
+    """
+    design, n_reports, tau2 = design_of(20), 1e5, 1e-4
+    shares = np.array([0.4, 0.2, 0.1, 0.05])
+    rates = rates_of(design, shares, 0.25)
+    variance = variance_of_one(rates, PARAMS) / n_reports
+    sd = np.sqrt(variance + tau2)
+    fits = [
+        fit_of(
+            bits_of(rates + sd * rng.standard_normal(len(rates)), n_reports=n_reports),
+            design,
+            np.arange(4),
+        )
+        for _ in range(200)
+    ]
+    deviation = (tau2 + variance.mean()) * np.sqrt(2 / 251)
+    assert deviation < tau2 / 5
+    mean = np.mean([fit.background for fit in fits])
+    assert abs(mean - tau2) < 1.05 * z_limit() * deviation / np.sqrt(200)
+
+
+def test_it_is_never_zero_where_rows_are_left_over(fit: Fit) -> None:
+    assert 0 < excess(fit, np.zeros(len(fit.weights))) < 1e-5
+
+
+def test_as_many_free_columns_as_rows_leave_nothing_to_go_by(rng: np.random.Generator) -> None:
+    """Cohorts without reports but one, of 32 rows: 31 free strings and the unknown mass."""
+    design = design_of(80)
+    bits = noisy_bits(design, rng)
+    bits.reports[1:] = 0
+    fit = fit_of(bits, design, np.arange(80))
+    assert len(fit.selected) == 31
+    assert fit.background == 0

@@ -1,0 +1,285 @@
+"""Candidate lists in files and pipes: strings as they stand there, in little memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import make_params
+from hubbub.client.bloom import MAX_VALUE_BYTES, hash_words
+from hubbub.decoder.candidates import files as candidate_files
+from hubbub.decoder.candidates import sources as candidate_sources
+from hubbub.decoder.candidates.files import read_list
+from hubbub.decoder.candidates.listing import bit_positions
+from hubbub.decoder.errors import CandidateError
+
+E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"
+E_ACUTE_DECOMPOSED = unicodedata.normalize("NFD", E_ACUTE)
+_WEIRD = ["007", "NA", "null", " x ", "\t", "1e5", "a,b", '"c"', "'", "#d", "\0", "", "日本",
+          "a\rb\x0bc\x0cd\x85\u2028", "\U0001f984", "\ufeff", E_ACUTE, E_ACUTE_DECOMPOSED,
+          "x" * MAX_VALUE_BYTES]  # fmt: skip
+_ANY = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def write(folder: Path, content: bytes, name: str = "candidates.txt") -> str:
+    path = folder / name
+    path.write_bytes(content)
+    return str(path)
+
+
+def strings_of(folder: Path, content: bytes, name: str = "candidates.txt") -> list[str]:
+    return list(read_list(write(folder, content, name)).strings)
+
+
+def write_parquet(folder: Path, columns: Any) -> str:
+    path = folder / "candidates.parquet"
+    pq.write_table(pa.table(columns) if isinstance(columns, dict) else columns, path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "strings"),
+    [
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"\xef\xbb\xbfa\nb\n", ["a", "b"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\r\nb", ["a", "b"]),
+        (b"a\r\nb\r", ["a", "b"]),
+        (b"a\r\r\nb\r\r\n", ["a\r", "b\r"]),
+        (b"a\n\nb\n", ["a", "", "b"]),
+        (b"a\n\n", ["a", ""]),
+        (b"\n", [""]),
+        (b"\r\n", [""]),
+        ("\n".join(_WEIRD).encode(), _WEIRD),
+    ],
+    ids=["lines", "no final newline", "byte order mark", "CRLF", "CRLF, no final newline",
+         "final carriage return", "two carriage returns", "blank line", "blank last line",
+         "only a blank line", "only a blank CRLF line", "weird"],
+)  # fmt: skip
+@pytest.mark.parametrize("piece", [3, 100, 2**18], ids=["tiny", "small", "as usual"])
+def test_lines_are_taken_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, strings: list[str], piece: int
+) -> None:
+    monkeypatch.setattr(candidate_sources, "_PIECE_BYTES", piece)
+    listed = read_list(write(tmp_path, content))
+    assert list(listed.strings) == strings
+    assert listed.repeats == 0
+
+
+@given(st.lists(_ANY.filter(lambda s: "\n" not in s and not s.endswith("\r")), min_size=1))
+def test_any_strings_come_back_with_their_hashes(strings: list[str]) -> None:
+    distinct = list(dict.fromkeys(strings))
+    with tempfile.TemporaryDirectory() as folder:
+        # At the file's start it would be a byte order mark.
+        listed = read_list(write(Path(folder), "\n".join(["first", *strings, ""]).encode()))
+    expected = list(dict.fromkeys(["first", *distinct]))
+    assert list(listed.strings) == expected
+    assert listed.repeats == 1 + len(strings) - len(expected)
+    assert [tuple(row) for row in listed.words.tolist()] == [hash_words(s) for s in expected]
+
+
+def test_list_hashes_to_the_clients_positions(tmp_path: Path) -> None:
+    params = make_params()
+    listed = read_list(write(tmp_path, "\n".join(_WEIRD).encode()))
+    np.testing.assert_array_equal(
+        listed.hashed(params).positions(slice(None)), bit_positions(_WEIRD, params)
+    )
+
+
+@given(st.lists(st.sampled_from(["a", "A", "a ", "", E_ACUTE, E_ACUTE_DECOMPOSED]), min_size=1))
+def test_first_of_equal_strings_is_kept(strings: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        listed = read_list(write(Path(folder), "".join(f"{s}\n" for s in strings).encode()))
+    assert list(listed.strings) == list(dict.fromkeys(strings))
+    assert listed.repeats == len(strings) - len(set(strings))
+
+
+def test_repeats_are_dropped_while_a_long_list_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 strings, each 20 times, where the table is put in order at 100 rows, 200, ..."""
+    monkeypatch.setattr(candidate_files, "_SETTLE_ROWS", 50)
+    monkeypatch.setattr(candidate_sources, "_PIECE_BYTES", 256)
+    lines = [f"string {i * i % 1000}" for i in range(20_000)]
+    listed = read_list(write(tmp_path, "\n".join(lines).encode()))
+    assert list(listed.strings) == list(dict.fromkeys(lines))
+    assert listed.repeats == len(lines) - len(set(lines))
+
+
+def test_packed_file_is_unpacked(tmp_path: Path) -> None:
+    packed = gzip.compress("a\n日本\n".encode())
+    assert strings_of(tmp_path, packed, "names.txt.gz") == ["a", "日本"]
+    assert strings_of(tmp_path, packed + gzip.compress(b"b\n"), "more.gz") == ["a", "日本", "b"]
+
+
+def test_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    lines = "".join(f"string {i}\n" for i in range(50_000)).encode()
+    writer = threading.Thread(target=fifo.write_bytes, args=(lines,))
+    writer.start()
+    listed = read_list(str(fifo))
+    writer.join()
+    assert len(listed) == 50_000
+    assert listed.strings[-1] == "string 49999"
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
+    assert list(read_list("-").strings) == ["a", "b"]
+
+
+def test_text_column_of_a_parquet_file_is_read(tmp_path: Path) -> None:
+    strings = [*_WEIRD, "two\nlines", "CR\r", "\r\n"]
+    columns = {"n": list(range(len(strings))), "name": strings}
+    assert list(read_list(write_parquet(tmp_path, columns)).strings) == strings
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str
+)
+def test_all_kinds_of_text_columns_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    monkeypatch.setattr(candidate_sources, "_PIECE_ROWS", 7)
+    strings = [f"string {i}" for i in range(30)]
+    column = pa.array(strings).cast(kind)
+    assert list(read_list(write_parquet(tmp_path, {"s": column})).strings) == strings
+
+
+@pytest.mark.parametrize("names", [("string", "x"), ("x", "string"), ("string", "candidate")])
+def test_named_column_goes_before_others(tmp_path: Path, names: tuple[str, str]) -> None:
+    columns = {name: ["right" if name == "string" else "wrong"] for name in names}
+    assert list(read_list(write_parquet(tmp_path, columns)).strings) == ["right"]
+    assert list(
+        read_list(write_parquet(tmp_path, {"a": ["wrong"], "candidate": ["right"]})).strings
+    ) == ["right"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        (
+            {"a": ["x"], "b": ["y"]},
+            r"columns a \(string\), b \(string\); expected one named string",
+        ),
+        ({"n": [1]}, r"columns n \(int64\); expected one named string or candidate"),
+        ({"string": [1], "a": ["x"]}, "column string: int64; expected text"),
+        ({"string": pa.array([], pa.string())}, "empty; expected one string a row"),
+        ({"string": ["a", "b", None]}, "row 3, column string: is null; expected a string"),
+        (pa.table([["a"], ["b"]], names=["string", "string"]), "columns string .*; expected one"),
+        ({"string": ["a", "x" * 65_537]}, "row 2: 65537 bytes; expected at most 65536"),
+    ],
+)
+def test_other_parquet_files_are_refused(tmp_path: Path, columns: Any, problem: str) -> None:
+    path = write_parquet(tmp_path, columns)
+    with pytest.raises(CandidateError, match=f"^candidates {path}: {problem}"):
+        read_list(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "empty; expected one string a line"),
+        (b"\xef\xbb\xbf", "empty; expected one string a line"),
+        (b"a\ncaf\xe9\nb\n", "line 2: byte 4 is 0xe9; expected UTF-8"),
+        (b"a\nb\n\xed\xa0\x80", "line 3: byte 1 is 0xed; expected UTF-8"),
+        (b"a\n" * 200_000 + b"\xff", "line 200001: byte 1 is 0xff; expected UTF-8"),
+        (b"a\n" + b"x" * 65_537 + b"\nb", "line 2: 65537 bytes; expected at most 65536 bytes"),
+        (b"a\n" + b"x" * 600_000, "line 2: over 524288 bytes; expected at most 65536 bytes"),
+    ],
+    ids=["nothing", "byte order mark", "Latin-1", "surrogate", "far down", "long", "very long"],
+)
+def test_other_text_is_refused_by_its_line(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(CandidateError, match=f"^candidates {path}: {problem}"):
+        read_list(path)
+
+
+def test_text_that_only_its_normal_form_makes_short_enough_is_taken(tmp_path: Path) -> None:
+    string = E_ACUTE_DECOMPOSED * (MAX_VALUE_BYTES // 2)  # three bytes each, two as a normal form
+    assert strings_of(tmp_path, string.encode()) == [string]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("cut.gz", gzip.compress(b"abcdefg\n" * 9, mtime=0)[:-9], "can't be read"),
+        ("text.gz", b"a\nb\n", r"can't be read: Not a gzipped file \(b'a\\n'\); expected gzip"),
+        (
+            "bad.gz",
+            gzip.compress(b"a\n", mtime=0)[:12] + b"\xff" * 20,
+            "can't be read: .*; expected gzip",
+        ),
+        ("text.parquet", b"a\nb\n", "can't be read: .*; expected a Parquet file"),
+    ],
+)
+def test_files_that_are_not_what_they_are_called_are_refused(
+    tmp_path: Path, name: str, content: bytes, problem: str
+) -> None:
+    path = write(tmp_path, content, name)
+    with pytest.raises(CandidateError, match=f"^candidates {path}: {problem}"):
+        read_list(path)
+
+
+def test_cut_file_is_refused_with_the_lines_that_were_read(tmp_path: Path) -> None:
+    lines = b"".join(b"%d\n" % (i * 7919 % 1_000_003) for i in range(200_000))
+    path = write(tmp_path, gzip.compress(lines, 1)[:-1000], "cut.gz")
+    with pytest.raises(CandidateError, match=r"can't be read after line \d{5,}: .*; expected gzip"):
+        read_list(path)
+
+
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CandidateError, match=r"nowhere\.txt: can't be read: No such file"):
+        read_list(str(tmp_path / "nowhere.txt"))
+    with pytest.raises(CandidateError, match="can't be read: Is a directory; expected a file"):
+        read_list(str(tmp_path))
+
+
+_READ_AND_MEASURE = """
+import resource
+from hubbub.decoder.candidates.files import read_list
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+listed = read_list("-")
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(len(listed), len(listed.strings.blob), after - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit")
+def test_memory_beyond_the_table_does_not_grow_with_the_list() -> None:
+    """Two million strings through a pipe: 16 bytes each and their text, and half as much again.
+
+    As Python's strings they alone would take 66 bytes each.
+    """
+    reader = subprocess.Popen(
+        [sys.executable, "-c", _READ_AND_MEASURE],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert reader.stdin
+    with reader.stdin as pipe:
+        for start in range(0, 2_000_000, 50_000):
+            pipe.write("".join(f"string {i:09}\n" for i in range(start, start + 50_000)))
+    assert reader.stdout
+    count, blob, grown = map(int, reader.stdout.read().split())
+    reader.stdout.close()
+    assert reader.wait() == 0
+    assert (count, blob) == (2_000_000, 32_000_000)
+    table = blob + 16 * count
+    assert grown * 1024 < 1.5 * table + 2**24

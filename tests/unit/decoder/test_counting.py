@@ -1,0 +1,191 @@
+"""Counting on many threads gives what counting at once would, whatever the chunks are."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from factories import make_metric, make_params
+from hubbub.client import RapporParams
+from hubbub.collector.exchange.parquet import write_records
+from hubbub.collector.exchange.partitions import ReportFileError
+from hubbub.collector.store.records import Records, record_width
+from hubbub.decoder import CohortCounts, count_records
+from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.reports import counting as module
+from hubbub.decoder.reports.counting import Counting
+from hubbub.decoder.reports.loading import load_file
+from hubbub.decoder.reports.scrutiny import Scrutiny
+
+PARAMS = make_params(k=24, h=2, m=5)
+WIDTH = record_width(PARAMS.k)
+
+
+def some_records(count: int, params: RapporParams = PARAMS, seed: int = 3) -> bytes:
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, 256, (count, record_width(params.k)), dtype=np.uint8)
+    rows[:, 0], rows[:, 1] = rng.integers(params.m, size=count), 0
+    return rows.tobytes()
+
+
+def assert_equal(counts: CohortCounts, expected: CohortCounts) -> None:
+    np.testing.assert_array_equal(counts.reports, expected.reports)
+    np.testing.assert_array_equal(counts.bits, expected.bits)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.integers(0, 500), max_size=20),
+    st.integers(1, 3),
+    st.sampled_from([20 * WIDTH, 1000, 2**20]),
+)
+def test_counts_do_not_depend_on_chunks_or_threads(
+    sizes: list[int], threads: int, piece: int
+) -> None:
+    records = some_records(sum(sizes))
+    cuts = WIDTH * np.cumsum([0, *sizes])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_PIECE_BYTES", piece)
+        with Counting(PARAMS, threads=threads) as counting:
+            for start, stop in pairwise(cuts.tolist()):
+                counting.add(records[start:stop])
+            counts = counting.result()
+    assert_equal(counts, count_records(records, PARAMS))
+
+
+def test_scrutiny_finds_the_same_as_in_one_chunk() -> None:
+    metric = make_metric(params=make_params(k=64, h=2, m=8))
+    records = some_records(30_000, metric.params) + 50 * some_records(1, metric.params)
+    width = record_width(metric.params.k)
+    at_once, meanwhile = Scrutiny(metric), Scrutiny(metric)
+    at_once.add(Records(width, records))
+    with Counting(metric.params, scrutiny=meanwhile, threads=2) as counting:
+        for start in range(0, len(records), 1000 * width):
+            counting.add(records[start : start + 1000 * width])
+        counting.result()
+    assert meanwhile.result() == at_once.result()
+
+
+def test_progress_is_told_in_the_callers_thread_and_never_falls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_PIECE_BYTES", 10 * WIDTH)
+    told: list[tuple[int, int]] = []
+    records = some_records(500)
+    with Counting(
+        PARAMS, progress=lambda done: told.append((done, threading.get_ident())), threads=3
+    ) as counting:
+        for start in range(0, len(records), 7 * WIDTH):
+            counting.add(records[start : start + 7 * WIDTH])
+        counting.result()
+    done = [reports for reports, _ in told]
+    assert done == sorted(done)
+    assert len(done) > 10
+    assert done[-1] == 500
+    assert {thread for _, thread in told} == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("before", [0, 40])
+@pytest.mark.parametrize("after", [0, 40])
+def test_bad_record_is_told(monkeypatch: pytest.MonkeyPatch, before: int, after: int) -> None:
+    monkeypatch.setattr(module, "_PIECE_BYTES", 10 * WIDTH)
+    bad = PARAMS.m.to_bytes(2, "little") + bytes(WIDTH - 2)
+    chunks = [*before * [some_records(10)], bad, *after * [some_records(10)]]
+    with pytest.raises(UndecodableError, match="record with cohort 5: must be below m = 5"):
+        counted(chunks)
+
+
+def counted(chunks: list[bytes]) -> CohortCounts:
+    with Counting(PARAMS, threads=2) as counting:
+        for chunk in chunks:
+            counting.add(chunk)
+        return counting.result()
+
+
+def test_partial_records_are_told_at_once() -> None:
+    with (
+        Counting(PARAMS) as counting,
+        pytest.raises(UndecodableError, match="records of 4 bytes: must be a multiple of 5"),
+    ):
+        counting.add(bytes(4))
+
+
+def test_threads_end_with_the_context() -> None:
+    before = threading.active_count()
+    with contextlib.suppress(KeyError), Counting(PARAMS, threads=2) as counting:
+        counting.add(some_records(3_000_000))
+        assert threading.active_count() > before
+        raise KeyError
+    assert threading.active_count() == before
+
+
+def test_exception_of_the_scrutiny_is_raised() -> None:
+    scrutiny = Scrutiny(make_metric(params=make_params(k=24, h=2, m=3)))  # of fewer cohorts
+    with Counting(PARAMS, scrutiny=scrutiny, threads=2) as counting:
+        counting.add(some_records(100))
+        with pytest.raises(ValueError, match="broadcast"):
+            counting.result()
+
+
+def test_few_pieces_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,000 pieces, while the first ones are being counted, at most 3 a thread wait."""
+    monkeypatch.setattr(module, "_PIECE_BYTES", WIDTH)
+    free, started = threading.Event(), []
+
+    def slow(records: bytes, params: RapporParams) -> CohortCounts:
+        started.append(len(records))
+        free.wait(10)
+        return count_records(records, params)
+
+    monkeypatch.setattr(module, "count_records", slow)
+    added = 0
+    with Counting(PARAMS, threads=2) as counting:
+
+        def add_all() -> None:
+            nonlocal added
+            for _ in range(1000):
+                counting.add(some_records(1))
+                added += 1
+
+        feeder = threading.Thread(target=add_all)
+        feeder.start()
+        feeder.join(0.3)
+        assert added <= 2 * 3
+        free.set()
+        feeder.join()
+        assert counting.result().total == 1000
+
+
+def test_file_is_counted_and_looked_at(tmp_path: Path) -> None:
+    """100,000 reports in uneven row groups."""
+    metric = make_metric(params=make_params(k=40, h=2, m=9))
+    records = some_records(100_000, metric.params)
+    width = record_width(metric.params.k)
+    cuts = [0, 1, 30_000, 30_001, 99_990, 100_000]
+    blocks = (Records(width, records[a * width : b * width]) for a, b in pairwise(cuts))
+    write_records(tmp_path / "reports.parquet", width, blocks)
+    told: list[tuple[int, int]] = []
+    scrutiny = Scrutiny(metric)
+    counts = load_file(
+        tmp_path / "reports.parquet", metric, scrutiny=scrutiny,
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert_equal(counts, count_records(records, metric.params))
+    assert told[-1] == (100_000, 100_000)
+    at_once = Scrutiny(metric)
+    at_once.add(Records(width, records))
+    assert scrutiny.result() == at_once.result()
+
+
+def test_broken_file_is_told_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "reports.parquet"
+    path.write_bytes(b"PAR1")
+    with pytest.raises(ReportFileError, match=r"reports\.parquet"):
+        load_file(path, make_metric())

@@ -1,0 +1,301 @@
+"""Estimates and their errors: against dense algebra, and against all reports that there can be."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.bits import BitEstimates, estimate_bits, variance_of_one
+from hubbub.decoder.candidates.listing import Design, make_design
+from hubbub.decoder.regression import estimates as module
+from hubbub.decoder.regression.estimates import (
+    Estimates,
+    correlated_bits,
+    estimate_all,
+    hash_variance,
+    pair_probability,
+    total_share,
+)
+from hubbub.decoder.regression.model import Fit, fit_selected, unknown_column
+from significance import z_limit
+from unit.decoder.decodings import counts_of
+from unit.decoder.models import (
+    PARAMS,
+    SELECTED,
+    bits_of,
+    candidates_of,
+    design_of,
+    filters_of,
+    fit_of,
+    noisy_bits,
+    rates_of,
+    strings,
+    textbook,
+)
+
+FEW_FREE = [True, False, True, False, False, False, True, False, False, False]
+SPREAD = 4e-4
+TINY = make_params(k=8, h=2, m=2, f=0.1, p=0.2, q=0.9)
+NOBODY = np.empty(0, dtype=np.int64)
+
+
+def drawing(shares: FloatArray, bits: BitEstimates) -> FloatArray:
+    """Return by how much the variance about the population's share is larger."""
+    clipped = np.clip(shares, 0, 1)
+    return np.asarray(clipped * (1 - clipped) / bits.reports.sum())
+
+
+def test_candidate_outside_the_model_is_estimated_as_if_added_to_it(
+    rng: np.random.Generator,
+) -> None:
+    """Frisch and Waugh: the one-step estimate is the added column's coefficient."""
+    design, candidates = design_of(40), candidates_of(40)
+    bits = noisy_bits(design, rng)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
+    estimates = estimate_all(fit, candidates, bits, PARAMS)
+    variance = (estimates.std_error**2 + drawing(estimates.share, bits)) / estimates.dispersion
+    for candidate in range(10, 40):
+        column = design.matrix[[candidate]].toarray()[0]
+        expected = textbook(fit, bits.rate.ravel(), fit.penalties == 0, fit.penalties > 0, column)
+        assert estimates.share[candidate] == pytest.approx(expected.coefficients[-1], abs=1e-12)
+        within = drawing(estimates.share[[candidate]], bits)[0] / estimates.dispersion
+        assert variance[candidate] == pytest.approx(
+            expected.covariance[-1, -1], rel=1e-9, abs=1.01 * within
+        )
+
+
+def test_member_is_estimated_as_if_it_alone_were_freed(rng: np.random.Generator) -> None:
+    """Its variance is the textbook's, and what the correlations between bits add."""
+    design, candidates = design_of(10), candidates_of(10)
+    bits = noisy_bits(design, rng)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
+    estimates = estimate_all(fit, candidates, bits, PARAMS)
+    added = correlated_bits(fit, bits, PARAMS, fit.covariance[:, 1:] / fit.freedom)
+    for member in range(10):
+        freed = (fit.penalties == 0) | (np.arange(11) == 1 + member)
+        expected = textbook(fit, bits.rate.ravel(), freed, ~freed)
+        place = int(freed[: 1 + member].sum())
+        assert estimates.share[member] == pytest.approx(expected.coefficients[place])
+        total = estimates.dispersion * (expected.covariance[place, place] + added[member])
+        own = drawing(estimates.share[[member]], bits)[0]
+        assert estimates.std_error[member] ** 2 == pytest.approx(max(total - own, 0.1 * total))
+
+
+def test_long_lists_are_estimated_nearly_exactly(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shares within a tenth of a standard error, exactly those that stand out; 1% in errors."""
+    design, candidates = design_of(4), candidates_of(3000)
+    bits = noisy_bits(design, rng)
+    fit = fit_selected(bits, design, SELECTED[:2], PARAMS)
+    exact = estimate_all(fit, candidates, bits, PARAMS)
+    monkeypatch.setattr(module, "_EXACT", 100)
+    monkeypatch.setattr(module, "_SAMPLE", 500)
+    quick = estimate_all(fit, candidates, bits, PARAMS)
+    off = np.abs(quick.share - exact.share) / exact.std_error
+    z = np.abs(exact.share / exact.std_error)
+    assert off.max() < 0.4
+    assert np.sqrt(np.mean(off**2)) < 0.05
+    assert off[z > 4].max() < 0.02
+    assert np.median(np.abs(quick.std_error / exact.std_error - 1)) < 0.03
+
+
+def test_candidate_that_the_model_explains_has_no_estimate() -> None:
+    params = make_params(k=8, h=8, m=1)
+    candidates = filters_of([{0, 1}, {2, 3}, {0, 1, 2, 3}, {0, 1}, {4}], params)
+    bits = bits_of(np.linspace(0.1, 0.3, 8), params, 1e3)
+    design = make_design(candidates.positions(slice(None)), params)
+    fit = fit_selected(bits, design, np.array([0, 1]), params)
+    estimates = estimate_all(fit, candidates, bits, params)
+    assert np.isnan(estimates.share).tolist() == [False, False, True, True, False]
+    assert np.isnan(estimates.std_error).tolist() == [False, False, True, True, False]
+
+
+def all_filters(params: RapporParams) -> tuple[FloatArray, FloatArray]:
+    """Return the filters that random strings have in a cohort, and how likely each is."""
+    filters = np.zeros((params.k**params.h, params.k))
+    for row, hashes in enumerate(itertools.product(range(params.k), repeat=params.h)):
+        filters[row, list(hashes)] = 1
+    return filters, np.full(len(filters), 1 / len(filters))
+
+
+def covariance_of_a_report(
+    filters: FloatArray, chances: FloatArray, params: RapporParams
+) -> FloatArray:
+    """Return the covariance of one report's inverted bits, by trying every report."""
+    reports = np.array(list(itertools.product([0, 1], repeat=params.k)), dtype=np.float64)
+    rates = params.p_star + (params.q_star - params.p_star) * filters
+    law = np.zeros(len(reports))
+    for rate, chance in zip(rates, chances, strict=True):
+        law += chance * np.prod(np.where(reports == 1, rate, 1 - rate), axis=1)
+    inverted = (reports - params.p_star) / (params.q_star - params.p_star)
+    mean = law @ inverted
+    return np.asarray((inverted * law[:, None]).T @ inverted - np.outer(mean, mean))
+
+
+def exact_fit(shares: FloatArray, reports: FloatArray) -> tuple[Fit, BitEstimates, Design]:
+    """Return the fit of true rates: its shares are the truth, the rest is unknown."""
+    design = design_of(len(shares), TINY)
+    rates = rates_of(design, shares, 1 - shares.sum(), TINY)
+    bits = BitEstimates(rates.reshape(TINY.m, TINY.k), reports)
+    return fit_selected(bits, design, np.arange(len(shares)), TINY), bits, design
+
+
+def exact_variance(fit: Fit, design: Design, reports: FloatArray, rows: FloatArray) -> float:
+    """Return the variance of a combination of rows, from the enumeration of all reports."""
+    shares = fit.coefficients[1:]
+    random, chances = all_filters(TINY)
+    dense, total = design.matrix.toarray(), 0.0
+    for cohort in range(TINY.m):
+        of_cohort = slice(cohort * TINY.k, (cohort + 1) * TINY.k)
+        filters = np.vstack([dense[:, of_cohort], random])
+        law = np.concatenate([shares, (1 - shares.sum()) * chances])
+        covariance = covariance_of_a_report(filters, law, TINY)
+        total += float(rows[of_cohort] @ covariance @ rows[of_cohort] / reports[cohort, 0])
+    return total
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.3, 0.2], [0.4, 0.1, 0.05, 0.02]], ids=["all", "some"])
+def test_variances_are_those_of_all_reports_there_can_be(shares: list[float]) -> None:
+    """Two cohorts of unequal size, 8 bits, with and without unknown strings."""
+    reports = np.array([[4000.0], [9000.0]])
+    fit, bits, design = exact_fit(np.array(shares), reports)
+    rates, n_c = bits.rate.ravel(), np.repeat(reports.ravel(), TINY.k)
+    influence = fit.influence(np.arange(len(shares)))
+    added = correlated_bits(fit, bits, TINY, fit.covariance[:, 1:])
+    for member in range(len(shares)):
+        rows = influence[:, member]
+        alone = float(rows**2 @ (variance_of_one(rates, TINY) / n_c))
+        expected = exact_variance(fit, design, reports, rows)
+        assert alone + added[member] == pytest.approx(expected)
+    assert np.abs(added).max() > 0.03 * alone, "or the test would pass without"
+
+
+def test_total_share_has_the_variance_of_all_reports_there_can_be() -> None:
+    """Of the population's share; drawing the collected ones is taken off again."""
+    reports = np.array([[40000.0], [90000.0]])
+    fit, bits, design = exact_fit(np.array([0.3, 0.2, 0.1]), reports)
+    of = np.array([0, 2])
+    estimates = Estimates(fit.coefficients[1:], np.zeros(3), 1.0)
+    total, std_error = total_share(fit, estimates, bits, TINY, of)
+    expected = exact_variance(fit, design, reports, fit.influence(of).sum(axis=1))
+    weighted = fit.influence(of).sum(axis=1)
+    background = fit.background * float(weighted @ weighted)
+    assert total == pytest.approx(0.4)
+    assert std_error**2 + 0.4 * 0.6 / 130_000 == pytest.approx(expected + background, rel=2e-3)
+
+
+def test_total_share_of_one_member_is_its_own_estimate(rng: np.random.Generator) -> None:
+    """Free or drawn: the same share, the same error."""
+    design, candidates = design_of(10), candidates_of(10)
+    bits = noisy_bits(design, rng)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
+    estimates = estimate_all(fit, candidates, bits, PARAMS)
+    for member in range(10):
+        total, std_error = total_share(fit, estimates, bits, PARAMS, np.array([member]))
+        assert total == estimates.share[member]
+        assert std_error == pytest.approx(estimates.std_error[member])
+
+
+def test_total_share_of_drawn_members_has_the_error_of_the_model(rng: np.random.Generator) -> None:
+    """Each is freed alone; the errors are simulated from the model itself.
+
+    4,000 draws: the sample variance is within 4.9 of its standard deviations, sqrt(2 / 4000) of it.
+    """
+    design, candidates = design_of(10), candidates_of(10)
+    bits = noisy_bits(design, rng)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, 0.01)
+    estimates = estimate_all(fit, candidates, bits, PARAMS)
+    of = np.array([0, 1, 3, 6])
+    influence = fit.influence(of).sum(axis=1)
+    _, std_error = total_share(fit, estimates, bits, PARAMS, of)
+    combination = (fit.covariance[:, 1 + of] / fit.freedom[of]).sum(axis=1, keepdims=True)
+    added = float(correlated_bits(fit, bits, PARAMS, combination)[0])
+    drawn = ~np.array(FEW_FREE)
+    shares = np.zeros((4000, 10))
+    shares[:, drawn] = 0.1 * rng.standard_normal((4000, int(drawn.sum())))
+    rows = np.where(fit.weights > 0, 1 / np.sqrt(fit.weights), 0)
+    rates = shares @ design.matrix.toarray() + rows * rng.standard_normal((4000, len(rows)))
+    errors = rates @ influence - shares[:, of].sum(axis=1)
+    expected = estimates.dispersion * (errors.var() + added)
+    own = drawing(np.array([estimates.share[of].sum()]), bits)[0]
+    assert std_error**2 + own == pytest.approx(expected, rel=z_limit() * np.sqrt(2 / 4000))
+
+
+def test_total_share_of_nobody_is_zero(rng: np.random.Generator) -> None:
+    design = design_of(10)
+    bits = noisy_bits(design, rng)
+    fit = fit_selected(bits, design, SELECTED, PARAMS)
+    estimates = estimate_all(fit, candidates_of(10), bits, PARAMS)
+    assert total_share(fit, estimates, bits, PARAMS, NOBODY) == (0.0, 0.0)
+
+
+def test_strings_outside_the_model_add_to_the_total(rng: np.random.Generator) -> None:
+    design = design_of(10)
+    bits = noisy_bits(design, rng)
+    fit = fit_selected(bits, design, SELECTED[:3], PARAMS)
+    estimates = estimate_all(fit, candidates_of(10), bits, PARAMS)
+    inside, its_error = total_share(fit, estimates, bits, PARAMS, SELECTED[:3])
+    total, std_error = total_share(fit, estimates, bits, PARAMS, SELECTED)
+    assert total == pytest.approx(inside + estimates.share[3])
+    assert std_error == pytest.approx(np.hypot(its_error, estimates.std_error[3]), rel=0.01)
+
+
+@pytest.mark.parametrize("h", [1, 2, 3])
+def test_pair_probability_and_hash_variance_are_those_of_all_strings(
+    h: int, rng: np.random.Generator
+) -> None:
+    """Enumerates the 8^h outcomes of each of two cohorts."""
+    params = make_params(k=8, h=h, m=2)
+    filters, _ = all_filters(params)
+    assert pair_probability(params) == pytest.approx(np.mean(filters[:, 0] * filters[:, 1]))
+    assert unknown_column(params) == pytest.approx(filters[:, 0].mean())
+    scores = rng.standard_normal((2 * params.k, 3))
+    parts = [filters @ scores[: params.k], filters @ scores[params.k :]]
+    expected = parts[0].var(axis=0) + parts[1].var(axis=0)
+    np.testing.assert_allclose(hash_variance(scores, params), expected)
+
+
+def test_pure_noise_is_as_dispersed_as_assumed(rng: np.random.Generator) -> None:
+    """40 draws, 200 candidates that nobody holds; members, and strings outside of the model.
+
+    The quotient has a standard deviation of about sqrt(2 / 256) a draw, and is a little below 1
+    because the background is never 0 (4% on average here).
+    """
+    design, candidates = design_of(200), candidates_of(200)
+    for selected in (NOBODY, np.arange(60)):
+        found = []
+        for _ in range(40):
+            bits = noisy_bits(design, rng, np.array([]))
+            fit = fit_selected(bits, design, selected, PARAMS)
+            found.append(estimate_all(fit, candidates, bits, PARAMS).dispersion)
+        assert 0.9 < np.mean(found) < 1.03
+        assert np.std(found) < 0.15
+
+
+def test_errors_are_about_the_collected_share(rng: np.random.Generator) -> None:
+    """With little noise in the reports, drawing 2,000 people is most of the error.
+
+    150 populations of two strings: the squared errors about the *collected* shares are chi-squared,
+    P(false alarm) < 1e-6 by the normal approximation of their sum; about the population's shares
+    they would be four times as large.
+    """
+    params = make_params(k=64, h=2, m=4, f=0.0, p=0.1, q=0.9)
+    candidates = candidates_of(2, params)
+    design = design_of(2, params)
+    z = []
+    for seed in range(150):
+        held: IntArray = rng.multinomial(2000, [0.5, 0.5])
+        counts = counts_of(dict(zip(strings(2), held.tolist(), strict=True)), params, seed)
+        bits = estimate_bits(counts, params)
+        fit = fit_selected(bits, design, np.arange(2), params)
+        estimates = estimate_all(fit, candidates, bits, params)
+        z.append((estimates.share[0] - held[0] / 2000) / estimates.std_error[0])
+        about_population = np.sqrt(0.25 / 2000)
+        assert estimates.std_error[0] < 0.65 * about_population
+    assert abs(np.mean(np.square(z)) - 1) < z_limit() * np.sqrt(2 / 150)

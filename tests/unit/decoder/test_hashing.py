@@ -1,0 +1,67 @@
+"""Many strings hash as one does in the client, and equal ones are found."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hubbub.client import bloom
+from hubbub.decoder.candidates.hashing import hash_words, repeated, words_of
+from hubbub.decoder.candidates.string_table import pack
+from hubbub.decoder.errors import CandidateError
+
+_ANGSTROM = "\N{ANGSTROM SIGN}"  # another character in normal form, of fewer bytes
+_ANY = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def place(index: int) -> str:
+    return f"string {index}"
+
+
+@given(st.lists(_ANY))
+@example(["", "\0", "a\nb", "\r\n", "007", "NA", " x ", "a,b", '"'])
+@example([_ANGSTROM, unicodedata.normalize("NFD", _ANGSTROM), "plain", "\u1100\u1161\u11a8"])
+@example(["x" * bloom.MAX_VALUE_BYTES])
+@example([_ANGSTROM * (bloom.MAX_VALUE_BYTES // 2)])
+def test_words_equal_the_clients(strings: list[str]) -> None:
+    words = hash_words([string.encode() for string in strings], place)
+    assert words.dtype == np.uint32
+    assert [tuple(row) for row in words.tolist()] == [bloom.hash_words(s) for s in strings]
+    np.testing.assert_array_equal(words_of(strings), words)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "problem"),
+    [
+        (b"caf\xe9", "byte 4 is 0xe9; expected UTF-8"),
+        (b"\xed\xa0\x80", "byte 1 is 0xed; expected UTF-8"),
+        (b"\xc3", "byte 1 is 0xc3; expected UTF-8"),
+        (b"x" * 65_537, "65537 bytes; expected at most 65536 bytes of UTF-8"),
+        (("é" * 32_769).encode(), "65538 bytes; expected at most 65536 bytes of UTF-8"),
+    ],
+    ids=["Latin-1", "surrogate", "cut", "too long", "too long in UTF-8"],
+)
+def test_what_no_client_could_report_is_refused_by_its_place(encoded: bytes, problem: str) -> None:
+    with pytest.raises(CandidateError, match=f"^string 2: {problem}$"):
+        hash_words([b"a", "é".encode(), encoded, b"c"], place)
+
+
+@given(st.lists(st.sampled_from(["a", "A", "a ", "", "é", "e\u0301"])))
+def test_strings_that_stand_earlier_are_marked(strings: list[str]) -> None:
+    again = repeated(words_of(strings), pack(strings).equal)
+    assert again.tolist() == [string in strings[:row] for row, string in enumerate(strings)]
+
+
+@given(st.lists(st.sampled_from("abcd")), st.data())
+def test_strings_of_one_hash_are_told_apart_by_their_bytes(
+    strings: list[str], data: st.DataObject
+) -> None:
+    """Hashes are made equal, as collisions would."""
+    hash_of = data.draw(st.fixed_dictionaries(dict.fromkeys("abcd", st.integers(0, 1))))
+    words = np.array([(0, hash_of[string]) for string in strings], dtype=np.uint32)
+    again = repeated(words.reshape(-1, 2), pack(strings).equal)
+    assert again.tolist() == [string in strings[:row] for row, string in enumerate(strings)]

@@ -1,0 +1,141 @@
+"""The promise of intervals after selection, by integrating the law of what passed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.inference.hash_null import HashNull
+from hubbub.decoder.inference.intervals import NoiseLaw, after_selection
+
+NORMAL = NoiseLaw()
+Z = 1.959964
+GRID = np.arange(-9, 30, 0.01)
+
+
+def skewed_null() -> HashNull:
+    """Return the law of scores among which a few bits stand out: heavy to the right."""
+    rng = np.random.default_rng(5)
+    scores = rng.standard_normal((16, 128))
+    scores[:, :2] += 12
+    return HashNull(scores, 1)
+
+
+SKEWED = skewed_null()
+
+
+def skewed_law() -> tuple[FloatArray, FloatArray]:
+    """Return error sizes on a grid and their chances."""
+    known = SKEWED.standardised()
+    assert known is not None
+    edges = np.append(GRID - 0.005, GRID[-1] + 0.005)
+    tails = np.exp(np.interp(edges, *known, left=0.0))
+    return GRID, np.asarray(-np.diff(tails))
+
+
+def normal_law() -> tuple[FloatArray, FloatArray]:
+    return GRID, stats.norm.pdf(GRID) * 0.01
+
+
+def coverage(
+    share: float, threshold: float, noise: NoiseLaw, law: tuple[FloatArray, FloatArray]
+) -> float:
+    """Return how often the intervals of estimates above the threshold hold the share."""
+    errors, chances = law
+    estimates = share + errors
+    passed = estimates > threshold
+    low, high = after_selection(
+        estimates[passed],
+        np.ones(int(passed.sum())),
+        np.full(int(passed.sum()), threshold),
+        noise,
+    )
+    held = (low <= share) & (share <= high)
+    return float(chances[passed] @ held / chances[passed].sum())
+
+
+@settings(max_examples=40)
+@given(st.floats(0, 12), st.sampled_from([0.0, 0.4, 2.0, 3.04, 3.3, 4.47, 5.2]))
+def test_95_percent_of_what_passed_hold_the_share(share: float, threshold: float) -> None:
+    """Whatever the share: absent, weak, strong.
+
+    A hundredth is for grids of 0.04 errors; a little more is held by shares at high thresholds,
+    where the accepted estimates aren't one stretch.
+    """
+    assert 0.94 < coverage(share, threshold, NORMAL, normal_law()) < 0.98
+
+
+@settings(max_examples=25)
+@given(st.floats(0, 12), st.sampled_from([0.0, 3.2, 4.4]))
+def test_noise_that_is_heavy_to_the_right_is_allowed_for(share: float, threshold: float) -> None:
+    noise, law = NoiseLaw(SKEWED), skewed_law()
+    assert stats.skew(np.repeat(law[0], (law[1] * 1e5).astype(int))) > 0.5
+    assert 0.94 < coverage(share, threshold, noise, law) < 0.97
+
+
+def test_the_usual_interval_would_not_do() -> None:
+    """A share of 1 standard error that had to come out above 3: none of them holds it."""
+    estimates = np.linspace(3, 6, 50)
+    assert (estimates - Z > 1).all()
+
+
+@pytest.mark.parametrize("noise", [NORMAL, NoiseLaw(SKEWED)], ids=["normal", "skewed"])
+def test_intervals_are_never_empty_and_never_below_zero(noise: NoiseLaw) -> None:
+    for threshold in np.arange(0, 6, 0.37):
+        estimates = threshold + np.geomspace(1e-6, 30, 60)
+        ones = np.ones(60)
+        low, high = after_selection(estimates, ones, threshold * ones, noise)
+        assert (low >= 0).all()
+        assert (low < high).all()
+        assert (low <= estimates).all()
+        assert (np.diff(low) > -0.05).all()
+        assert (np.diff(high) > -0.05).all()
+
+
+def test_far_above_the_threshold_it_is_the_usual_interval() -> None:
+    estimates = np.array([9.0, 12.0, 40.0])
+    low, high = after_selection(estimates, np.ones(3), np.full(3, 3.0))
+    np.testing.assert_allclose(low, estimates - Z, atol=0.05)
+    np.testing.assert_allclose(high, estimates + Z, atol=0.05)
+    low, high = after_selection(estimates + 3, np.ones(3), np.full(3, 3.0))
+    np.testing.assert_allclose(high - low, 2 * Z, atol=0.06)
+
+
+def test_just_above_the_threshold_the_share_may_be_zero() -> None:
+    low, high = after_selection(np.array([3.01]), np.ones(1), np.array([3.0]))
+    assert low == 0
+    assert high < 3.01 + Z
+
+
+def test_standard_errors_only_scale() -> None:
+    estimates, thresholds = np.array([3.5, 5.0, 20.0]), np.array([3.0, 3.0, 3.0])
+    low, high = after_selection(estimates, np.ones(3), thresholds)
+    scaled = after_selection(0.01 * estimates, np.full(3, 0.01), 0.01 * thresholds)
+    np.testing.assert_allclose(scaled, [0.01 * low, 0.01 * high], atol=1e-3)
+
+
+def test_nothing_detected_has_no_intervals() -> None:
+    nothing = np.empty(0)
+    low, high = after_selection(nothing, nothing, nothing)
+    assert len(low) == len(high) == 0
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_quantiles_cut_off_a_fortieth_on_each_side(few: bool) -> None:
+    """A law of few outcomes (16 here) stands for the normal one."""
+    null = HashNull(np.random.default_rng(1).standard_normal((2, 4)), 1) if few else None
+    low, high = NoiseLaw(null).quantiles()
+    assert low == pytest.approx(-Z, abs=0.002)
+    assert high == pytest.approx(Z, abs=0.002)
+
+
+def test_quantiles_of_a_skewed_law_are_its_own() -> None:
+    low, high = NoiseLaw(SKEWED).quantiles()
+    errors, chances = skewed_law()
+    assert chances[errors < low].sum() == pytest.approx(0.025, abs=0.002)
+    assert chances[errors > high].sum() == pytest.approx(0.025, abs=0.002)
+    assert -low < high

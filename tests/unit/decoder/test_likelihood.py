@@ -1,0 +1,201 @@
+"""The joint likelihood on small and odd inputs; its error rates are tests/statistical's affair."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.decoder import Decoding, count_records, decode
+from hubbub.decoder.candidates.listing import hashed
+from hubbub.decoder.cli.method import TOO_LITTLE, Choice, Method
+from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.likelihood.decoding import decode_reports
+from hubbub.decoder.likelihood.fitting import MOST_MEMBERS, fit_reports, propose
+from hubbub.decoder.reports.packed import pack
+from unit.decoder.packed import records_of
+
+CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)
+CROWDED = make_params(k=8, h=2, m=32, f=0.1, p=0.1, q=0.9)
+NOISY = make_params(k=32, h=2, m=8, f=0.25, p=0.2, q=0.8)
+HELD = {"alpha": 6000, "beta": 3000, "gamma": 1000}
+E_ACUTE, E_ACUTE_DECOMPOSED = "\xe9", "e\N{COMBINING ACUTE ACCENT}"
+
+
+def names(n: int, label: str = "absent") -> list[str]:
+    return [f"{label} {i}" for i in range(n)]
+
+
+def decoded(
+    held: dict[str, int], params: RapporParams, candidates: list[str], threads: int = 1
+) -> Decoding:
+    records = records_of(held, params)
+    counted = decode(count_records(records, params), params, candidates)
+    listed = hashed(candidates, params)
+    return decode_reports(
+        pack([records], params), counted, listed, reason="a test", threads=threads
+    )
+
+
+def found(decoding: Decoding) -> set[str]:
+    return {c for c, hit in zip(decoding.candidates, decoding.detected, strict=True) if hit}
+
+
+@pytest.mark.parametrize("params", [CLEAR, CROWDED], ids=["64 bits", "8 bits"])
+def test_present_strings_are_found_with_their_shares(params: RapporParams) -> None:
+    """Shares of 10% and more at standard errors of about 1%; estimates within 4.5 of these."""
+    decoding = decoded(HELD, params, [*names(50), *HELD])
+    assert found(decoding) >= set(HELD)
+    assert len(found(decoding)) <= 5
+    truth = np.array([0.0] * 50 + [0.6, 0.3, 0.1])
+    assert np.abs((decoding.share - truth) / decoding.std_error).max() < 4.5
+    assert decoding.std_error.max() < 0.012
+    assert decoding.summary.method == "likelihood"
+    assert decoding.summary.method_reason == "a test"
+    assert 0 <= decoding.summary.duality_gap <= 1e-3
+    assert abs(decoding.summary.unknown_share) < 4.5 * decoding.summary.unknown_std_error
+
+
+def test_refit_is_a_share_of_the_whole() -> None:
+    decoding = decoded(HELD, CROWDED, [*names(50), *HELD])
+    assert (decoding.refit[decoding.detected] >= 0).all()
+    assert (decoding.refit[~decoding.detected] == 0).all()
+    assert 0.95 < decoding.refit.sum() <= 1 + 1e-9
+
+
+def test_strings_nobody_listed_are_unknown_mass() -> None:
+    summary = decoded(HELD, CLEAR, ["beta", "gamma", *names(20)]).summary
+    assert abs(summary.unknown_share - 0.6) < 4.5 * summary.unknown_std_error
+    assert 0 < summary.unknown_std_error < 0.05
+
+
+def test_nobody_is_found_where_nobody_is() -> None:
+    decoding = decoded({"elsewhere": 5_000}, CLEAR, names(3))
+    assert not decoding.detected.any()
+    assert decoding.summary.unknown_share == 1
+    assert decoding.summary.unknown_std_error == 0
+    assert (decoding.refit == 0).all()
+
+
+def test_result_is_the_same_on_any_number_of_threads() -> None:
+    first, second = (decoded(HELD, CLEAR, [*names(40), *HELD], threads) for threads in (1, 4))
+    for field in ("share", "std_error", "low", "high", "p_value", "q_value", "refit"):
+        np.testing.assert_array_equal(getattr(first, field), getattr(second, field))
+    assert first.summary == second.summary
+
+
+def test_long_list_is_decoded_from_the_likeliest() -> None:
+    """More candidates than go into the mixture: what is present is found all the same."""
+    decoding = decoded(HELD, CROWDED, [*names(MOST_MEMBERS + 200), *HELD])
+    assert found(decoding) >= set(HELD)
+    assert np.isfinite(decoding.share).all()
+    assert (decoding.std_error > 0).all()
+    truth = np.array([0.0] * (MOST_MEMBERS + 200) + [0.6, 0.3, 0.1])
+    z = (decoding.share - truth) / decoding.std_error
+    assert 0.9 < (np.abs(z) < 1.96).mean() < 0.99
+
+
+def test_candidates_that_hash_alike_can_not_be_told_apart() -> None:
+    decoding = decoded(
+        {"alpha": 3000, E_ACUTE: 3000}, CLEAR, ["alpha", E_ACUTE, E_ACUTE_DECOMPOSED]
+    )
+    assert np.isnan(decoding.share).tolist() == [False, True, True]
+    assert np.isnan(decoding.std_error).tolist() == [False, True, True]
+    assert decoding.p_value[1:].tolist() == [1, 1]
+    assert found(decoding) == {"alpha"}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        make_params(k=8, h=1, m=1, f=0.1, p=0.1, q=0.9),
+        make_params(k=8, h=4, m=4, f=0.1, p=0.1, q=0.9),
+        make_params(k=128, h=2, m=1, f=0.1, p=0.1, q=0.9),
+        make_params(k=1024, h=1, m=2, f=0.1, p=0.1, q=0.9),
+        make_params(k=64, h=2, m=16, f=0.1, p=0.9, q=0.1),
+        make_params(k=64, h=2, m=16, f=0.0, p=0.01, q=0.99),
+    ],
+    ids=["8 bits, 1 cohort", "4 hashes", "1 cohort", "1024 bits", "q below p", "f=0"],
+)
+@pytest.mark.parametrize("n_absent", [0, 3])
+def test_odd_shapes_are_decoded(params: RapporParams, n_absent: int) -> None:
+    decoding = decoded({"alpha": 5_000}, params, ["alpha", *names(n_absent)])
+    known = ~np.isnan(decoding.share)
+    assert (decoding.std_error[known] > 0).all()
+    assert ((decoding.p_value >= 0) & (decoding.p_value <= 1)).all()
+    assert not known[0] or abs(decoding.share[0] - 1) < 4.5 * decoding.std_error[0]
+    assert decoding.summary.indistinguishable or known.all()
+
+
+def test_few_reports_are_decoded() -> None:
+    decoding = decoded({"alpha": 30}, CLEAR, ["alpha", *names(5)])
+    assert np.isfinite(decoding.share).all()
+    assert math.isfinite(decoding.summary.unknown_share)
+
+
+@pytest.mark.parametrize("n_reports", [1, 2, 3])
+@pytest.mark.filterwarnings("error")
+def test_reports_that_tell_nothing_are_refused(n_reports: int) -> None:
+    with pytest.raises(UndecodableError, match=f"{n_reports} reports tell too little"):
+        decoded({"alpha": n_reports}, NOISY, ["alpha", *names(20)])
+
+
+@pytest.mark.parametrize("asked", [Method.AUTO, Method.LIKELIHOOD])
+def test_least_squares_takes_over_unless_the_likelihood_is_asked_for(asked: Method) -> None:
+    candidates = hashed(["alpha", *names(20)], NOISY)
+    records = records_of({"alpha": 2}, NOISY)
+    counted = decode(count_records(records, NOISY), NOISY, candidates)
+    choice = Choice(asked, NOISY, len(candidates))
+    assert choice.spool_for(2)
+    if asked is Method.LIKELIHOOD:
+        with pytest.raises(UndecodableError, match="tell too little"):
+            choice.complete(counted, pack([records], NOISY), candidates, lambda _n, _gap: None)
+        return
+    done = choice.complete(counted, pack([records], NOISY), candidates, lambda _n, _gap: None)
+    assert (done.summary.method, done.summary.method_reason) == (counted.summary.method, TOO_LITTLE)
+
+
+def test_filters_with_too_many_sets_of_bits_are_refused() -> None:
+    params = make_params(k=128, h=3, m=2)
+    with pytest.raises(UndecodableError, match="h = 3"):
+        decoded({"alpha": 100}, params, ["alpha"])
+
+
+def test_no_reports_are_refused() -> None:
+    counted = decode(count_records(records_of(HELD, CLEAR), CLEAR), CLEAR, ["alpha"])
+    with pytest.raises(UndecodableError, match="0 reports"):
+        fit_reports(pack([], CLEAR), counted, hashed(["alpha"], CLEAR))
+
+
+def test_proposals_for_other_candidates_are_refused() -> None:
+    records = records_of(HELD, CLEAR)
+    counted = decode(count_records(records, CLEAR), CLEAR, ["alpha"])
+    with pytest.raises(UndecodableError, match="proposals for 1 of 2 candidates"):
+        fit_reports(pack([records], CLEAR), counted, hashed(["alpha", "beta"], CLEAR))
+
+
+def test_short_lists_are_proposed_whole_and_of_long_ones_the_strongest() -> None:
+    candidates = [*HELD, *names(MOST_MEMBERS)]
+    counted = decode(count_records(records_of(HELD, CLEAR), CLEAR), CLEAR, candidates)
+    nobody = np.zeros(len(candidates), dtype=np.bool_)
+    proposed = propose(counted, nobody)
+    assert set(proposed.tolist()) >= {0, 1, 2}
+    assert len(proposed) < MOST_MEMBERS / 2
+    few = decode(count_records(records_of(HELD, CLEAR), CLEAR), CLEAR, candidates[:20])
+    assert propose(few, nobody[:20]).tolist() == list(range(20))
+
+
+def test_progress_is_told_of_every_pass() -> None:
+    records, told = records_of(HELD, CROWDED), list[tuple[int, float]]()
+    counted = decode(count_records(records, CROWDED), CROWDED, list(HELD))
+    result = fit_reports(
+        pack([records], CROWDED),
+        counted,
+        hashed(list(HELD), CROWDED),
+        progress=lambda passes, gap: told.append((passes, gap)),
+    )
+    assert [passes for passes, _ in told] == list(range(1, result.passes + 1))
+    assert told[-1][1] <= 1e-3

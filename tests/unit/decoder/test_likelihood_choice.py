@@ -1,0 +1,65 @@
+"""When whole reports are worth the time, and what is said of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from factories import make_params
+from hubbub.decoder.likelihood.bound import error_bound, expected_reports
+from hubbub.decoder.likelihood.choice import expected_seconds, is_worthwhile, variance_gain
+from hubbub.decoder.likelihood.sums import Mixture
+from unit.decoder.packed import members_of
+
+
+def test_gain_of_two_hashes_is_half_the_contrast() -> None:
+    """((1 + c)^2 - 1) / (2c) - 1 = c/2; here p* = .375, q* = .625, c = 4/15."""
+    assert variance_gain(make_params()) == pytest.approx(2 / 15)
+
+
+def test_one_hash_gains_nothing() -> None:
+    assert variance_gain(make_params(h=1)) == pytest.approx(0, abs=1e-12)
+    worthwhile, why = is_worthwhile(make_params(h=1), 10**6, 100)
+    assert not worthwhile
+    assert "0.0% only" in why
+
+
+def test_gain_is_what_the_information_of_a_rare_string_says() -> None:
+    """A string of share 0 beside the unknown alone, its bits apart: exact for k = 16, h = 2.
+
+    From bit counts, each of the two bits brings contrast c a report; from whole reports it is
+    (1 + c)^2 - 1. The unknown string, which all bits share, takes away a part of either.
+    """
+    params = make_params(k=16, h=2, m=8, f=0.0, p=0.25, q=0.75)
+    strings = members_of([f"string {i}" for i in range(20)], params)
+    apart = strings[(strings < params.k).all(axis=(1, 2))][:1]
+    assert len(apart) == 1
+    total = 10_000
+    reports = expected_reports(params, apart, np.array([1.0, 0.0]), total)
+    bound = error_bound(Mixture(reports, apart, 1), np.array([1.0, 0.0]))[1]
+    contrast = (params.q_star - params.p_star) ** 2 / (params.p_star * (1 - params.p_star))
+    alone = 1 / (total * ((1 + contrast) ** 2 - 1))
+    assert 1 < bound**2 / alone < 2
+
+
+def test_worthwhile_gains_are_put_in_words() -> None:
+    worthwhile, why = is_worthwhile(make_params(k=8, m=32), 10**6, 100)
+    assert worthwhile
+    assert why == "bit counts alone would have variances at least 13% larger"
+
+
+def test_what_takes_too_long_is_not_worthwhile() -> None:
+    worthwhile, why = is_worthwhile(make_params(), 10**9, 1000)
+    assert not worthwhile
+    assert "minutes" in why
+
+
+def test_filters_that_can_not_be_tabulated_are_not_worthwhile() -> None:
+    worthwhile, why = is_worthwhile(make_params(h=3), 10**6, 100)
+    assert not worthwhile
+    assert "too many sets of bits" in why
+
+
+def test_equal_reports_of_few_bits_cost_their_kinds_only() -> None:
+    params = make_params(k=8, m=32)
+    assert expected_seconds(params, 10**9, 100) == expected_seconds(params, 10**6, 100)

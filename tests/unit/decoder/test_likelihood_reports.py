@@ -1,0 +1,99 @@
+"""Packing keeps every report, whatever comes in which pieces and wherever it is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.reports.packed import PackedReports, ReportSpool, pack
+from unit.decoder.packed import as_records
+
+SHAPES = (make_params(k=8, m=5), make_params(k=16, m=5), make_params(k=24, m=5))
+
+
+def some_records(params: RapporParams, n: int = 3_000) -> bytes:
+    rng = np.random.default_rng(20140814)
+    cohorts = rng.choice([0, 1, 4], size=n)  # two cohorts are empty
+    return as_records(cohorts, rng.integers(256, size=(n, params.k // 8), dtype=np.uint8))
+
+
+def chunks_of(records: bytes, params: RapporParams, rows: int) -> list[bytes]:
+    width = rows * (2 + params.k // 8)
+    return [records[i : i + width] for i in range(0, len(records), width)]
+
+
+def tally(packed: PackedReports, rows: int = 64) -> Counter[tuple[int, bytes]]:
+    found = Counter[tuple[int, bytes]]()
+    for block in packed.blocks(rows):
+        for bits, weight in zip(block.bits, block.weights, strict=True):
+            found[block.cohort, bits.tobytes()] += int(weight)
+    return found
+
+
+def tally_records(records: bytes, params: RapporParams) -> Counter[tuple[int, bytes]]:
+    pieces = chunks_of(records, params, 1)
+    return Counter((int.from_bytes(x[:2], "little"), x[2:]) for x in pieces)
+
+
+def by_bits(params: RapporParams) -> str:
+    return f"{params.k} bits"
+
+
+@pytest.mark.parametrize("params", SHAPES, ids=by_bits)
+@pytest.mark.parametrize("in_memory", [2**20, 1_000, 0])
+def test_every_report_is_there_as_often_as_it_came(params: RapporParams, in_memory: int) -> None:
+    records = some_records(params)
+    packed = pack(chunks_of(records, params, 700), params, in_memory)
+    assert packed.total == 3_000
+    assert tally(packed) == tally_records(records, params)
+
+
+@pytest.mark.parametrize("params", SHAPES, ids=by_bits)
+def test_packing_does_not_depend_on_chunks_or_on_where_reports_are_kept(
+    params: RapporParams,
+) -> None:
+    records = some_records(params)
+    first = pack([records], params)
+    second = pack(chunks_of(records, params, 11), params, in_memory=500)
+    np.testing.assert_array_equal(first.bits, second.bits)
+    np.testing.assert_array_equal(first.starts, second.starts)
+
+
+def test_equal_reports_of_few_bits_are_kept_once() -> None:
+    params = SHAPES[0]
+    packed = pack([some_records(params)] * 10, params)
+    assert packed.total == 30_000
+    assert packed.rows <= 3 * 256
+
+
+def test_blocks_are_of_one_cohort_each_and_hold_at_most_so_many_rows() -> None:
+    params = SHAPES[2]
+    packed = pack([some_records(params)], params)
+    for rows in (1, 100, 10**6):
+        blocks = list(packed.blocks(rows))
+        assert max(len(block.bits) for block in blocks) <= rows
+        np.testing.assert_array_equal(np.vstack([b.bits for b in blocks]), packed.bits)
+        assert [b.cohort for b in blocks] == sorted(b.cohort for b in blocks)
+
+
+@pytest.mark.parametrize("params", SHAPES, ids=by_bits)
+def test_no_reports_are_packed_as_none(params: RapporParams) -> None:
+    packed = pack([], params)
+    assert packed.total == packed.rows == 0
+    assert list(packed.blocks(10)) == []
+
+
+def test_records_that_are_not_whole_are_refused() -> None:
+    with pytest.raises(UndecodableError, match="multiple of 3 for k = 8"):
+        ReportSpool(SHAPES[0]).add(b"1234")
+
+
+def test_cohorts_that_the_parameters_do_not_have_are_refused() -> None:
+    records = as_records(np.array([0, 5]), np.zeros((2, 1), dtype=np.uint8))
+    with pytest.raises(UndecodableError, match="cohort 5: must be below m = 5"):
+        pack([records], SHAPES[0])

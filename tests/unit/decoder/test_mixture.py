@@ -1,0 +1,135 @@
+"""The convex solver and its sums over reports: right, certified, and the same on any machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.likelihood.mixture import Evaluation, best_of_quadratic, maximise
+from hubbub.decoder.likelihood.sums import Mixture
+from hubbub.decoder.likelihood.terms import densities, ratio_rows, unknown_density
+from unit.decoder.packed import members_of, reports_of
+
+CROWDED = make_params(k=8, h=2, m=4, f=0.3, p=0.2, q=0.8)
+WIDE = make_params(k=32, h=2, m=3, f=0.3, p=0.2, q=0.8)
+HELD = {"alpha": 6000, "beta": 3000, "gamma": 1000}
+STRINGS = [*HELD, "delta", "epsilon"]
+
+
+def mixture_of(params: RapporParams, threads: int = 1) -> Mixture:
+    return Mixture(reports_of(HELD, params), members_of(STRINGS, params), threads)
+
+
+def all_at_once(mixture: Mixture) -> tuple[FloatArray, FloatArray]:
+    """Return L at all rows, shape (1 + a, n), and the rows' weights."""
+    parts, weights = [], []
+    for block in mixture.reports.blocks(10**9):
+        rows = ratio_rows(block.bits, mixture.reports.params)
+        unknown = unknown_density(block.bits, mixture.reports.params)
+        parts.append(np.vstack([unknown, densities(rows, mixture.members[:, block.cohort])]))
+        weights.append(block.weights)
+    return np.hstack(parts), np.concatenate(weights)
+
+
+@pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])
+def test_evaluation_is_what_the_formulas_say(params: RapporParams) -> None:
+    mixture = mixture_of(params)
+    shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
+    density, weights = all_at_once(mixture)
+    mixed = shares @ density
+    at = mixture.evaluate(shares)
+    assert weights.sum() == sum(HELD.values())
+    assert at.value == pytest.approx(weights @ np.log(mixed), rel=1e-12)
+    np.testing.assert_allclose(at.gradient, density @ (weights / mixed), rtol=1e-11)
+    expected = (density * (weights / mixed**2)) @ density.T
+    np.testing.assert_allclose(at.information, expected, rtol=1e-11)
+
+
+def test_gradient_and_information_are_the_values_derivatives() -> None:
+    """Central differences of step 1e-5: their own error is of the order of 1e-10 of the value."""
+    mixture, step = mixture_of(CROWDED), 1e-5
+    shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
+    at = mixture.evaluate(shares)
+    for s in range(len(shares)):
+        change = step * np.eye(len(shares))[s]
+        above, below = mixture.evaluate(shares + change), mixture.evaluate(shares - change)
+        slope = (above.value - below.value) / (2 * step)
+        assert slope == pytest.approx(at.gradient[s], rel=1e-5)
+        bend = (below.gradient - above.gradient) / (2 * step)
+        np.testing.assert_allclose(bend, at.information[s], rtol=1e-4)
+
+
+@pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])
+def test_sums_are_the_same_to_the_bit_on_any_number_of_threads(params: RapporParams) -> None:
+    shares = np.full(1 + len(STRINGS), 1 / (1 + len(STRINGS)))
+    first, second = (mixture_of(params, threads).evaluate(shares) for threads in (1, 5))
+    assert first.value == second.value
+    np.testing.assert_array_equal(first.gradient, second.gradient)
+    np.testing.assert_array_equal(first.information, second.information)
+
+
+@pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])
+def test_most_likely_shares_are_close_to_the_truth_and_certified(params: RapporParams) -> None:
+    """The truth is what these clients hold; standard errors are at most 0.03."""
+    mixture = mixture_of(params)
+    start = np.full(1 + len(STRINGS), 1.0)
+    found = maximise(mixture.evaluate, mixture.reports.total, start, tolerance=1e-6)
+    assert found.shares.min() >= 0
+    assert found.shares.sum() == pytest.approx(1)
+    assert found.gap <= 1e-6
+    assert found.passes <= 12
+    np.testing.assert_allclose(found.shares[1:], [0.6, 0.3, 0.1, 0, 0], atol=0.1)
+
+
+def test_gap_bounds_the_log_likelihood_that_is_missing(rng: np.random.Generator) -> None:
+    """At 100 random shares, some of them 0, and close to the maximum, too."""
+    mixture = mixture_of(CROWDED)
+    total = mixture.reports.total
+    best = maximise(mixture.evaluate, total, np.ones(6), tolerance=1e-9)
+    for distance in np.geomspace(1, 1e-5, 100):
+        drawn = np.maximum(rng.dirichlet(np.full(6, 0.3)) - 0.01, 0)
+        shares = (1 - distance) * best.shares + distance * drawn / drawn.sum()
+        at = mixture.evaluate(shares)
+        missing = best.at.value - at.value
+        assert -1e-6 <= missing <= float(at.gradient.max()) - total + 1e-6
+
+
+def test_start_at_the_boundary_does_not_stay_there() -> None:
+    mixture = mixture_of(CROWDED)
+    start = np.eye(6)[5]
+    found = maximise(mixture.evaluate, mixture.reports.total, start, tolerance=1e-6)
+    np.testing.assert_allclose(found.shares[1:4], [0.6, 0.3, 0.1], atol=0.1)
+
+
+def test_progress_is_told_after_each_pass() -> None:
+    mixture, gaps = mixture_of(CROWDED), list[float]()
+    found = maximise(mixture.evaluate, mixture.reports.total, np.ones(6), progress=gaps.append)
+    assert len(gaps) == found.passes
+    assert gaps[-1] <= 1e-3 < gaps[0]
+
+
+def test_solver_that_gets_nowhere_says_so() -> None:
+    def stuck(shares: FloatArray) -> Evaluation:
+        return Evaluation(0.0, np.array([1.5, 0.5]) * (1 + shares.sum()), np.eye(2) * 1e9)
+
+    with pytest.raises(UndecodableError, match="left a gap of"):
+        maximise(stuck, 1.0, np.ones(2))
+
+
+@given(st.integers(0, 10_000))
+def test_quadratic_is_maximised_on_the_boundary_too(seed: int) -> None:
+    """Karush, Kuhn and Tucker: no slope inside, none upwards at 0."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(5, 8))
+    information, shares, score = root @ root.T, rng.uniform(size=5), rng.normal(size=5) * 3
+    x = best_of_quadratic(information, score, shares)
+    slope = score - information @ (x - shares)
+    assert (x >= 0).all()
+    np.testing.assert_allclose(slope[x > 0], 0, atol=1e-5)
+    assert slope[x == 0].max(initial=-1) <= 1e-5

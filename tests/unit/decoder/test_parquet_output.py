@@ -1,0 +1,95 @@
+"""Results as Parquet: the CSV's columns with types, nulls and provenance."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from calibration.categories import LOOSE, Population, boolean, draw_counts, ordinal
+from hubbub.decoder import Decoding, decode_categories
+from hubbub.decoder.categories.output import to_csv as categories_csv
+from hubbub.decoder.categories.parquet import write_categories
+from hubbub.decoder.output.parquet import write_strings
+from hubbub.decoder.output.strings import CHUNK, COLUMNS
+from unit.decoder.decodings import make_decoding, make_provenance
+
+NASTY = ["", " x ", "007", "NA", "nan", "a\nb", "\0", "日本語", "\U0001f984"]
+
+
+def written(decoding: Decoding, *, detected_only: bool = False) -> bytes:
+    file = io.BytesIO()
+    write_strings(file, decoding, detected_only=detected_only, provenance=make_provenance())
+    return file.getvalue()
+
+
+def table_of(data: bytes) -> pa.Table:
+    return parquet.read_table(io.BytesIO(data))
+
+
+def test_columns_are_the_csvs_with_types() -> None:
+    schema = table_of(written(make_decoding(["a"]))).schema
+    assert tuple(schema.names) == COLUMNS
+    assert schema.types == [pa.string(), *[pa.float64()] * 11, pa.bool_()]
+
+
+def test_strings_and_numbers_come_back_exactly() -> None:
+    share = np.linspace(-0.1, 1, len(NASTY)) / 3
+    decoding = make_decoding(NASTY, share.tolist(), [True] * 4 + [False] * 5)
+    rows = table_of(written(decoding)).to_pydict()
+    assert rows["string"] == NASTY
+    assert rows["proportion"] == share.tolist()
+    assert rows["count"] == (share * 1000).tolist()
+    assert rows["detected"] == [True] * 4 + [False] * 5
+    kept = table_of(written(decoding, detected_only=True)).to_pydict()
+    assert kept["string"] == NASTY[:4]
+
+
+def test_what_the_data_cannot_tell_is_null() -> None:
+    rows = table_of(written(make_decoding(["a", "b"], [math.nan, 0.5]))).to_pylist()
+    assert {rows[0][name] for name in COLUMNS[1:9]} == {None}
+    assert rows[0]["p_value"] == 1e-9
+
+
+def test_same_result_gives_the_same_bytes_and_another_result_others() -> None:
+    assert written(make_decoding(NASTY)) == written(make_decoding(NASTY))
+    assert written(make_decoding(NASTY)) != written(make_decoding(NASTY[::-1]))
+
+
+@pytest.mark.parametrize("n", [0, 1, 9 * CHUNK + 1])
+def test_rows_of_many_chunks_come_in_order(n: int) -> None:
+    decoding = make_decoding([str(i) for i in range(n + 1)], detected=[i < n for i in range(n + 1)])
+    data = written(decoding, detected_only=True)
+    assert table_of(data).column("string").to_pylist() == [str(i) for i in range(n)]
+    compression = parquet.ParquetFile(io.BytesIO(data)).metadata.row_group(0)
+    assert n == 0 or compression.column(0).compression == "ZSTD"
+
+
+def test_metadata_tells_summary_and_provenance_as_json() -> None:
+    metadata = table_of(written(make_decoding(["a"], unknown_share=math.nan))).schema.metadata
+    summary = json.loads(metadata[b"hubbub.summary"])
+    assert (summary["reports"], summary["unknown_share"]) == (1000, None)
+    assert json.loads(metadata[b"hubbub.provenance"]) == json.loads(
+        json.dumps(make_provenance().as_json())
+    )
+    assert json.loads(metadata[b"hubbub.scrutiny"]) is None
+
+
+@pytest.mark.parametrize("case", [boolean(0.3, 20_000, LOOSE), ordinal(12, 20_000, LOOSE)],
+                         ids=lambda case: case.name)  # fmt: skip
+def test_categories_have_the_csvs_columns_and_null_where_a_bucket_is_open(case: Population) -> None:
+    decoding = decode_categories(draw_counts(case, np.random.default_rng(7)), case.metric)
+    file = io.BytesIO()
+    write_categories(file, decoding)
+    table = table_of(file.getvalue())
+    assert table.schema.names == categories_csv(decoding).split("\n")[0].split(",")
+    assert table.column("category").to_pylist() == list(decoding.categories)
+    assert table.column("detected").type == pa.bool_()
+    if decoding.ordinal:
+        assert table.column("bucket_low")[0].as_py() is None
+        assert len(json.loads(table.schema.metadata[b"hubbub.quantiles"])) == 4

@@ -1,0 +1,153 @@
+"""The theory of what can be found: its laws, and the formulas that it contains as special cases."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.errors import PlanError
+from hubbub.decoder.planning.limits import (
+    Method,
+    Question,
+    corrected,
+    detection_limit,
+    detection_power,
+    fewest_cohorts,
+    reports_needed,
+    string_errors,
+)
+from hubbub.decoder.planning.paper import count_deviation, count_variance, learnable_strings
+
+PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
+REPORTS = st.floats(3, 8).map(lambda power: 10.0**power)
+METHODS = st.sampled_from(list(Method))
+
+
+def noises() -> st.SearchStrategy[RapporParams]:
+    """Parameters whose reports carry some information."""
+    return st.builds(
+        RapporParams,
+        k=st.sampled_from([8, 32, 128, 512]),
+        h=st.integers(1, 4),
+        m=st.sampled_from([32, 64, 256]),
+        f=st.floats(0.1, 0.7),
+        p=st.floats(0.05, 0.4),
+        q=st.floats(0.5, 0.95),
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(noises(), REPORTS, METHODS)
+def test_more_reports_show_smaller_shares(params: RapporParams, n: float, method: Method) -> None:
+    question = Question(1e4, method=method)
+    here, there = (detection_limit(params, reports, question) for reports in (n, 2 * n))
+    assert there < here or here == math.inf
+
+
+@settings(deadline=None, max_examples=25)
+@given(noises(), REPORTS, METHODS)
+def test_more_candidates_and_stricter_tests_need_larger_shares(
+    params: RapporParams, n: float, method: Method
+) -> None:
+    limits = [
+        detection_limit(params, n, Question(candidates, alpha, method=method, concentration=1e-3))
+        for candidates, alpha in ((1e3, 0.1), (1e3, 0.05), (1e6, 0.05))
+    ]
+    assert limits[0] <= limits[1] <= limits[2]
+
+
+@settings(deadline=None, max_examples=25)
+@given(noises(), REPORTS, METHODS, st.floats(0.6, 0.99))
+def test_a_string_at_the_limit_is_found_with_the_power_asked_for(
+    params: RapporParams, n: float, method: Method, power: float
+) -> None:
+    question = Question(1e4, power=power, method=method)
+    limit = detection_limit(params, n, question)
+    if limit < math.inf:
+        assert detection_power(params, n, limit, question) == pytest.approx(power, abs=1e-4)
+
+
+@settings(deadline=None, max_examples=10)
+@given(noises(), st.floats(5, 8).map(lambda power: 10.0**power), METHODS)
+def test_reports_needed_for_the_limit_are_the_reports(
+    params: RapporParams, n: float, method: Method
+) -> None:
+    question = Question(1e4, method=method)
+    limit = detection_limit(params, n, question)
+    if limit < 1:
+        assert reports_needed(params, limit, question) == pytest.approx(n, rel=1e-3)
+
+
+def test_no_share_is_found_where_the_errors_are_too_large() -> None:
+    assert detection_limit(PAPER, 100, Question(1e6)) == math.inf
+
+
+def test_a_share_that_unlisted_strings_hide_can_never_be_found() -> None:
+    """With one cohort, strings of a tenth look like one of a hundredth, however many report."""
+    one_cohort = RapporParams(32, 1, 1, 0.25, 0.25, 0.75)
+    assert reports_needed(one_cohort, 0.01, Question(1e3, concentration=0.1)) == math.inf
+
+
+def test_without_collisions_and_scatter_the_error_is_the_papers() -> None:
+    wide = RapporParams(1024, 2, 64, 0.5, 0.5, 0.75)
+    errors = string_errors(wide, 1e6, 0.0, Question(1e3, concentration=0.0))
+    assert errors.absent == pytest.approx(math.sqrt(count_variance(wide) / 1e6), rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("m", "reports", "deviation"), [(16, 1_000_000, 2806), (8, 186_792, 1212.8)]
+)
+def test_deviations_of_counts_are_those_of_the_papers_tables(
+    m: int, reports: int, deviation: float
+) -> None:
+    params = RapporParams(128, 2, m, 0.5, 0.5, 0.75)
+    assert count_deviation(params, reports) == pytest.approx(deviation, rel=5e-4)
+
+
+@pytest.mark.parametrize(("reports", "strings"), [(1e6, 93.9), (1e8, 938.7)])
+def test_learnable_strings_are_those_of_the_papers_appendix(reports: float, strings: float) -> None:
+    one_time = RapporParams(128, 1, 1, 0.0, 0.5, 0.75)
+    assert learnable_strings(one_time, reports, 1e6) == pytest.approx(strings, abs=0.05)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(2, 6), st.floats(0.01, 0.1))
+def test_threshold_of_a_skewed_law_is_close_to_its_quantile(z: float, skewness: float) -> None:
+    """Against the gamma law of that skewness."""
+    shape = 4 / skewness**2
+    quantile = (stats.gamma.isf(stats.norm.sf(z), shape) - shape) / math.sqrt(shape)
+    assert corrected(z, skewness) == pytest.approx(quantile, rel=0.02)
+
+
+@settings(max_examples=25)
+@given(st.sampled_from([8, 64, 1024]), st.integers(1, 8), st.floats(-12, -1))
+def test_cohorts_leave_room_for_the_smallest_p_value(k: int, h: int, power: float) -> None:
+    level = 10.0**power
+    m = fewest_cohorts(k, h, level)
+    assert float(k) ** -(h * m) <= level
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"candidates": 0.5}, "candidates = 0.5"),
+        ({"candidates": math.nan}, "candidates = nan"),
+        ({"alpha": 0.0}, "alpha = 0"),
+        ({"power": 0.5}, "power = 0.5"),
+        ({"concentration": 2.0}, "concentration = 2"),
+    ],
+)
+def test_questions_without_an_answer_are_refused(change: dict[str, float], reason: str) -> None:
+    with pytest.raises(PlanError, match=reason):
+        Question(**{"candidates": 10.0, **change})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reports", [0.0, -1.0, math.nan, math.inf])
+def test_a_number_of_reports_that_is_none_is_refused(reports: float) -> None:
+    with pytest.raises(PlanError, match="n_reports"):
+        detection_limit(PAPER, reports, Question(10))

@@ -1,0 +1,143 @@
+"""Noise within a budget: never above it, hardly below it, and as good as the literature's best."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.errors import PlanError
+from hubbub.decoder.planning.noise import (
+    Budget,
+    common_rates,
+    longitudinal_optimum,
+    oue_variance,
+    paper_within,
+    params_within,
+    quantised_epsilon,
+    symmetric_chaining,
+    symmetric_oue_ratio,
+)
+from hubbub.decoder.planning.paper import count_variance
+
+PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
+
+
+def budgets() -> st.SearchStrategy[Budget]:
+    """Budgets that people might have, and some that they shouldn't."""
+    permanent = st.floats(0.05, 20)
+    return permanent.flatmap(
+        lambda total: st.floats(0.01, 1).map(lambda part: Budget(total, total * part))
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(budgets(), st.integers(1, 8), st.floats(0, 1))
+def test_parameters_stay_within_the_budget_and_use_it(budget: Budget, h: int, part: float) -> None:
+    low, high = common_rates(h, budget)
+    q_star = low + part * (high - low)
+    assume(0.05 < q_star < 0.95)
+    params = params_within(64, h, 8, budget, q_star)
+    assert params.epsilon_permanent <= budget.permanent
+    assert params.epsilon_report <= budget.report
+    assert params.epsilon_permanent >= 0.99 * budget.permanent
+    assert params.epsilon_report >= 0.98 * budget.report
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0.01, 5), st.integers(1, 8))
+def test_one_time_collection_has_no_permanent_noise(epsilon: float, h: int) -> None:
+    params = params_within(64, h, 8, Budget(math.inf, epsilon), 0.5)
+    assert params.f == 0
+    assert 0.98 * epsilon <= params.epsilon_report <= epsilon
+
+
+def test_spending_all_on_one_report_leaves_the_second_response_out() -> None:
+    params = params_within(64, 1, 8, Budget(2.0, 2.0), 0.5)
+    assert (params.p, params.q) == (0.0, 1.0)
+
+
+def test_the_papers_default_at_its_own_epsilons_is_itself() -> None:
+    budget = Budget(PAPER.epsilon_permanent, PAPER.epsilon_report)
+    assert paper_within(128, 64, budget) == PAPER
+
+
+@settings(deadline=None, max_examples=50)
+@given(budgets())
+def test_the_papers_default_moves_within_any_budget(budget: Budget) -> None:
+    params = paper_within(128, 64, budget)
+    assert params.h == 2
+    assert params.epsilon_permanent <= budget.permanent
+    assert params.epsilon_report <= budget.report
+
+
+@pytest.mark.parametrize(
+    ("permanent", "report", "reason"),
+    [
+        (0.0, 1.0, "epsilon permanent = 0"),
+        (1.0, 0.0, "epsilon report = 0"),
+        (1.0, 2.0, "must be at most epsilon permanent = 1"),
+        (math.nan, 1.0, "epsilon permanent = nan"),
+        (1.0, math.nan, "epsilon report = nan"),
+        (math.inf, math.inf, "epsilon report = inf"),
+        (1e-3, 1e-7, "epsilon report = 1e-07: too small for any parameters"),
+    ],
+)
+def test_contradicting_epsilons_are_refused(permanent: float, report: float, reason: str) -> None:
+    with pytest.raises(PlanError, match=reason):
+        Budget(permanent, report)
+
+
+@pytest.mark.parametrize("h", [1, 2, 8])
+def test_the_least_epsilons_still_have_parameters(h: int) -> None:
+    budget = Budget(1e-5, 1e-6)
+    params = params_within(64, h, 8, budget, 0.5)
+    assert params.epsilon_permanent <= budget.permanent
+    assert 0.9 * budget.report <= params.epsilon_report <= budget.report
+
+
+def test_longitudinal_optimum_beats_symmetric_chaining_by_the_published_figures() -> None:
+    budget = Budget(4.394, 2.043)
+    assert longitudinal_optimum(budget) == pytest.approx(0.684, abs=1e-3)
+    assert symmetric_chaining(budget) == pytest.approx(0.879, abs=1e-3)
+
+
+@settings(deadline=None, max_examples=50)
+@given(budgets())
+def test_longitudinal_optimum_lies_between_oue_and_symmetric_chaining(budget: Budget) -> None:
+    best = longitudinal_optimum(budget)
+    assert best >= oue_variance(budget.report) * (1 - 1e-9)
+    assert best <= symmetric_chaining(budget) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "ratio"), [(1e-4, 2.0), (4.394, 7.4)])
+def test_two_hashes_vary_two_to_seven_times_as_much_as_oue(epsilon: float, ratio: float) -> None:
+    assert symmetric_oue_ratio(2, epsilon) == pytest.approx(ratio, abs=0.05)
+
+
+def test_ratio_to_oue_is_that_of_symmetric_parameters() -> None:
+    params = RapporParams(128, 2, 64, 0.5, 0.25, 0.75)
+    ratio = count_variance(params) / oue_variance(params.epsilon_report)
+    assert symmetric_oue_ratio(2, params.epsilon_report) == pytest.approx(ratio)
+
+
+def test_rounding_noise_down_costs_privacy() -> None:
+    assert quantised_epsilon(2, 0.45) == pytest.approx(5.001, abs=1e-3)
+    assert RapporParams(8, 2, 1, 0.45, 0.25, 0.75).epsilon_permanent == pytest.approx(
+        4.947, abs=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("f", "p", "report", "permanent"),
+    [(0.5, 0.5, 1.0743, 4.3944), (0.75, 0.5, 0.5343, 2.0433), (0.5, 0.25, 2.0433, 4.3944)],
+)
+def test_epsilons_are_those_of_the_papers_theorems(
+    f: float, p: float, report: float, permanent: float
+) -> None:
+    params = RapporParams(128, 2, 64, f, p, 0.75)
+    assert params.epsilon_report == pytest.approx(report, abs=5e-5)
+    assert params.epsilon_permanent == pytest.approx(permanent, abs=5e-5)

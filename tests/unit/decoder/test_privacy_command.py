@@ -1,0 +1,112 @@
+"""`hubbub-decoder privacy` on the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from factories import make_metric, make_params, registry_toml
+from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind
+from hubbub.client.params import RapporParams
+from hubbub.decoder.cli.group import main
+
+METRICS = (
+    make_metric("homepage"),
+    make_metric("restored", kind=BooleanKind()),
+    make_metric("theme", kind=EnumKind(("light", "dark"))),
+    make_metric("tabs", kind=OrdinalKind((1.0, 10.0)), params=RapporParams(8, 1, 1, 0.2, 0.0, 1.0),
+                one_time=True),
+)  # fmt: skip
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Path:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_toml(*METRICS), encoding="utf-8")
+    return path
+
+
+def privacy(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["privacy", *map(str, arguments)])
+
+
+def test_every_metric_is_shown_with_the_theorems(registry: Path) -> None:
+    result = privacy(registry, "--days", "30", "--values", "3")
+    assert result.exit_code == 0, result.output
+    for metric in METRICS:
+        assert metric.name in result.stdout
+    for word in ("Erlingsson, Pihur, Korolova 2014, theorem 2", "sequential composition",
+                 "30 days", "3 values", "A client, over all metrics and 30 days"):  # fmt: skip
+        assert word in result.stdout
+    assert "shuffling" not in result.stdout
+
+
+def test_a_crowds_bounds_come_with_their_condition(registry: Path) -> None:
+    result = privacy(registry, "--reports", "1e4", "--delta", "1e-8")
+    assert "After shuffling 10,000 reports (epsilon at delta 1e-08)" in result.stdout
+    assert "Feldman, McMillan, Talwar 2021, theorem 3.1; needs epsilon_report <=" in result.stdout
+
+
+def test_without_a_permanent_response_the_bound_is_missing(tmp_path: Path) -> None:
+    once = make_metric(params=make_params(f=0.0), one_time=True)
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_toml(once), encoding="utf-8")
+    output = tmp_path / "privacy.json"
+    result = privacy(path, "--output", output)
+    assert "unbounded" in result.stdout
+    figures = json.loads(output.read_text(encoding="utf-8"))["metrics"]["homepage"]
+    assert figures["epsilon_permanent"]["value"] is None
+    assert figures["epsilon_days"]["value"] == once.epsilon_report
+
+
+def test_results_are_written_as_csv_and_json(registry: Path, tmp_path: Path) -> None:
+    outputs = ("--output", tmp_path / "privacy.csv", "--output", tmp_path / "privacy.json")
+    assert privacy(registry, *outputs).exit_code == 0
+    document = json.loads((tmp_path / "privacy.json").read_text(encoding="utf-8"))
+    with (tmp_path / "privacy.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert set(document["metrics"]) == {metric.name for metric in METRICS}
+    assert all(row["theorem"] for row in rows)
+    total = next(row for row in rows if row["figure"] == "epsilon_registry")
+    assert total["metric"] == ""
+    assert float(total["value"]) == pytest.approx(document["registry"]["epsilon_registry"]["value"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--days", "0"), "0 must be a whole number of at least 1"),
+        (("--days", "1.5"), "1.5 must be a whole number of at least 1"),
+        (("--reports", "-10"), "-10 must be a whole number of at least 1"),
+        (("--reports", "inf"), "'inf' is not a number"),
+        (("--reports", "1e10"), "10,000,000,000 must be at most 1,000,000,000"),
+        (("--household", "many"), "'many' is not a number"),
+        (("--delta", "1"), "1.0 is not in the range 0<x<1"),
+        (("--delta", "nan"), "delta = nan: must be above 0 and below 1"),
+        (("--exclusive", "theme"), "exclusive = theme: must be two metrics or more"),
+        (("--exclusive", "theme,nobody"), "metric 'nobody': must be one of"),
+        (("--output", "privacy.txt"), "'privacy.txt' must end in .csv or .json"),
+    ],
+)
+def test_mistakes_are_named(registry: Path, arguments: tuple[str, ...], reason: str) -> None:
+    result = privacy(registry, *arguments)
+    assert result.exit_code != 0
+    assert reason in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_registry_that_is_none_is_refused(tmp_path: Path) -> None:
+    result = privacy(tmp_path / "missing.toml")
+    assert result.exit_code == 1
+    assert "missing.toml: can't be read" in result.stderr
+
+
+def test_help_explains_every_option() -> None:
+    text = privacy("--help").stdout
+    for option in ("--days", "--values", "--household", "--reports", "--delta", "--exclusive",
+                   "--output"):  # fmt: skip
+        assert option in text

@@ -1,0 +1,74 @@
+"""How soon linked reports show a permanent response, against enumeration and published figures."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from factories import make_params
+from hubbub.client.params import RapporParams
+from hubbub.decoder.privacy.tracking import permanent_known, reports_to_know
+
+CHROME = make_params()
+RATES = st.sampled_from([0.0, 0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.0])
+
+
+def enumerated(params: RapporParams, n: int) -> float:
+    """Return the probability by trying all series of n reports of a bit."""
+    right = {True: 0.0, False: 0.0}
+    for series in itertools.product((0, 1), repeat=n):
+        chance = {
+            bit: math.prod(rate if x else 1 - rate for x in series)
+            for bit, rate in ((True, params.q), (False, params.p))
+        }
+        tie = math.isclose(chance[True], chance[False], rel_tol=1e-9)
+        for bit in (True, False):
+            if tie:
+                right[bit] += chance[bit] / 2
+            elif chance[bit] > chance[not bit]:
+                right[bit] += chance[bit]
+    of_true = (1 - params.flip) * right[True] + params.flip * right[False]
+    of_others = params.flip * right[True] + (1 - params.flip) * right[False]
+    return of_true**params.h * of_others ** (params.k - params.h)
+
+
+@settings(deadline=None, max_examples=60)
+@given(RATES, RATES, st.integers(1, 7), st.integers(1, 3))
+def test_probability_is_that_of_all_series_of_reports(p: float, q: float, n: int, h: int) -> None:
+    if p == q:
+        return
+    params = RapporParams(8, h, 1, 0.3, p, q)
+    assert permanent_known(params, n) == pytest.approx(enumerated(params, n), rel=1e-9)
+
+
+@pytest.mark.parametrize(("reports", "probability"), [(25, 0.65), (50, 0.99)])
+def test_published_probabilities_are_reproduced(reports: int, probability: float) -> None:
+    assert permanent_known(CHROME, reports) == pytest.approx(probability, abs=0.005)
+
+
+@settings(deadline=None, max_examples=40)
+@given(RATES, RATES, st.floats(0.05, 0.999))
+def test_so_many_reports_are_enough_and_one_less_is_not(
+    p: float, q: float, probability: float
+) -> None:
+    if p == q:
+        return
+    params = RapporParams(32, 2, 1, 0.3, p, q)
+    reports = reports_to_know(params, probability)
+    assert permanent_known(params, int(reports)) >= probability
+    assert reports == 1 or permanent_known(params, int(reports) - 1) < probability
+
+
+def test_a_report_without_second_response_is_the_permanent_response() -> None:
+    assert reports_to_know(RapporParams(8, 1, 1, 0.5, 0.0, 1.0), 0.99) == 1
+
+
+def test_more_noise_in_each_report_hides_it_longer() -> None:
+    noises = [make_params(p=0.5 - d, q=0.5 + d) for d in (0.4, 0.2, 0.05, 0.005)]
+    needed = [reports_to_know(params, 0.5) for params in noises]
+    assert needed == sorted(needed)
+    assert needed[-1] > 1_000

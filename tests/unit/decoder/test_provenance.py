@@ -1,0 +1,88 @@
+"""Provenance names what a result was made of, and nothing of the run that made it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+from click.testing import CliRunner
+
+from factories import make_params, registry_toml
+from hubbub.decoder import CohortCounts
+from hubbub.decoder.cli.group import main
+from hubbub.decoder.output.provenance import canonical, counts_source, digest, file_source, named
+from unit.decoder.stores import filled_store, plausible_records
+
+
+def test_digests_are_those_of_the_files(tmp_path: Path) -> None:
+    path = tmp_path / "names.txt"
+    path.write_bytes(b"a\nb\n")
+    source = file_source("candidates", str(path))
+    assert (source.role, source.name) == ("candidates", "names.txt")
+    assert source.sha256 == hashlib.sha256(b"a\nb\n").hexdigest()
+
+
+def test_parameters_have_one_form_however_they_are_written() -> None:
+    assert canonical({"k": 8, "f": 0.5}) == canonical({"f": 0.5, "k": 8.0}) == b'{"f":0.5,"k":8.0}'
+    ours = digest(canonical(named(make_params())))
+    assert ours != digest(canonical(named(make_params(f=0.25))))
+
+
+def test_counts_are_told_by_their_numbers() -> None:
+    counts = CohortCounts(np.array([3, 4]), np.array([[1, 2], [3, 4]]))
+    expected = np.array([3, 4, 1, 2, 3, 4], dtype="<i8").tobytes()
+    assert counts_source("counts", counts).sha256 == hashlib.sha256(expected).hexdigest()
+
+
+def decoded(folder: Path, *options: str, given: str = "") -> dict[str, object]:
+    """Decode a store's reports, and return the provenance that the JSON tells."""
+    if not (folder / "hubbub.db").exists():
+        filled_store(folder, plausible_records(2000))
+        (folder / "metrics.toml").write_text(registry_toml(), encoding="utf-8")
+        (folder / "names.txt").write_text("a\nb\n", encoding="utf-8")
+    output = os.fspath(folder / "result.json")
+    where = ["--metrics", f"{folder}/metrics.toml", "--store", f"sqlite:///{folder}/hubbub.db"]
+    arguments = ["decode", "homepage", *where, "--output", output, *options]
+    result = CliRunner().invoke(main, arguments, input=given)
+    assert result.exit_code == 0, result.stderr
+    told: dict[str, object] = json.loads(Path(output).read_text(encoding="utf-8"))["provenance"]
+    return told
+
+
+def test_every_input_and_setting_is_named_without_its_folder(tmp_path: Path) -> None:
+    listed = ("--candidates", f"{tmp_path}/names.txt")
+    told = decoded(tmp_path, *listed, "--alpha", "0.01", "--since", "2026-10-01")
+    assert told["metric"] == "homepage"
+    assert told["metric_version"] == 1
+    assert told["days"] == "2026-10-01 to the last"
+    assert told["seed"] == "none: decoding is deterministic"
+    assert str(tmp_path) not in json.dumps(told)
+    settings, versions, sources = told["settings"], told["versions"], told["sources"]
+    assert isinstance(settings, dict)
+    assert settings["alpha"] == "0.01"
+    assert isinstance(versions, dict)
+    assert set(versions) == {"hubbub", "numpy", "scipy", "scikit-learn", "python"}
+    assert isinstance(sources, list)
+    assert [source["role"] for source in sources] == ["candidates", "counts"]
+    assert sources[0]["sha256"] == hashlib.sha256(b"a\nb\n").hexdigest()
+    assert decoded(tmp_path, *listed, "--alpha", "0.01", "--since", "2026-10-01") == told
+
+
+def test_candidates_from_a_pipe_are_told_by_the_strings_themselves(tmp_path: Path) -> None:
+    sources = decoded(tmp_path, "--candidates", "-", given="a\r\nb\r\na\r\n")["sources"]
+    assert isinstance(sources, list)
+    assert sources[0]["name"] == "a pipe"
+    assert sources[0]["sha256"] == hashlib.sha256(b"a\nb\n").hexdigest()
+
+
+def test_map_is_named_in_place_of_candidates(tmp_path: Path) -> None:
+    path = tmp_path / "map.csv"
+    cells = [f"{128 * cohort + 1},{128 * cohort + 2}" for cohort in range(64)]
+    path.write_text("a," + ",".join(cells) + "\n", encoding="utf-8")
+    sources = decoded(tmp_path, "--map", str(path))["sources"]
+    assert isinstance(sources, list)
+    assert [source["role"] for source in sources] == ["map", "counts"]
+    assert sources[0]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,196 @@
+"""What can't be decoded is refused: the field, what was found, what was expected, nothing else."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import parquet
+
+from factories import make_metric, make_params, registry_toml
+from hubbub.client.kinds import EnumKind
+from hubbub.decoder.cli.group import main
+from unit.decoder.stores import filled_store, plausible_records
+
+TODAY = dt.date(2026, 11, 1)
+SMALL = "8,2,2,0.25,0.75,0.5"
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A folder with one of each kind of input."""
+
+    folder: Path
+
+    def put(self, name: str, text: str | bytes) -> str:
+        path = self.folder / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Lay out a store of 2,000 reports, its registry, candidates, and google/rappor's files."""
+    desk = Desk(tmp_path)
+    filled_store(tmp_path, plausible_records(2000), TODAY)
+    desk.put("metrics.toml", registry_toml())
+    desk.put("names.txt", "a\nb\n")
+    desk.put("params.csv", f"k,h,m,p,q,f\n{SMALL}\n")
+    desk.put("counts.csv", "1000" + ",500" * 8 + "\n" + "1000" + ",500" * 8 + "\n")
+    desk.put("map.csv", "a,1,2,9,10\nb,3,4,11,12\n")
+    return desk
+
+
+def refusal(desk: Desk, *arguments: str) -> str:
+    """Return the message, and check that it is all there is."""
+    folder = os.fspath(desk.folder)
+    given = [argument.replace("{}", folder) for argument in arguments]
+    result = CliRunner().invoke(main, ["decode", *given])
+    assert result.exit_code in {1, 2}, result.stderr
+    assert result.stdout == ""
+    assert isinstance(result.exception, SystemExit)
+    return " ".join(result.stderr.split())
+
+
+STORED = ("homepage", "--metrics", "{}/metrics.toml", "--store", "sqlite:///{}/hubbub.db")
+LISTED = ("--candidates", "{}/names.txt")
+COUNTED = ("--params", "{}/params.csv", "--counts", "{}/counts.csv", "--map", "{}/map.csv")
+
+
+def test_the_desk_itself_is_decodable(desk: Desk) -> None:
+    for options in ((*STORED, *LISTED), COUNTED, (*STORED, *LISTED, "--by", "day")):
+        given = [each.replace("{}", os.fspath(desk.folder)) for each in options]
+        result = CliRunner().invoke(main, ["decode", *given])
+        assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reasons"),
+    [
+        ("params.csv", "k,h,m,p,q,f\n8,2,2,0.5,0.5,0.5\n", ("p", "q", "0.5", "differ")),
+        ("params.csv", "k,h,m,p,q,f\n8,2,2,0,1,0\n", ("params.csv", "f = 0")),
+        ("params.csv", "k,h,m\n8,2,2\n", ("params.csv", "line 1")),
+        ("counts.csv", "1000,500\n", ("counts.csv", "line 1", "2 columns", "expected 9")),
+        ("counts.csv", "1000" + ",500" * 8 + "\n", ("counts.csv", "1", "2")),
+        ("counts.csv", ("1000" + ",1500" * 8 + "\n") * 2, ("counts.csv", "1500", "1000")),
+        ("counts.csv", ("10" + ",5" * 8 + "\n") * 2, ("20 reports", "1,000", "--min-reports")),
+        ("map.csv", "a,1,2\n", ("map.csv", "line 1", "3 columns; expected 5")),
+        ("map.csv", "a,1,2,9,99\n", ("map.csv", "line 1", "99")),
+        ("map.csv", "a,1,2,9,10\na,3,4,9,10\n", ("map.csv", "line 2", "'a'")),
+        ("map.csv", "", ("map.csv", "empty")),
+    ],
+)
+def test_counts_that_do_not_fit_are_refused(
+    desk: Desk, file: str, text: str, reasons: tuple[str, ...]
+) -> None:
+    desk.put(file, text)
+    message = refusal(desk, *COUNTED)
+    for reason in reasons:
+        assert reason in message
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"", "names.txt: empty; expected"),
+        (b"a\xff\n", "names.txt"),
+        (b"a" * 70_000, "line 1: 70000 bytes; expected at most 65536"),
+    ],
+)
+def test_candidates_that_say_nothing_are_refused(desk: Desk, text: bytes, reason: str) -> None:
+    desk.put("names.txt", text)
+    assert reason in refusal(desk, *STORED, *LISTED)
+
+
+def test_parameters_without_information_are_refused(desk: Desk) -> None:
+    text = registry_toml().replace("q = 0.75", "q = 0.25")
+    desk.put("metrics.toml", text)
+    message = refusal(desk, *STORED, *LISTED)
+    assert "metrics.homepage" in message
+    assert "0.25" in message
+
+
+def test_reports_of_another_version_or_other_parameters_are_refused(desk: Desk) -> None:
+    desk.put("metrics.toml", registry_toml(make_metric(version=2)))
+    message = refusal(desk, *STORED, *LISTED)
+    assert "no reports of homepage version 2" in message
+    assert "versions in the store: [1]" in message
+    desk.put("metrics.toml", registry_toml(make_metric(params=make_params(k=64))))
+    message = refusal(desk, *STORED, *LISTED)
+    assert "metrics.homepage: version 1 is stored with parameters" in message
+    assert "128" in message
+
+
+@pytest.mark.parametrize("by", [(), ("--by", "day")])
+def test_too_few_reports_are_refused(desk: Desk, by: tuple[str, ...]) -> None:
+    message = refusal(desk, *STORED, *LISTED, "--min-reports", "2001", *by)
+    assert "2,001" in message
+    assert "2,000" in message
+    assert "change --min-reports" in message
+
+
+def test_reports_of_other_parameters_in_a_file_are_refused(desk: Desk) -> None:
+    table = pa.table({"cohort": [0, 1], "bits": [b"\0\0", b"\0\0"]})
+    parquet.write_table(table, desk.folder / "reports.parquet")
+    given = ("--params", "{}/params.csv", "--reports", "{}/reports.parquet", *LISTED)
+    message = refusal(desk, *given)
+    assert "reports.parquet" in message
+    assert "2 bytes" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((*COUNTED, "--by", "day"), "--by day needs days, which a store has; --counts hasn't"),
+        (
+            ("--params", "{}/params.csv", "--reports", "r.parquet", *LISTED, "--by", "day"),
+            "--by day needs days, which a store has; --reports hasn't",
+        ),
+        ((*STORED, *LISTED, "--by", "week"), "'week' is not 'day'"),
+        (
+            (*STORED, *LISTED, "--since", "2026-11-02", "--until", "2026-11-01"),
+            "--since 2026-11-02 is after --until 2026-11-01",
+        ),
+        (
+            (*STORED, "--map", "{}/map.csv", "--candidate-cache", "{}/cache"),
+            "--candidate-cache belongs to --candidates",
+        ),
+        ((*STORED, *LISTED, "--output", "a.txt"), "'a.txt' must end in .csv, .json, .parquet"),
+        ((*STORED, *LISTED, "--output", "a.csv", "--output", "a.csv"), "'a.csv' is given twice"),
+        ((*STORED, *LISTED, "--output", "{}/names.txt/a.csv"), "Not a directory"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    desk: Desk, options: tuple[str, ...], reason: str
+) -> None:
+    assert reason in refusal(desk, *options)
+
+
+def test_unwritable_output_is_told_before_the_work(desk: Desk) -> None:
+    """The folder in the way is told, and not the store that isn't there."""
+    (desk.folder / "result.html").mkdir()
+    missing = ("homepage", "--metrics", "{}/metrics.toml", "--store", "sqlite:///{}/none.db")
+    message = refusal(desk, *missing, *LISTED, "--output", "{}/result.html")
+    assert message.endswith("result.html: Is a directory")
+
+
+def test_days_of_categories_are_refused(desk: Desk) -> None:
+    metric = make_metric("theme", kind=EnumKind(("light", "dark")))
+    desk.put("metrics.toml", registry_toml(metric))
+    given = ("theme", "--metrics", "{}/metrics.toml", "--store", "sqlite:///{}/hubbub.db")
+    message = refusal(desk, *given, "--by", "day")
+    assert "metrics.theme.type = 'enum'" in message
+
+
+def test_repeated_candidates_count_once_and_are_told(desk: Desk) -> None:
+    desk.put("names.txt", "a\nb\na\n")
+    given = [each.replace("{}", os.fspath(desk.folder)) for each in (*STORED, *LISTED)]
+    result = CliRunner().invoke(main, ["decode", *given, "--output", "-"])
+    assert result.exit_code == 0
+    assert result.stderr == "note: 1 repeated candidates left out\n"
+    assert [line.split(",")[0] for line in result.stdout.splitlines()] == ["string", "a", "b"]

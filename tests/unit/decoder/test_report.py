@@ -1,0 +1,193 @@
+"""Reports are one accessible page that needs nothing else, whatever strings are in it."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from dataclasses import replace
+from importlib import resources
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from calibration.categories import LOOSE, Population, boolean, draw_counts, ordinal
+from hubbub.decoder import Decoding, decode, decode_categories
+from hubbub.decoder.categories.report import write_category_report
+from hubbub.decoder.html.report import ROWS, headline, write_report
+from hubbub.decoder.reports.scrutiny import Findings
+from unit.decoder.decodings import CLEAR, counts_of, make_decoding, make_findings, make_provenance
+from unit.decoder.pages import Page, assert_accessible, assert_self_contained, contrast
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</title><h1>mine</h1>",
+    '" onmouseover="alert(1)',
+    "'><img src=x onerror=alert(1)>",
+    "]]></style><style>*{display:none}",
+    "{{ 7 * 7 }}{% raw %}",
+    "&lt;b&gt;",
+    "\x1b[31mred",
+    "\u202eright to left",
+    "zero\u200bwidth",
+    "",
+    " x ",
+)
+INVISIBLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def page_of(decoding: Decoding, findings: Findings | None = None) -> Page:
+    file = io.BytesIO()
+    write_report(file, decoding, findings=findings, provenance=make_provenance())
+    return Page(file.getvalue().decode())
+
+
+@pytest.fixture(scope="module")
+def decoded() -> Decoding:
+    held = {"alpha": 4000, "beta": 2500, "gamma": 1500, "nobody listed this": 2000}
+    names = ["alpha", "beta", "gamma", *(f"absent {i}" for i in range(60))]
+    return decode(counts_of(held), CLEAR, names)
+
+
+def test_report_is_accessible_and_self_contained(decoded: Decoding) -> None:
+    page = page_of(decoded, make_findings())
+    assert_accessible(page)
+    assert_self_contained(page)
+    assert "prefers-color-scheme: dark" in page.html
+    assert "@media print" in page.html
+
+
+def test_headline_says_what_was_found(decoded: Decoding) -> None:
+    (headline,) = [t for t in page_of(decoded).texts["p"] if "were searched" in t]
+    assert "10,000 reports were searched for 63 strings: 3 were detected" in headline
+    assert "“alpha” with" in headline
+    nothing = page_of(make_decoding(["a"], detected=[False]))
+    assert "none was detected" in nothing.html
+    assert "No string was detected." in nothing.html
+
+
+def test_report_tells_all_that_a_reader_must_know(decoded: Decoding) -> None:
+    page = page_of(decoded, make_findings())
+    assert page.texts["h2"] == [
+        "What was found",
+        "Summary",
+        "Unknown mass",
+        "Tests",
+        "Does the model fit?",
+        "Privacy",
+        "Do the reports look honest?",
+        "Where this comes from",
+    ]
+    assert page.texts["h3"] == [
+        "Estimated shares",
+        "Unknown mass",
+        "P-values of all candidates",
+        "Observed against fitted bits",
+        "Residuals",
+        "Cohort sizes",
+    ]
+    for part in (
+        "detection limit",
+        "if 1% of these reports were forged",
+        "python 3.11.7",
+        "none: decoding is deterministic",
+        "names.txt",
+        "k = 64, h = 2, m = 16",
+        "times as likely",
+        "SHA-256 of the parameters",
+    ):
+        assert part in page.html, part
+
+
+def test_every_chart_has_its_numbers_as_a_table(decoded: Decoding) -> None:
+    page = page_of(decoded)
+    assert len(page.all("details")) == len(page.all("svg")) == 6
+    numbers = next(text for text in page.texts["details"] if "Estimated shares" in text)
+    assert f"{100 * decoded.share[0]:.4g}%" in numbers
+
+
+def test_suspicious_reports_are_told_at_the_top() -> None:
+    findings = replace(make_findings(), improbable=1234)
+    page = page_of(make_decoding(["a"]), findings)
+    head = page.html[: page.html.index("<main>")]
+    assert "1,234 reports" in head
+    assert "SUSPICIOUS" not in page_of(make_decoding(["a"]), make_findings()).html
+
+
+def test_same_decoding_gives_the_same_bytes(decoded: Decoding) -> None:
+    assert page_of(decoded).html == page_of(decoded).html
+
+
+def test_hostile_strings_stay_strings() -> None:
+    page = page_of(make_decoding(HOSTILE))
+    assert_accessible(page)
+    assert_self_contained(page)
+    for string in HOSTILE[:7]:
+        assert any(string == text for text in page.texts["th"]), string
+    assert r"\x1b[31mred" in page.texts["th"]
+    assert r"\u202eright to left" in page.texts["th"]
+    assert r"zero\u200bwidth" in page.texts["th"]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.text(), min_size=1, max_size=5, unique=True))
+@example(["\r", "\n", "\0"])
+def test_no_string_breaks_the_page_or_hides_in_it(strings: list[str]) -> None:
+    page = page_of(make_decoding(strings))
+    assert_accessible(page)
+    assert not INVISIBLE.search(page.html)
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [(math.nan, "can be told from all others"), (math.inf, "so few cohorts"), (2.5, "so few rep")],
+)
+def test_headline_says_why_nothing_could_be_found(limit: float, text: str) -> None:
+    decoding = make_decoding(["a"], detected=[False])
+    decoding = replace(decoding, summary=replace(decoding.summary, detection_limit=limit))
+    assert text in headline(decoding)
+
+
+def test_long_lists_are_cut_and_said_to_be() -> None:
+    n = ROWS + 7
+    page = page_of(make_decoding([f"name {i}" for i in range(n)]))
+    assert "… and 7 more" in page.html
+    assert len(page.html) < 1_000_000
+
+
+def test_what_the_data_cannot_tell_leaves_no_nan() -> None:
+    decoding = make_decoding(["a", "b"], [math.nan] * 2, [False] * 2, unknown_share=math.nan)
+    page = page_of(decoding)
+    assert_accessible(page)
+    assert "NaN" not in page.html
+    svgs = re.findall("<svg.*?</svg>", page.html, re.DOTALL)
+    assert not any("nan" in svg for svg in svgs)
+
+
+@pytest.mark.parametrize("case", [boolean(0.3, 20_000, LOOSE), ordinal(12, 20_000, LOOSE)],
+                         ids=lambda case: case.name)  # fmt: skip
+def test_categories_have_a_report_of_the_same_kind(case: Population) -> None:
+    decoding = decode_categories(draw_counts(case, np.random.default_rng(7)), case.metric)
+    file = io.BytesIO()
+    write_category_report(file, decoding, findings=make_findings(), provenance=make_provenance())
+    page = Page(file.getvalue().decode())
+    assert_accessible(page)
+    assert_self_contained(page)
+    assert ("Quantiles" in page.texts["h2"]) == (decoding.ordinal is not None)
+    assert all(name in page.texts["th"] for name in decoding.categories)
+
+
+def test_colours_are_readable_in_light_dark_and_print() -> None:
+    """Text against its background by at least 4.5, marks by at least 3 (WCAG 2.2 AA)."""
+    css = resources.files("hubbub.decoder.html").joinpath("templates/report.css").read_text("utf-8")
+    palettes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    assert len(palettes) == 3
+    for palette in palettes:
+        colours = dict(re.findall(r"--(\w+): (#\w{6})", palette))
+        for name in ("ink", "quiet", "accent", "warn"):
+            assert contrast(colours[name], colours["paper"]) >= 4.5, (name, palette)
+        for name in ("paper", "ink"):
+            assert contrast(colours["mark"], colours[name]) >= 3, (name, palette)
+        assert contrast(colours["accent"], colours["band"]) >= 3

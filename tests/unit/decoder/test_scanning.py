@@ -1,0 +1,160 @@
+"""One pass over all candidates sums what adding up one by one would."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.decoder import parallel
+from hubbub.decoder.arrays import BoolArray, FloatArray
+from hubbub.decoder.candidates.listing import Candidates, hashed, mapped
+from hubbub.decoder.candidates.scanning import indistinguishable, scan
+
+E_ACUTE, E_ACUTE_DECOMPOSED = "é", "e\u0301"
+
+
+@st.composite
+def candidates_of(draw: st.DrawFn) -> Candidates:
+    """Draw hashed candidates, or mapped ones whose hashes often share a bit."""
+    params = make_params(k=8 * draw(st.integers(1, 5)), h=draw(st.integers(1, 5)),
+                         m=draw(st.integers(1, 6)))  # fmt: skip
+    n = draw(st.integers(0, 40))
+    strings = [f"string {i}" for i in range(n)]
+    if draw(st.booleans()):
+        return hashed(strings, params)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    few = draw(st.integers(1, params.k))
+    positions = rng.integers(few, size=(n, params.m, params.h), dtype=np.int16)
+    return mapped(strings, positions, params)
+
+
+def tables_of(params: RapporParams, count: int, seed: int) -> list[FloatArray]:
+    return list(np.random.default_rng(seed).normal(size=(count, params.m, params.k)))
+
+
+def naive(
+    candidates: Candidates, hash_tables: list[FloatArray], bit_tables: list[FloatArray]
+) -> tuple[list[list[float]], list[list[float]]]:
+    by_hash, by_bit = [], []
+    for filters in candidates.positions(slice(None)).tolist():
+        all_hashes = [(c, j) for c, row in enumerate(filters) for j in row]
+        by_hash.append([sum(table[cell] for cell in all_hashes) for table in hash_tables])
+        by_bit.append([sum(table[cell] for cell in set(all_hashes)) for table in bit_tables])
+    return by_hash, by_bit
+
+
+@given(candidates_of(), st.integers(0, 3), st.integers(0, 3), st.integers(0, 2**32))
+def test_scan_equals_adding_up_one_by_one(
+    candidates: Candidates, n_hash: int, n_bit: int, seed: int
+) -> None:
+    hash_tables = tables_of(candidates.params, n_hash, seed)
+    bit_tables = tables_of(candidates.params, n_bit, seed + 1)
+    by_hash, by_bit = scan(candidates, hash_tables, bit_tables)
+    expected_by_hash, expected_by_bit = naive(candidates, hash_tables, bit_tables)
+    assert by_hash.shape == (len(candidates), n_hash)
+    assert by_bit.shape == (len(candidates), n_bit)
+    np.testing.assert_allclose(by_hash.tolist(), expected_by_hash, atol=1e-12)
+    np.testing.assert_allclose(by_bit.tolist(), expected_by_bit, atol=1e-12)
+
+
+@pytest.mark.parametrize("k", [128, 200], ids=["power of two", "no power of two"])
+def test_scan_crosses_chunks_and_spans(k: int) -> None:
+    """20,000 candidates in chunks of a few hundred, a span and a half."""
+    params = make_params(k=k, h=3, m=200)
+    candidates = hashed([f"string {i}" for i in range(20_000)], params)
+    (table,) = tables_of(params, 1, 5)
+    by_hash, _ = scan(candidates, [table], [])
+    parts = [
+        table[np.arange(params.m)[:, None], positions].sum(axis=(1, 2))
+        for _, positions in candidates.chunks()
+    ]
+    assert len(parts) > 2
+    np.testing.assert_allclose(by_hash[:, 0], np.concatenate(parts), atol=1e-10)
+
+
+def test_result_does_not_depend_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = make_params()
+    candidates = hashed([f"string {i}" for i in range(40_000)], params)
+    tables = tables_of(params, 3, 6)
+    results = []
+    for count in (1, 2, 5):
+        monkeypatch.setattr(parallel, "cores", lambda count=count: count)
+        results.append(scan(candidates, tables[:1], tables[1:]))
+    for by_hash, by_bit in results[1:]:
+        np.testing.assert_array_equal(by_hash, results[0][0])
+        np.testing.assert_array_equal(by_bit, results[0][1])
+
+
+def test_table_of_another_shape_is_refused() -> None:
+    candidates = hashed(["a", "b"], make_params(k=128, m=64))
+    with pytest.raises(ValueError, match=r"shape \(128, 64\): must be \(m, k\) = \(64, 128\)"):
+        scan(candidates, [], [np.zeros((128, 64))])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_exception_in_a_piece_is_raised(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(parallel, "cores", lambda: count)
+    done: list[int] = []
+
+    def work(piece: int) -> None:
+        if piece == 3:
+            raise OverflowError
+        done.append(piece)
+
+    with pytest.raises(OverflowError):
+        parallel.each(work, range(10))
+    assert {0, 1, 2} <= set(done)
+
+
+def brute_force_twins(candidates: Candidates, has_reports: BoolArray) -> list[bool]:
+    filters = [
+        [frozenset(row) for row, seen in zip(rows, has_reports, strict=True) if seen]
+        for rows in candidates.positions(slice(None)).tolist()
+    ]
+    return [filters.count(own) > 1 for own in filters]
+
+
+@given(st.data(), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3))
+def test_indistinguishable_candidates_share_all_bits_where_there_are_reports(
+    data: st.DataObject, n: int, m: int, h: int
+) -> None:
+    drawn = st.lists(st.integers(0, 2), min_size=n * m * h, max_size=n * m * h)
+    positions = np.array(data.draw(drawn), dtype=np.int16).reshape(n, m, h)
+    candidates = mapped([str(i) for i in range(n)], positions, make_params(k=8, h=h, m=m))
+    has_reports = np.array(data.draw(st.lists(st.booleans(), min_size=m, max_size=m).filter(any)))
+    expected = brute_force_twins(candidates, has_reports)
+    assert indistinguishable(candidates, has_reports).tolist() == expected
+
+
+@given(candidates_of())
+def test_without_any_report_nothing_is_told_apart(candidates: Candidates) -> None:
+    twins = indistinguishable(candidates, np.zeros(candidates.params.m, dtype=np.bool_))
+    assert twins.tolist() == [len(candidates) > 1] * len(candidates)
+
+
+def test_one_cohort_that_reports_tells_candidates_apart() -> None:
+    positions = np.array([[[1], [2]], [[1], [3]]], dtype=np.int16)
+    candidates = mapped("ab", positions, make_params(k=8, h=1, m=2))
+    assert indistinguishable(candidates, np.array([True, False])).all()
+    assert not indistinguishable(candidates, np.array([True, True])).any()
+
+
+def test_normal_forms_of_one_text_are_twins() -> None:
+    candidates = hashed(["a", E_ACUTE, "b", E_ACUTE_DECOMPOSED], make_params())
+    twins = indistinguishable(candidates, np.ones(64, dtype=np.bool_))
+    assert twins.tolist() == [False, True, False, True]
+
+
+def test_twins_are_found_among_many() -> None:
+    """16 filters of 2 bits, one cohort: nearly all of 50,000 have a twin; and none at k = 128."""
+    strings = [f"string {i}" for i in range(50_000)]
+    tiny = hashed(strings, make_params(k=16, h=1, m=4))
+    reporting = np.array([True, True, True, False])
+    keys = tiny.positions(slice(None))[:, :3, 0].astype(np.int64) @ [1, 16, 256]
+    expected = np.bincount(keys)[keys] > 1
+    np.testing.assert_array_equal(indistinguishable(tiny, reporting), expected)
+    assert not indistinguishable(hashed(strings, make_params()), np.ones(64, np.bool_)).any()

@@ -1,0 +1,126 @@
+"""The search settles: short lists go in whole, long ones by proposal, and never too many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from factories import make_params
+from hubbub.client import RapporParams
+from hubbub.decoder import Correction
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.regression import search as module
+from hubbub.decoder.regression.search import Found, Search
+from unit.decoder.models import candidates_of, design_of, noisy_bits
+
+WIDE = make_params(k=64, h=2, m=16)
+NARROW = make_params(k=8, h=2, m=16)
+STRONG = np.array([0.3, 0.2, 0.1, 0.1])
+
+
+def settled(
+    n: int,
+    shares: FloatArray,
+    params: RapporParams = WIDE,
+    n_reports: float = 1e6,
+    twins: tuple[int, ...] = (),
+) -> Found:
+    """Search a list of n strings, of which the first ones have these shares."""
+    rng = np.random.default_rng(11)
+    bits = noisy_bits(design_of(len(shares), params), rng, shares, n_reports, params)
+    marks = np.isin(np.arange(n), twins)
+    log_alpha = float(np.log(0.05))
+    return Search(bits, candidates_of(n, params), marks, params, log_alpha, Correction.BH).settle()
+
+
+def detected(found: Found) -> list[int]:
+    """Return those whose p-value any correction would let pass here."""
+    return np.flatnonzero(found.log_p < np.log(1e-4)).tolist()
+
+
+def test_few_candidates_are_all_free() -> None:
+    """300 of 1,024 rows."""
+    found = settled(300, STRONG)
+    np.testing.assert_array_equal(found.fit.selected, np.arange(300))
+    assert not found.fit.penalties.any()
+    assert detected(found) == [0, 1, 2, 3]
+
+
+def test_of_many_candidates_the_detected_are_free_and_the_others_drawn() -> None:
+    """900 of 1,024 rows, of which 40 hold weak shares."""
+    shares = np.concatenate([STRONG, np.full(40, 0.003)])
+    found = settled(900, shares)
+    free = found.fit.selected[found.fit.penalties[1:] == 0]
+    assert set(detected(found)) <= set(free.tolist())
+    assert {0, 1, 2, 3} <= set(free.tolist())
+    assert len(free) <= 1024 // 16
+    assert len(found.fit.selected) == 900
+    assert 0 < found.fit.spread < 0.003**2
+
+
+def test_absent_candidates_take_no_part_if_they_scatter_no_more_than_noise() -> None:
+    found = settled(900, STRONG)
+    assert found.fit.spread < 1e-6
+    assert detected(found) == [0, 1, 2, 3]
+
+
+def test_crowded_lists_are_free_if_a_third_is_detected() -> None:
+    """80 of 128 rows, all present."""
+    found = settled(80, np.full(80, 1 / 80), NARROW, 1e9)
+    assert len(found.fit.selected) == 80
+    assert not found.fit.penalties.any()
+
+
+def test_only_the_strongest_are_freed_where_rows_are_few() -> None:
+    """8 for 128 rows; the others' variance is still estimated, though more are detected."""
+    shares = 0.94 ** np.arange(100)
+    shares /= shares.sum()
+    found = settled(200, np.asarray(shares, dtype=np.float64), NARROW, 1e8)
+    free = found.fit.selected[found.fit.penalties[1:] == 0]
+    assert len(free) == 8
+    assert found.fit.spread > 0
+    assert len(found.fit.selected) == 200
+    assert {0, 1, 2, 3} <= set(free.tolist())
+
+
+def test_long_lists_hold_what_is_detected() -> None:
+    found = settled(module.MOST_LISTED + 800, STRONG)
+    assert found.fit.selected.tolist() == [0, 1, 2, 3] == detected(found)
+    assert not found.fit.penalties.any()
+
+
+def test_either_way_gives_the_same_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 300 candidates, four of them strong: both ways within half a standard error."""
+    whole = settled(300, STRONG)
+    monkeypatch.setattr(module, "MOST_LISTED", 10)
+    proposed = settled(300, STRONG)
+    assert detected(proposed) == detected(whole) == [0, 1, 2, 3]
+    off = (proposed.estimates.share - whole.estimates.share) / whole.estimates.std_error
+    assert np.abs(off[:4]).max() < 2
+    assert (proposed.estimates.std_error[:4] < 1.1 * whole.estimates.std_error[:4]).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 250, 1500])
+@pytest.mark.parametrize("params", [make_params(k=8, m=1), make_params(k=8, m=4), WIDE,
+                                    make_params(k=1024, m=1)], ids=str)  # fmt: skip
+def test_every_shape_settles_and_again_the_same(n: int, params: RapporParams) -> None:
+    first, second = (settled(n, np.array([0.5]), params, 1e4) for _ in range(2))
+    np.testing.assert_array_equal(first.log_p, second.log_p)
+    np.testing.assert_array_equal(first.estimates.share, second.estimates.share)
+    assert (first.log_p <= 0).all()
+    known = ~np.isnan(first.estimates.share)
+    assert (first.estimates.std_error[known] > 0).all()
+
+
+@pytest.mark.parametrize("n", [3, 1500])
+def test_twins_have_no_estimate_and_no_place_among_the_detected(n: int) -> None:
+    found = settled(n, STRONG[:3], twins=(1, 2))
+    assert np.isnan(found.estimates.share[[1, 2]]).all()
+    assert np.isnan(found.estimates.std_error[[1, 2]]).all()
+    assert found.log_p[[1, 2]].tolist() == [0, 0]
+    assert not np.isin([1, 2], found.fit.selected).any()
+
+
+def test_only_twins_leave_an_empty_model() -> None:
+    found = settled(2, STRONG[:2], twins=(0, 1))
+    assert not len(found.fit.selected)

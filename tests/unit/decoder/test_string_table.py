@@ -1,0 +1,77 @@
+"""A string table is a sequence of the strings that were put in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.decoder.candidates import string_table
+from hubbub.decoder.candidates.string_table import pack
+
+_STRINGS = [
+    "",
+    "007",
+    "NA",
+    " x ",
+    "a,b",
+    'say "no"',
+    "two\nlines",
+    "\0",
+    "\r",
+    "日本",
+    "\U0001f984",
+]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
+def test_strings_come_back_as_they_were(strings: list[str]) -> None:
+    table = pack(strings)
+    assert len(table) == len(strings)
+    assert list(table) == strings
+    assert [table[i] for i in range(len(table))] == strings
+    assert [table.encoded(i).decode() for i in range(len(table))] == strings
+
+
+def test_table_is_indexed_and_sliced_like_a_list() -> None:
+    table = pack(_STRINGS)
+    assert table[-1] == _STRINGS[-1]
+    assert table[2:9:3] == _STRINGS[2:9:3]
+    assert table[::-1] == _STRINGS[::-1]
+    assert table.index("NA") == 2
+    assert "n/a" not in table
+    with pytest.raises(IndexError):
+        table[len(_STRINGS)]
+
+
+def test_iteration_crosses_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(string_table, "_BLOCK", 3)
+    assert list(pack(_STRINGS)) == _STRINGS
+
+
+@given(
+    st.lists(st.text("ab", max_size=3), min_size=1, max_size=9),
+    st.data(),
+    st.sampled_from([1, 4, 2**20]),
+)
+def test_rows_are_compared_by_their_strings(
+    strings: list[str], data: st.DataObject, piece: int
+) -> None:
+    row = st.integers(0, len(strings) - 1)
+    pairs = data.draw(st.lists(st.tuples(row, row)))
+    rows, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(string_table, "_PIECE_BYTES", piece)
+        same = pack(strings).equal(rows, others)
+    assert same.tolist() == [strings[row] == strings[other] for row, other in pairs]
+
+
+def test_marked_rows_are_kept_in_order() -> None:
+    kept = np.array([len(string) != 2 for string in _STRINGS])
+    assert list(pack(_STRINGS).only(kept)) == [string for string in _STRINGS if len(string) != 2]
+
+
+def test_lone_surrogate_has_no_place_in_a_table() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        pack(["a", "\ud800"])

@@ -1,0 +1,171 @@
+"""P-values of members and the thresholds of detection, against models that are really fitted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from factories import make_params
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.bits import BitEstimates
+from hubbub.decoder.candidates.listing import Candidates
+from hubbub.decoder.regression import testing
+from hubbub.decoder.regression.estimates import Estimates, estimate_all
+from hubbub.decoder.regression.model import Fit
+from significance import z_limit
+from unit.decoder.models import PARAMS, candidates_of, design_of, fit_of, noisy_bits
+
+N = 40
+DESIGN, CANDIDATES = design_of(N), candidates_of(N)
+SHARES = np.array([0.3, 0.1, 0.02, 0.015, 0.01, 0.0])
+SPREAD = 2e-5
+FREE = [i in {0, 1, 2} for i in range(12)]
+
+
+def z_of(log_p: FloatArray | float) -> FloatArray:
+    return np.asarray(-special.ndtri_exp(log_p))
+
+
+def model_of(
+    bits: BitEstimates, members: int = 12, candidates: Candidates = CANDIDATES
+) -> tuple[Fit, Estimates, FloatArray]:
+    """Return the model of the first strings, of which the first three are free, and p-values."""
+    fit = fit_of(bits, DESIGN, np.arange(members), FREE[:members], SPREAD)
+    estimates = estimate_all(fit, candidates, bits, PARAMS)
+    return fit, estimates, testing.Tests(fit, candidates, bits, PARAMS).log_p_values(estimates)
+
+
+def without(member: int, bits: BitEstimates) -> float:
+    """Return the p-value, as a z-score, of a member in a model fitted without it."""
+    others = np.delete(np.arange(12), member)
+    fit = fit_of(bits, DESIGN, others, np.delete(FREE, member).tolist(), SPREAD)
+    estimates = estimate_all(fit, CANDIDATES, bits, PARAMS)
+    log_p = testing.Tests(fit, CANDIDATES, bits, PARAMS).log_p_values(estimates)
+    return float(z_of(log_p[member]))
+
+
+@pytest.mark.parametrize("n_reports", [1e4, 3e4])
+def test_member_is_tested_in_the_model_without_it(
+    n_reports: float, rng: np.random.Generator
+) -> None:
+    """The model that is refitted without it has slightly other weights: 8% of a z-score.
+
+    Very common strings are left out: the refitted model takes them for background.
+    """
+    bits = noisy_bits(DESIGN, rng, SHARES, n_reports)
+    _, estimates, log_p = model_of(bits)
+    z = estimates.share / estimates.std_error
+    weak = [i for i in range(2, 12) if 1.5 < z[i] < 8]
+    assert len(weak) >= 2
+    for member in weak:
+        assert z_of(log_p[member]) == pytest.approx(without(member, bits), rel=0.08, abs=0.05)
+
+
+def test_member_that_looks_absent_gets_the_normal_laws_p_value(rng: np.random.Generator) -> None:
+    bits = noisy_bits(DESIGN, rng, SHARES)
+    _, estimates, log_p = model_of(bits)
+    z = (estimates.share / estimates.std_error)[:12]
+    absent = np.flatnonzero(z < 1)
+    assert len(absent) >= 3
+    np.testing.assert_allclose(log_p[absent], stats.norm.logsf(z[absent]))
+
+
+def test_candidates_that_nobody_can_tell_apart_have_a_p_value_of_one(
+    rng: np.random.Generator,
+) -> None:
+    bits = noisy_bits(DESIGN, rng, SHARES)
+    fit, estimates, _ = model_of(bits)
+    estimates.share[[1, 20]] = np.nan
+    log_p = testing.Tests(fit, CANDIDATES, bits, PARAMS).log_p_values(estimates)
+    assert log_p[[1, 20]].tolist() == [0, 0]
+
+
+def test_p_values_of_absent_strings_are_uniform(rng: np.random.Generator) -> None:
+    """30 populations, 1,000 absent candidates outside of the model: frequencies at three levels.
+
+    Given the rates the p-values are independent, so numbers are binomial but for the saddlepoint's
+    1%; normal approximation, P(false alarm) < 1e-6 for the three.
+    """
+    candidates = candidates_of(1000, label="absent")
+    reached, levels = np.zeros(3), np.array([0.5, 0.1, 0.01])
+    for _ in range(30):
+        bits = noisy_bits(DESIGN, rng, SHARES)
+        fit = fit_of(bits, DESIGN, np.arange(4))
+        outside = Fit(np.empty(0, dtype=np.int64), fit.basis[:1], fit.penalties[:1],
+                      fit.coefficients[:1], fit.covariance[:1, :1], fit.residuals, fit.weights,
+                      fit.background, 0.0)  # fmt: skip
+        tests = testing.Tests(outside, candidates, bits, PARAMS)
+        log_p = tests.log_p_values(estimate_all(outside, candidates, bits, PARAMS))
+        reached += (np.exp(log_p)[:, None] <= levels).sum(axis=0)
+    n = 30_000
+    z = (reached - n * levels) / np.sqrt(n * levels * (1 - levels))
+    assert np.abs(z).max() < z_limit(3) + 1
+
+
+@pytest.mark.parametrize("member", range(2, 5))
+def test_threshold_is_where_the_p_value_crosses_the_cutoff(
+    member: int, rng: np.random.Generator
+) -> None:
+    """The rates are moved along the member's own bits, until its share is the threshold.
+
+    Fitted anew it has the cutoff's p-value, up to the weights: 0.1 of a z-score. So for the free
+    (2), and for those drawn about 0 (3, 4).
+    """
+    bits = noisy_bits(DESIGN, rng, SHARES, 4e5)
+    fit, estimates, log_p = model_of(bits)
+    cutoff = float(np.log(0.05 * 3 / N))
+    assert log_p[member] < cutoff - 1
+    tests = testing.Tests(fit, CANDIDATES, bits, PARAMS)
+    (threshold,) = tests.thresholds(estimates, log_p, np.array([member]), cutoff)
+    assert 0 < threshold < estimates.share[member]
+    less = estimates.share[member] - threshold
+    moved = bits.rate.ravel() - less * DESIGN.matrix[[member]].toarray()[0]
+    again = BitEstimates(moved.reshape(bits.rate.shape), bits.reports)
+    _, at_threshold, its_log_p = model_of(again)
+    assert at_threshold.share[member] == pytest.approx(
+        threshold, abs=0.1 * estimates.std_error[member]
+    )
+    assert z_of(its_log_p[member]) == pytest.approx(z_of(cutoff), abs=0.1)
+
+
+def test_thresholds_of_strings_outside_the_model_are_those_of_the_normal_law(
+    rng: np.random.Generator,
+) -> None:
+    bits = noisy_bits(DESIGN, rng, SHARES, 1e6)
+    fit = fit_of(bits, DESIGN, np.arange(2))
+    estimates = estimate_all(fit, CANDIDATES, bits, PARAMS)
+    tests = testing.Tests(fit, CANDIDATES, bits, PARAMS)
+    log_p = tests.log_p_values(estimates)
+    cutoff = float(log_p[2]) / 2
+    (threshold,) = tests.thresholds(estimates, log_p, np.array([2]), cutoff)
+    assert threshold == pytest.approx(estimates.share[2] * z_of(cutoff) / z_of(log_p[2]))
+
+
+def test_thresholds_are_never_above_what_passed_them_and_never_negative(
+    rng: np.random.Generator,
+) -> None:
+    bits = noisy_bits(DESIGN, rng, SHARES, 4e5)
+    fit, estimates, log_p = model_of(bits)
+    tests = testing.Tests(fit, CANDIDATES, bits, PARAMS)
+    for log_cutoff in np.log([1e-9, 1e-3, 0.05, 0.4]):
+        detected = np.flatnonzero(log_p <= log_cutoff)
+        thresholds = tests.thresholds(estimates, log_p, detected, float(log_cutoff))
+        assert (thresholds >= 0).all()
+        assert (thresholds <= estimates.share[detected] + 1e-12).all()
+
+
+def test_no_single_row_decides(rng: np.random.Generator) -> None:
+    """One row that is off by 1,000 standard deviations gives its strings no more than one off by 4.
+
+    The strings that set the bit would otherwise all be detected.
+    """
+    params = make_params(k=32, h=2, m=64)
+    design, candidates = design_of(N, params), candidates_of(N, params)
+    bits = noisy_bits(design, rng, np.array([]), params=params)
+    bits.rate[5, 7] += 3
+    fit = fit_of(bits, design, np.empty(0, dtype=np.int64), params=params)
+    log_p = testing.Tests(fit, candidates, bits, params).log_p_values(
+        estimate_all(fit, candidates, bits, params)
+    )
+    assert log_p.min() > np.log(1e-6)

@@ -1,0 +1,271 @@
+"""Days side by side: estimates with one set of strings, gaps, and changes with their chances."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+from rich.console import Console
+from scipy import stats
+
+from hubbub.decoder import CohortCounts, Correction
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.trends.changes import change_points, constancy, exceedance
+from hubbub.decoder.trends.decoding import Trends, decode_days
+from hubbub.decoder.trends.output import (
+    TYPES,
+    csv_chunks,
+    print_table,
+    sparkline,
+    to_json,
+    write_parquet,
+)
+from hubbub.decoder.trends.report import write_trends_report
+from unit.decoder.decodings import CLEAR, counts_of, make_findings, make_provenance
+from unit.decoder.pages import Page, assert_accessible, assert_self_contained
+
+FIRST = dt.date(2026, 11, 1)
+STEADY, RISING, HOSTILE = "steady", "rising", "<script>\u202e"
+NAMES = [STEADY, RISING, HOSTILE, *(f"absent {i}" for i in range(20))]
+
+
+def correlations(times: FloatArray) -> FloatArray:
+    earlier, later = np.minimum.outer(times, times), np.maximum.outer(times, times)
+    return np.asarray(np.sqrt(earlier * (1 - later) / (later * (1 - earlier))))
+
+
+@pytest.mark.parametrize("size", [0.5, 2.0, 3.5])
+@pytest.mark.parametrize("weights", [(1, 1), (1, 1, 1), (0.2, 3, 1, 0.5), (5, 1, 1, 0.1, 2)])
+def test_chance_of_a_maximum_is_that_of_the_joint_normal(
+    weights: tuple[float, ...], size: float
+) -> None:
+    times = np.cumsum(weights)[:-1] / np.sum(weights)
+    inside = stats.multivariate_normal.cdf(
+        np.full(len(times), size),
+        np.zeros(len(times)),
+        correlations(times),
+        lower_limit=np.full(len(times), -size),
+        rng=np.random.default_rng(1),
+    )
+    assert exceedance(size, times) == pytest.approx(1 - float(inside), abs=3e-5)
+
+
+@given(
+    st.lists(st.floats(1e-4, 1e4), min_size=2, max_size=40), st.floats(0, 12), st.floats(0.01, 2)
+)
+def test_chance_is_between_one_cut_and_the_union_bound_and_falls(
+    weights: list[float], size: float, more: float
+) -> None:
+    times = np.cumsum(weights)[:-1] / np.sum(weights)
+    once = 2 * stats.norm.sf(size)
+    chance = exceedance(size, times)
+    assert once * (1 - 1e-9) <= chance <= min(1.0, once * len(times)) * (1 + 1e-6)
+    assert exceedance(size + more, times) <= chance * (1 + 1e-6)
+
+
+def test_chance_of_many_days_agrees_with_simulation(rng: np.random.Generator) -> None:
+    """60,000 runs at three sizes: P(false alarm) < 1e-6 (5.2 standard errors)."""
+    weights = rng.uniform(0.3, 2.0, 60)
+    noise = rng.normal(size=(60_000, 60)) / np.sqrt(weights)
+    before = np.cumsum(weights)[:-1]
+    after = weights.sum() - before
+    sums = np.cumsum(noise * weights, axis=1)
+    differences = sums[:, :-1] / before - (sums[:, -1:] - sums[:, :-1]) / after
+    largest = np.abs(differences / np.sqrt(1 / before + 1 / after)).max(axis=1)
+    for size in (2.0, 3.0, 3.5):
+        expected = exceedance(size, before / weights.sum())
+        error = np.sqrt(expected * (1 - expected) / 60_000)
+        assert abs(np.mean(largest > size) - expected) < 5.2 * error
+
+
+def test_step_is_found_on_its_day_with_its_size() -> None:
+    shares = np.array([0.2] * 6 + [0.3] * 5)
+    (change,) = change_points(shares, np.full(11, 1e-4), 0.01)
+    assert change.day == 6
+    assert change.before == pytest.approx(0.2)
+    assert change.after == pytest.approx(0.3)
+    assert change.std_error == pytest.approx(np.sqrt(1e-4 / 6 + 1e-4 / 5))
+    assert change.p_value < 1e-10
+
+
+def test_several_steps_are_found_across_gaps() -> None:
+    shares = np.array([0.2, 0.2, 0.2, np.nan, 0.4, 0.4, 0.4, 0.1, np.nan, 0.1, 0.1])
+    cuts = change_points(shares, np.full(11, 1e-5), 0.05)
+    assert [cut.day for cut in cuts] == [4, 7]
+
+
+def test_constant_shares_are_left_whole() -> None:
+    assert change_points(np.full(9, 0.2), np.full(9, 1e-4), 0.5) == ()
+
+
+@pytest.mark.parametrize("shares", [[], [0.2], [np.nan, 0.2, np.nan]])
+def test_one_day_cannot_have_changed(shares: list[float]) -> None:
+    values = np.array(shares, dtype=np.float64)
+    assert constancy(values, np.full(len(values), 1e-4)) is None
+    assert change_points(values, np.full(len(values), 1e-4), 0.05) == ()
+
+
+def test_error_that_days_share_makes_a_change_less_certain() -> None:
+    shares = np.array([0.2, 0.2, 0.24, 0.24])
+    certain, doubtful = (constancy(shares, np.full(4, 1e-4), common) for common in (0.0, 1e-4))
+    assert certain
+    assert doubtful
+    assert certain.p_value < doubtful.p_value
+
+
+def counts_by_day(n_days: int = 8, step: int = 5) -> dict[dt.date, CohortCounts]:
+    """Return days on which `rising` doubles, one with few reports, and one without any."""
+    by_day = {}
+    for index in range(n_days):
+        size = 100 if index == 2 else 4000
+        rising = size // 5 if index < step else 2 * size // 5
+        held = {STEADY: size // 4, RISING: rising, HOSTILE: size // 5}
+        held["nobody listed this"] = size - sum(held.values())
+        if index != 6:
+            by_day[FIRST + dt.timedelta(days=index)] = counts_of(held, seed=100 + index)
+    return by_day
+
+
+@pytest.fixture(scope="module")
+def trends() -> Trends:
+    return decode_days(counts_by_day(), CLEAR, NAMES, min_reports=1000)
+
+
+def test_days_are_complete_and_small_ones_are_gaps(trends: Trends) -> None:
+    assert [f"{day:%d}" for day in trends.days] == [f"{i:02}" for i in range(1, 9)]
+    assert trends.reports.tolist() == [4000, 4000, 100, 4000, 4000, 4000, 0, 4000]
+    assert trends.decoded.tolist() == [True, True, False, True, True, True, False, True]
+    assert np.isnan(trends.share[[2, 6]]).all()
+    assert trends.pooled.summary.reports == 24_000
+
+
+def test_every_day_is_estimated_within_its_error(trends: Trends) -> None:
+    """Within 4.9 standard errors, 24 values: P(false alarm) < 3e-5."""
+    assert set(trends.strings) == {STEADY, RISING, HOSTILE}
+    truth = {STEADY: [0.25] * 8, HOSTILE: [0.2] * 8, RISING: [0.2] * 5 + [0.4] * 3}
+    truth[""] = [0.35] * 5 + [0.15] * 3
+    for column, name in enumerate(("", *trends.strings)):
+        errors = (trends.share[:, column] - truth[name]) / trends.std_error[:, column]
+        assert np.nanmax(np.abs(errors)) < 4.9
+        np.testing.assert_allclose(
+            trends.high[:, column] - trends.low[:, column], 3.92 * trends.std_error[:, column],
+            rtol=1e-3,
+        )  # fmt: skip
+
+
+def test_change_is_marked_on_its_day_and_only_there(trends: Trends) -> None:
+    days = {
+        name: [trends.days[cut.day].day for cut in cuts]
+        for name, cuts in zip(("unknown", *trends.strings), trends.changes, strict=True)
+    }
+    assert days == {STEADY: [], HOSTILE: [], RISING: [6], "unknown": [6]}
+
+
+def test_days_in_any_order_give_the_same() -> None:
+    by_day = counts_by_day(4)
+    backwards = dict(reversed(by_day.items()))
+    first, second = (
+        decode_days(days, CLEAR, NAMES, correction=Correction.BONFERRONI)
+        for days in (by_day, backwards)
+    )
+    assert to_json(first) == to_json(second)
+
+
+def test_no_day_with_enough_reports_is_refused() -> None:
+    with pytest.raises(UndecodableError, match=r"no day has 5,000 reports.*4,000 on 2026-11-01"):
+        decode_days(counts_by_day(3), CLEAR, NAMES, min_reports=5000)
+
+
+def test_nothing_detected_leaves_nothing_to_follow() -> None:
+    nothing = decode_days(counts_by_day(3), CLEAR, ["absent 1", "absent 2"], min_reports=1000)
+    assert nothing.strings == ()
+    assert "".join(csv_chunks(nothing)) == ",".join(TYPES) + "\n"
+    assert json.loads(to_json(nothing))["rows"] == []
+    assert "no string was detected" in page_of(nothing).html
+    assert "Shares day by day" in table_of(nothing)
+
+
+def test_one_day_is_no_trend_but_a_result() -> None:
+    single = decode_days(counts_by_day(1), CLEAR, NAMES)
+    assert single.p_value.tolist() == [1.0] * 4
+    assert_accessible(page_of(single))
+    assert "2026-11-01" in table_of(single)
+
+
+def test_csv_json_and_parquet_agree(trends: Trends) -> None:
+    rows = list(csv.DictReader(io.StringIO("".join(csv_chunks(trends)), newline="")))
+    document = json.loads(to_json(trends, findings=make_findings(), provenance=make_provenance()))
+    file = io.BytesIO()
+    write_parquet(file, trends)
+    typed = parquet.read_table(io.BytesIO(file.getvalue())).to_pylist()
+    assert len(rows) == 4 * 8
+    assert tuple(rows[0]) == tuple(TYPES)
+    for row, fields, record in zip(rows, document["rows"], typed, strict=True):
+        assert fields == record
+        assert (row["day"], row["kind"], row["string"]) == (
+            fields["day"], fields["kind"], fields["string"]
+        )  # fmt: skip
+        assert row["proportion"] == (
+            "" if fields["proportion"] is None else f"{fields['proportion']:.10g}"
+        )
+        assert row["changed"] == str(fields["changed"]).lower()
+    assert sum(fields["changed"] for fields in document["rows"]) == 2
+    assert [row["string"] for row in rows[-8:]] == [""] * 8
+    assert {row["kind"] for row in rows[-8:]} == {"unknown"}
+    assert document["days"][2] == {"day": "2026-11-03", "reports": 100, "decoded": False}
+    (rising,) = [each for each in document["series"] if each["string"] == RISING]
+    assert [cut["day"] for cut in rising["changes"]] == ["2026-11-06"]
+
+
+def table_of(trends: Trends) -> str:
+    text = io.StringIO()
+    print_table(trends, Console(file=text, width=160))
+    return text.getvalue()
+
+
+def test_table_shows_courses_gaps_and_changes(trends: Trends) -> None:
+    shown = table_of(trends)
+    assert "2026-11-06 ▲" in shown
+    assert "6 of 8 decoded; the others have fewer than 1,000 reports each: 2026-11-03" in shown
+    assert r"<script>\u202e" in shown
+    assert "\u202e" not in shown
+    assert "unknown" in shown
+
+
+def test_few_days_stand_in_columns() -> None:
+    shown = table_of(decode_days(counts_by_day(4), CLEAR, NAMES, min_reports=1000))
+    assert "11-01" in shown
+    assert "11-04" in shown
+
+
+def test_sparkline_is_a_character_a_day() -> None:
+    assert sparkline(np.array([0.0, 0.5, 1.0, np.nan, -0.1])) == "▁▅█·▁"
+    assert sparkline(np.array([np.nan, np.nan])) == "··"
+    assert sparkline(np.array([0.0, 0.0])) == "▁▁"
+
+
+def page_of(trends: Trends) -> Page:
+    file = io.BytesIO()
+    write_trends_report(file, trends, findings=make_findings(), provenance=make_provenance())
+    return Page(file.getvalue().decode())
+
+
+def test_report_has_a_chart_a_series_with_its_changes(trends: Trends) -> None:
+    page = page_of(trends)
+    assert_accessible(page)
+    assert_self_contained(page)
+    assert len(page.all("svg")) == 4
+    assert page_of(trends).html == page.html
+    marks = [each for each in page.all("line") if each.get("class") == "change"]
+    assert len(marks) == 2
+    assert len([each for each in page.all("rect") if each.get("class") == "gap"]) == 8
+    assert "2 of 4 series changed" in page.html
+    assert "nan" not in "".join(page.texts["desc"])

@@ -1,0 +1,107 @@
+"""When a case breaks its bounds: only beyond what chance allows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from hubbub.simulations.experiments.scoring import Score
+from hubbub.simulations.suite.bounds import Figure, judge, promises_kept
+from hubbub.simulations.suite.trials import Trial
+
+GOOD = Score(
+    detected=50,
+    true_positives=49,
+    false_positives=1,
+    false_negatives=20,
+    total_variation=0.05,
+    total_variation_all=0.1,
+    interval_coverage=0.95,
+    interval_coverage_detected=0.95,
+)
+NOBODY = replace(GOOD, detected=0, true_positives=0, false_positives=0,
+                 interval_coverage_detected=math.nan)  # fmt: skip
+
+
+def make_trials(*scores: Score, baseline: Score = GOOD) -> list[Trial]:
+    return [Trial("a case", run, 1_000, score, baseline, 0.1) for run, score in enumerate(scores)]
+
+
+def broken(*scores: Score, baseline: Score = GOOD, is_null: bool = False) -> tuple[str, ...]:
+    return judge(make_trials(*scores, baseline=baseline), is_null=is_null).broken
+
+
+def test_good_runs_break_nothing() -> None:
+    assert broken(*[GOOD] * 10) == ()
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.995])
+def test_coverage_far_from_95_percent_is_broken(coverage: float) -> None:
+    assert broken(*[replace(GOOD, interval_coverage=coverage)] * 10) == ("coverage",)
+
+
+def test_coverage_of_few_names_has_room_for_chance() -> None:
+    """0.9 of 50 names in each of 2 runs: two standard errors below 0.92 at most."""
+    runs = [replace(GOOD, interval_coverage_detected=0.9)] * 2
+    assert broken(*runs) == ()
+
+
+def test_coverage_of_detected_is_broken_if_many_runs_agree() -> None:
+    runs = [replace(GOOD, interval_coverage_detected=0.8)] * 30
+    assert broken(*runs) == ("coverage of detected",)
+
+
+def test_coverage_of_detected_counts_names_not_runs() -> None:
+    """One run of 1 name missed and nine of 100 held: 900 of 901."""
+    one = replace(GOOD, detected=1, interval_coverage_detected=0.0)
+    others = [replace(GOOD, detected=100, interval_coverage_detected=1.0)] * 9
+    result = judge(make_trials(one, *others), is_null=False)
+    assert result.coverage_detected.mean == pytest.approx(900 / 901)
+
+
+def test_too_many_false_names_are_broken() -> None:
+    runs = [replace(GOOD, true_positives=35, false_positives=15)] * 10
+    assert broken(*runs) == ("false share",)
+
+
+def test_worse_total_variation_than_the_baselines_is_broken() -> None:
+    worse = replace(GOOD, total_variation=0.06)
+    assert broken(*[worse] * 5) == ("total variation",)
+    assert broken(*[replace(GOOD, total_variation=0.0524)] * 5) == ()
+
+
+def test_null_case_may_have_a_false_name_now_and_then_but_not_always() -> None:
+    one = replace(NOBODY, detected=1, false_positives=1, interval_coverage_detected=0.0)
+    assert broken(*[NOBODY] * 9, one, is_null=True) == ()
+    assert broken(*[NOBODY] * 5, *[one] * 5, is_null=True) == ("names under the null",)
+
+
+def test_case_without_detections_has_no_coverage_of_them() -> None:
+    result = judge(make_trials(NOBODY, NOBODY), is_null=False)
+    assert math.isnan(result.coverage_detected.mean)
+    assert "coverage of detected" not in result.broken
+
+
+def test_single_run_is_judged_as_if_its_names_were_independent() -> None:
+    assert broken(replace(GOOD, interval_coverage=0.8)) == ("coverage",)
+    assert broken(replace(GOOD, interval_coverage=0.92)) == ()
+
+
+def test_figures_on_their_bound_are_not_beyond_it() -> None:
+    figure = Figure(0.05, 0.01, 10)
+    assert not figure.above(0.05)
+    assert not figure.below(0.05)
+    assert Figure(0.2, 0.01, 10).above(0.05)
+
+
+def test_promises_are_kept_if_no_case_breaks_one_and_variation_is_lower_on_average() -> None:
+    good, worse = (
+        judge(make_trials(score, score, baseline=GOOD), is_null=False)
+        for score in (replace(GOOD, total_variation=0.02), replace(GOOD, total_variation=0.0524))
+    )
+    assert promises_kept([good, worse])
+    assert not promises_kept([worse, worse])
+    broken_case = judge(make_trials(*[replace(GOOD, interval_coverage=0.5)] * 9), is_null=False)
+    assert not promises_kept([good, broken_case])

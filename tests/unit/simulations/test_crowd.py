@@ -1,0 +1,82 @@
+"""Counts of a whole population: nobody is lost, and the seed alone decides them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from factories import make_params
+from hubbub.decoder.counts import count_records, empty_counts
+from hubbub.simulations.fleet.clients import as_records
+from hubbub.simulations.fleet.crowd import Crowd, count_crowd, count_plan
+from hubbub.simulations.fleet.reporting import CHUNK, Plan, Reporter, chunks
+from hubbub.simulations.populations import family_shares, made_up
+
+POPULATION = made_up(family_shares("zipf:1", 20), "v")
+PARAMS = make_params(k=8, h=1, m=4)
+SEED = np.random.SeedSequence(7)
+SEVERAL_CHUNKS = 2 * CHUNK + 17
+
+
+def same(one: Crowd, other: Crowd) -> bool:
+    return (
+        np.array_equal(one.counts.reports, other.counts.reports)
+        and np.array_equal(one.counts.bits, other.counts.bits)
+        and np.array_equal(one.holders, other.holders)
+    )
+
+
+@pytest.mark.parametrize("reports", [0, 1, CHUNK, SEVERAL_CHUNKS])
+def test_every_client_is_counted_once(reports: int) -> None:
+    crowd = count_crowd(POPULATION, PARAMS, reports, SEED)
+    assert crowd.counts.total == crowd.holders.sum() == reports
+
+
+def test_every_client_is_counted_once_a_day() -> None:
+    crowd = count_plan(Plan(POPULATION, PARAMS, 1_000, days=5, change=0.3), SEED)
+    assert crowd.counts.total == crowd.holders.sum() == 5_000
+
+
+def test_same_seed_gives_the_same_counts_for_any_number_of_workers() -> None:
+    alone = count_crowd(POPULATION, PARAMS, SEVERAL_CHUNKS, SEED)
+    assert same(alone, count_crowd(POPULATION, PARAMS, SEVERAL_CHUNKS, SEED, workers=2))
+
+
+def test_other_seed_gives_other_counts() -> None:
+    one = count_crowd(POPULATION, PARAMS, 1_000, np.random.SeedSequence(1))
+    assert not same(one, count_crowd(POPULATION, PARAMS, 1_000, np.random.SeedSequence(2)))
+
+
+def test_counts_are_those_of_the_chunks_reports() -> None:
+    plan = Plan(POPULATION, PARAMS, 3_000, days=2, change=0.5)
+    counts = empty_counts(PARAMS)
+    for chunk in chunks(plan, SEED):
+        for day in Reporter(plan, SEED).days(chunk):
+            counts += count_records(as_records(day.cohorts, day.bits), PARAMS)
+    assert np.array_equal(counts.bits, count_plan(plan, SEED).counts.bits)
+
+
+def test_values_stay_without_change_and_some_move_with_it() -> None:
+    def days(change: float) -> list[list[int]]:
+        plan = Plan(POPULATION, PARAMS, 1_000, days=3, change=change)
+        (chunk,) = chunks(plan, SEED)
+        return [day.held.tolist() for day in Reporter(plan, SEED).days(chunk)]
+
+    first, second, third = days(0.0)
+    assert first == second == third
+    first, second, _ = days(0.2)
+    moved = sum(a != b for a, b in zip(first, second, strict=True))
+    assert 100 < moved < 300
+
+
+def test_progress_ends_with_all_chunks() -> None:
+    told: list[tuple[int, int]] = []
+    count_crowd(POPULATION, PARAMS, SEVERAL_CHUNKS, SEED, progress=lambda *done: told.append(done))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_unequal_cohorts_have_their_shares() -> None:
+    shares = np.array([0.7, 0.3, 0.0, 0.0])
+    crowd = count_plan(Plan(POPULATION, PARAMS, 20_000, cohort_shares=shares), SEED)
+    assert crowd.counts.reports[2:].sum() == 0
+    assert abs(crowd.counts.reports[0] / 20_000 - 0.7) < 0.02

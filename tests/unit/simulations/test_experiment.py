@@ -1,0 +1,44 @@
+"""Forged reports of an experiment, made in parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from factories import make_params
+from hubbub.simulations.experiments import experiment
+from hubbub.simulations.experiments.experiment import Experiment
+from hubbub.simulations.fleet.attacks import Attack, AttackKind
+from hubbub.simulations.populations import made_up
+from hubbub.simulations.worlds import make_world
+
+
+def make_experiment(kind: AttackKind) -> Experiment:
+    """A thousand honest reports, and as many forged ones."""
+    world = make_world(made_up(np.full(5, 0.2), "string "), 0.0, ("nobody's",))
+    return Experiment(
+        world, make_params(k=64, h=2, m=4), clients=1_000, attack=Attack(kind, 0.5), seed=3
+    )
+
+
+@pytest.mark.parametrize("kind", list(AttackKind))
+def test_forged_reports_come_in_parts_of_bounded_size(
+    kind: AttackKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "CHUNK", 300)
+    parts = list(make_experiment(kind).forgeries())
+    assert [len(cohorts) for cohorts, _ in parts] == [300, 300, 300, 100]
+    reports = {
+        (cohort, row.tobytes())
+        for cohorts, bits in parts
+        for cohort, row in zip(cohorts.tolist(), bits, strict=True)
+    }
+    # Others than replayed ones have 64 random bits: two are equal with probability below 1e-6.
+    assert len(reports) == (1 if kind is AttackKind.REPLAY else 1_000)
+
+
+def test_without_an_attack_nothing_is_forged() -> None:
+    world = make_world(made_up(np.full(5, 0.2), "string "), 0.0, ())
+    honest = Experiment(world, make_params(k=64, h=2, m=4), clients=1_000)
+    assert not list(honest.forgeries())
+    assert honest.targets() == ()

@@ -1,0 +1,113 @@
+"""The suite's cases: every value of every axis occurs, and names tell cases apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hubbub.simulations.cli import main
+from hubbub.simulations.suite.matrix import (
+    DISTRIBUTIONS,
+    FILTERS,
+    PRIVACY,
+    Case,
+    all_cases,
+    quick_cases,
+)
+from hubbub.simulations.suite.output import suite_sentence, write_suite
+from hubbub.simulations.suite.runs import matching, run_suite
+
+TINY = Case("zipf:1", 20, 20_000, 32, 1, 8, "chrome", 1.0)
+
+
+def test_every_value_of_every_axis_occurs() -> None:
+    cases = all_cases()
+    assert {case.distribution for case in cases} == set(DISTRIBUTIONS)
+    assert {(case.k, case.h, case.m) for case in cases} == set(FILTERS)
+    assert {case.privacy for case in cases} == set(PRIVACY)
+    assert {case.unique for case in cases} == {100, 1_000, 10_000}
+    assert {case.reports for case in cases} == {100_000, 1_000_000, 10_000_000}
+    assert {0.0, 0.2, 10.0, 100.0} <= {case.extra for case in cases}
+    assert sum(case.is_null for case in cases) >= 5
+    assert 30 <= len(cases) <= 60
+
+
+@pytest.mark.parametrize("cases", [all_cases(), quick_cases()])
+def test_names_tell_cases_apart(cases: tuple[Case, ...]) -> None:
+    assert len({case.name for case in cases}) == len(cases)
+
+
+def test_world_lists_nine_tenths_and_the_extra_candidates() -> None:
+    world = Case("uniform", 100, 1_000, 8, 2, 16, "tight", 0.2).world(0)
+    assert len(world.population.values) == 100
+    assert len(world.candidates) == 90 + 20
+
+
+def test_null_world_lists_a_thousand_strings_that_nobody_holds() -> None:
+    world = Case("uniform", 100, 1_000, 8, 2, 16, "tight", 0.0, 1.0).world(0)
+    assert len(world.candidates) == 1_000
+    assert not set(world.candidates) & set(world.population.values)
+
+
+def test_every_run_has_strings_of_its_own() -> None:
+    assert not set(TINY.world(0).candidates) & set(TINY.world(1).candidates)
+
+
+def test_cases_are_chosen_by_pattern() -> None:
+    cases = all_cases()
+    assert matching(cases, ()) == cases
+    assert all(case.is_null for case in matching(cases, ["*null*"]))
+    with pytest.raises(ValueError, match="matches none of"):
+        matching(cases, ["*null*", "nothing"])
+
+
+def test_result_is_the_same_for_any_number_of_workers() -> None:
+    alone, together = (run_suite([TINY], 3, workers)[0] for workers in (1, 2))
+    assert alone.coverage == together.coverage
+    for one, other in (
+        (alone.total_variation, together.total_variation),
+        (alone.baseline_variation, together.baseline_variation),
+    ):
+        assert one.mean == pytest.approx(other.mean, rel=1e-9)
+
+
+def test_progress_ends_with_all_runs() -> None:
+    told: list[tuple[int, int]] = []
+    run_suite([TINY], 2, 1, lambda *done: told.append(done))
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_results_are_written_in_each_format(tmp_path: Path) -> None:
+    results = run_suite([TINY], 2, 1)
+    for ending in ("csv", "json", "md"):
+        write_suite(tmp_path / f"suite.{ending}", results)
+    (row,) = json.loads((tmp_path / "suite.json").read_text(encoding="utf-8"))
+    assert row["case"] == TINY.name
+    assert row["coverage"]["mean"] == results[0].coverage.mean
+    header, line = (tmp_path / "suite.csv").read_text(encoding="utf-8").splitlines()
+    assert dict(zip(header.split(","), line.split(","), strict=True))["case"] == TINY.name
+    table = (tmp_path / "suite.md").read_text(encoding="utf-8")
+    assert f"| {TINY.name} | 2 |" in table
+    assert suite_sentence(results) in table
+
+
+def test_command_lists_the_cases_and_refuses_others() -> None:
+    listed = CliRunner().invoke(main, ["suite", "--quick", "--list"])
+    assert listed.output.split() == [case.name for case in quick_cases()]
+    refused = CliRunner().invoke(main, ["suite", "--case", "nonsense"])
+    assert refused.exit_code == 2
+    assert "case 'nonsense': matches none of" in refused.output
+
+
+def test_format_that_can_not_be_written_is_refused() -> None:
+    refused = CliRunner().invoke(main, ["suite", "--quick", "--output", "table.xlsx"])
+    assert refused.exit_code == 2
+    assert "must end in .csv, .json, .md" in refused.output
+
+
+def test_help_names_the_commands() -> None:
+    shown = CliRunner().invoke(main, ["--help"]).output
+    assert all(command in shown for command in ("demo", "run", "suite", "paper"))

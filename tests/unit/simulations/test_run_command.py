@@ -1,0 +1,182 @@
+"""The options of `hubbub-simulate run`: what they make, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from hubbub.simulations.cli import main
+from hubbub.simulations.experiments.command import cohort_shares
+
+SMALL = ("--unique", "20", "--reports", "2e4", "--k", "32", "--m", "8", "--seed", "1")
+
+
+def simulate(*arguments: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["run", *arguments], input=given)
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    return document
+
+
+def test_same_seed_gives_the_same_files(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder, workers in zip(folders, ("1", "2"), strict=True):
+        done = simulate(*SMALL, "--workers", workers, "--output", str(folder))
+        assert done.exit_code == 0, done.output
+    one, other = (sorted(folder.iterdir()) for folder in folders)
+    assert [path.name for path in one] == [path.name for path in other]
+    assert {"result.json", "report.html", "estimates.png"} <= {path.name for path in one}
+    for a, b in zip(one, other, strict=True):
+        assert a.read_bytes() == b.read_bytes(), a.name
+
+
+def test_order_of_the_options_does_not_show_in_the_files(tmp_path: Path) -> None:
+    pairs = [SMALL[i : i + 2] for i in range(0, len(SMALL), 2)]
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder, given in zip(folders, (pairs, pairs[::-1]), strict=True):
+        options = [word for pair in given for word in pair]
+        assert simulate(*options, "--output", str(folder)).exit_code == 0
+    one, other = ((folder / "result.json").read_bytes() for folder in folders)
+    assert one == other
+
+
+def test_result_tells_the_population_that_was_not_asked_for(tmp_path: Path) -> None:
+    assert simulate("--reports", "1000", "--output", str(tmp_path)).exit_code == 0
+    options = result_of(tmp_path)["options"]
+    assert (options["population"], options["unique"]) == ("zipf:1.0", 1_000)
+
+
+def test_earlier_runs_leave_no_picture_in_the_page(tmp_path: Path) -> None:
+    assert simulate(*SMALL, "--candidates-extra", "9", "--output", str(tmp_path)).exit_code == 0
+    assert (tmp_path / "p_values.png").exists()
+    assert simulate(*SMALL, "--output", str(tmp_path)).exit_code == 0
+    assert not (tmp_path / "p_values.png").exists()
+    assert "Histogram" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_what_nothing_is_known_of_is_a_dash(tmp_path: Path) -> None:
+    done = simulate("--unique", "1", "--missing", "0", "--reports", "1", "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "nan" not in done.output
+    assert "precision –" in done.output
+
+
+def test_audit_that_saw_nothing_says_so(tmp_path: Path) -> None:
+    """Eight hashes, each bit set in 1% to 2% of the reports: no report shows all of them."""
+    rare = ("--h", "8", "--f", "0", "--p", "0.01", "--q", "0.02")
+    done = simulate(*SMALL, *rare, "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.output.split())
+    assert "saw the most telling pattern in none of them" in words
+    assert "e^" not in words
+
+
+def test_output_that_can_not_be_is_told_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = simulate(*SMALL, "--output", str(tmp_path / "file" / "below"))
+    assert done.exit_code == 1
+    assert "Error:" in done.output
+    assert "Not a directory" in done.output
+
+
+def test_seed_is_shown_and_stored_if_none_is_given(tmp_path: Path) -> None:
+    done = simulate("--unique", "5", "--reports", "1000", "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert f"seed {result_of(tmp_path)['seed']}." in done.output
+
+
+def test_page_needs_no_other_file(tmp_path: Path) -> None:
+    assert simulate(*SMALL, "--output", str(tmp_path)).exit_code == 0
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "data:image/png;base64," in html
+    assert "http" not in html.replace("http-equiv", "")
+    assert html.count("<img alt=") == html.count("<img")
+
+
+def test_values_of_a_file_are_the_population(tmp_path: Path) -> None:
+    done = simulate(
+        "--values", "-", "--reports", "5e4", "--f", "0.1", "--p", "0.1", "--q", "0.9",
+        "--missing", "0", "--candidates-extra", "5", "--seed", "2", "--output", str(tmp_path),
+        given="<b>[red]x</b>\n" * 6 + "\x1b[2Jy\n" * 4 + "$\\frac日本\n" * 4,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    result = result_of(tmp_path)
+    assert (result["candidates"], result["score"]["true_positives"]) == (8, 3)
+    assert "<b>[red]x</b>" in done.output
+    assert r"\x1b[2Jy" in done.output
+    assert "&lt;b&gt;[red]x&lt;/b&gt;" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_days_multiply_the_reports_and_forged_ones_come_on_top(tmp_path: Path) -> None:
+    done = simulate(
+        *SMALL, "--days", "3", "--change", "0.1", "--cohorts", "uneven", "--candidates-extra", "5",
+        "--attack", "maximal-gain:targets=2,share=0.1", "--output", str(tmp_path),
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    result = result_of(tmp_path)
+    assert result["reports"] == 60_000 + 6_667
+    assert result["forged"] == 6_667
+    assert [target["truth"] for target in result["targets"]] == [0, 0]
+    assert all(target["estimate"] > 0.1 for target in result["targets"])
+
+
+def test_score_says_what_the_table_of_shares_adds_up_to(tmp_path: Path) -> None:
+    assert simulate(*SMALL, "--candidates-extra", "30", "--output", str(tmp_path)).exit_code == 0
+    result = result_of(tmp_path)
+    found = sum(band["found"] for band in result["by_share"])
+    present = sum(band["present"] for band in result["by_share"])
+    assert found == result["score"]["true_positives"]
+    assert present == found + result["score"]["false_negatives"] == 18
+    assert result["audit"]["kept"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--population", "pareto"), "population 'pareto': must be one of"),
+        (("--values", "nowhere.txt"), "values nowhere.txt: can't be read"),
+        (("--values", "x", "--unique", "3"), "can't go with --population or --unique"),
+        (("--population", "census", "--unique", "3"), "can't go with --population census"),
+        (("--k", "100"), "k = 100: must be a multiple of 8"),
+        (("--p", "0.5", "--q", "0.5"), "must differ"),
+        (("--reports", "1.5"), "must be a whole number of at least 1"),
+        (("--reports", "many"), "must be a whole number of at least 1"),
+        (("--reports", "1e13"), "at least 1 and at most 1e+12"),
+        (("--missing", "1.5"), "not in the range"),
+        (("--missing", "1"), "no candidates"),
+        (("--missing", "nan"), "--missing nan: must be between 0 and 1"),
+        (("--change", "nan", "--days", "2"), "--change nan: must be between 0 and 1"),
+        (("--population", ""), "population '': must be one of"),
+        (("--attack", ""), "attack '': must begin with"),
+        (
+            ("--unique", "5", "--attack", "maximal-gain:targets=6,share=0.1"),
+            "6 targets, but only 5 candidates",
+        ),
+        (("--change", "0.1"), "needs --days of at least 2"),
+        (("--attack", "loud"), "attack 'loud': must begin with"),
+        (("--method", "likelihood"), "needs whole reports, so --through collector"),
+        (("--alpha", "0"), "--alpha 0.0: must be between 0 and 1"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    arguments: tuple[str, ...], reason: str, tmp_path: Path
+) -> None:
+    done = simulate(*arguments, "--output", str(tmp_path / "none"))
+    assert done.exit_code == 2
+    assert reason in " ".join(done.output.split())
+    assert not (tmp_path / "none").exists()
+
+
+def test_cohorts_may_be_uneven_or_half_of_them_empty() -> None:
+    assert cohort_shares("even", 4) is None
+    uneven = cohort_shares("uneven", 3)
+    assert uneven is not None
+    assert uneven == pytest.approx(np.array([6, 3, 2]) / 11)
+    assert cohort_shares("half-empty", 5) == pytest.approx(np.array([1, 1, 1, 0, 0]) / 3)
