@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser lint bench calibration kills fuzz model soak clean
+.PHONY: help demo test test-browser lint bench suite calibration planning paper kills fuzz model soak clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -35,9 +35,19 @@ lint: $(READY)  ## style (ruff) and types (mypy --strict)
 bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 	PYTHONPATH=tests $(BIN)/python -m benchmarks
 
-calibration: $(READY)  ## the decoder's error rates over many simulated populations (some minutes)
-	PYTHONPATH=tests $(BIN)/python -m calibration
+suite: $(READY)  ## a quick look at the decoder's error rates: 8 cases; fails if a bound is broken
+	$(BIN)/hubbub-simulate suite --quick
+
+calibration: $(READY)  ## the decoder's error rates over all cases and methods (about an hour)
+	$(BIN)/hubbub-simulate suite --seeds 20 --output out/suite.md --output out/suite.json
+	PYTHONPATH=tests $(BIN)/python -m calibration.likelihood
 	PYTHONPATH=tests $(BIN)/python -m calibration.categories
+
+planning: $(READY)  ## the planner's theory against simulation (some minutes)
+	PYTHONPATH=tests $(BIN)/python -m planning
+
+paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
+	$(BIN)/hubbub-simulate paper --output out/paper
 
 kills: $(READY)  ## kill apps and collectors 50 times at random moments and look for lost and doubled reports
 	HUBBUB_KILLS=50 $(BIN)/pytest -v tests/service/test_client_crashes.py tests/service/test_faults_kills.py
