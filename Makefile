@@ -38,7 +38,7 @@ bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 suite: $(READY)  ## a quick look at the decoder's error rates: 8 cases; fails if a bound is broken
 	$(BIN)/hubbub-simulate suite --quick
 
-calibration: $(READY)  ## the decoder's error rates over all cases and methods (about an hour)
+calibration: $(READY)  ## the decoder's error rates over all cases and methods (long)
 	$(BIN)/hubbub-simulate suite --seeds 20 --output out/suite.md --output out/suite.json
 	PYTHONPATH=tests $(BIN)/python -m calibration.likelihood
 	PYTHONPATH=tests $(BIN)/python -m calibration.categories

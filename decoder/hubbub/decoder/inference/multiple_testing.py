@@ -12,10 +12,9 @@ SEARCHED = 2.0
 """By what q-values are raised where the model was searched for in the same reports.
 
 Each test is exact in a given model. Which strings are in it depends on the reports, though, and
-so a little on what is tested; and far in the tail p-values are up to a third too small. Unraised,
-false names were .06 to .08 of the detected at alpha = .05 in the worst simulated populations, those
-with ten times as many absent candidates as present ones. Raising them costs a few percent of the
-limit of detection.
+so a little on what is tested. Raised by a quarter only, false names were up to .079 of the detected
+at alpha = .05 in the worst simulated populations, those with many times as many absent candidates
+as present ones (docs/statistics.md).
 """
 
 
