@@ -22,7 +22,7 @@ from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.categories.ordinal import OrdinalEstimates, estimate_ordinal
 from hubbub.decoder.categories.shares import estimate_categories
-from hubbub.decoder.decoding import Z_CONFIDENCE
+from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.output.strings import stdout_console
 
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)

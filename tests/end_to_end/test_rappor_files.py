@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from calibration.trials import as_records
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.collector.cli import main as collector
@@ -24,7 +23,7 @@ from hubbub.collector.store.records import Records, record_width
 from hubbub.decoder import count_records
 from hubbub.decoder.candidates.listing import bit_positions
 from hubbub.decoder.cli.group import main
-from hubbub.simulations.fleet.clients import Fleet
+from hubbub.simulations.fleet.clients import Fleet, as_records
 from rappor_clients import Files, Params, map_row, run_clients, write_files, write_reports_of
 from significance import z_limit
 

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from calibration.cases import CASES, CROWDED, LOOSE, PAPER, SMALL, made_up_case
+from calibration.cases import CROWDED, DEMO_CASE, LOOSE, PAPER, SMALL, made_up_case
 from calibration.trials import (
     Case,
     Collected,
@@ -57,7 +57,7 @@ MANY_RARE = (
     made_up_case("paper's", PAPER, 50_000, uniform(300), unlisted_every=1, absent=200),
     made_up_case("loose", LOOSE, 20_000, uniform(300), unlisted_every=1, absent=200),
 )
-DEMO = CASES[-1]
+DEMO = DEMO_CASE
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.client.params import RapporParams
@@ -20,7 +19,8 @@ from hubbub.decoder.candidates.listing import Candidates, hashed
 from hubbub.decoder.candidates.scanning import indistinguishable
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import CandidateError
-from hubbub.decoder.inference.intervals import CONFIDENCE, NoiseLaw, after_selection
+from hubbub.decoder.inference.hash_null import HashNull
+from hubbub.decoder.inference.intervals import reported_intervals
 from hubbub.decoder.inference.multiple_testing import (
     SEARCHED,
     Correction,
@@ -35,7 +35,6 @@ from hubbub.decoder.regression.refit import possible_shares
 from hubbub.decoder.regression.search import Found, Search
 from hubbub.decoder.regression.testing import Tests
 
-Z_CONFIDENCE = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
 POWER = 0.9
 LEAST_SQUARES = "least squares"
 
@@ -193,7 +192,9 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.settle()
     log_q = log_q_values(found.log_p, search.correction, allowance=SEARCHED)
     detected = log_q <= search.log_alpha
-    low, high = _intervals(search, found, detected)
+    tests = Tests(found.fit, search.candidates, search.bits, search.params)
+    noise = tests.noise()
+    low, high = _intervals(search, found, detected, tests, noise)
     return Decoding(
         candidates=search.candidates.strings,
         share=found.estimates.share,
@@ -204,7 +205,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         q_value=np.exp(log_q),
         detected=detected,
         refit=_refit(search, found, detected),
-        summary=_summary(search, found, counts, detected, alpha),
+        summary=_summary(search, found, noise, counts, detected, alpha),
         diagnostics=diagnose(found.fit, search.bits, counts),
     )
 
@@ -222,25 +223,17 @@ def diagnose(fit: Fit, bits: BitEstimates, counts: CohortCounts) -> Diagnostics:
     )
 
 
-def _intervals(search: Search, found: Found, detected: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Return 95% intervals: plain ones, and of the detected those that hold given detection."""
-    estimates = found.estimates
-    half_width = Z_CONFIDENCE * estimates.std_error
-    low, high = estimates.share - half_width, estimates.share + half_width
-    chosen = np.flatnonzero(detected)
-    if len(chosen):
-        tests = Tests(found.fit, search.candidates, search.bits, search.params)
+def _intervals(
+    search: Search, found: Found, detected: BoolArray, tests: Tests, noise: HashNull
+) -> tuple[FloatArray, FloatArray]:
+    def thresholds(chosen: IntArray) -> FloatArray:
         cutoff = log_cutoff(
             len(chosen), len(detected), search.log_alpha, search.correction, allowance=SEARCHED
         )
-        thresholds = tests.thresholds(estimates, found.log_p, chosen, cutoff)
-        low[chosen], high[chosen] = after_selection(
-            estimates.share[chosen],
-            estimates.std_error[chosen],
-            thresholds,
-            NoiseLaw(tests.noise()),
-        )
-    return low, high
+        return tests.thresholds(found.estimates, found.log_p, chosen, cutoff)
+
+    estimates = found.estimates
+    return reported_intervals(estimates.share, estimates.std_error, detected, thresholds, noise)
 
 
 def _refit(search: Search, found: Found, detected: BoolArray) -> FloatArray:
@@ -252,13 +245,17 @@ def _refit(search: Search, found: Found, detected: BoolArray) -> FloatArray:
 
 
 def _summary(
-    search: Search, found: Found, counts: CohortCounts, detected: BoolArray, alpha: float
+    search: Search,
+    found: Found,
+    noise: HashNull,
+    counts: CohortCounts,
+    detected: BoolArray,
+    alpha: float,
 ) -> Summary:
     params, fit, estimates = search.params, found.fit, found.estimates
     total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
-    tests = Tests(fit, search.candidates, search.bits, params)
     level = alpha / (len(detected) * SEARCHED)
-    limit = limit_of_detection(estimates, tests.noise(), params, counts.total, level, POWER)
+    limit = limit_of_detection(estimates, noise, params, counts.total, level, POWER)
     return Summary(
         reports=counts.total,
         cohorts=params.m,

@@ -10,7 +10,7 @@ from scipy import stats
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.categories.bounded import share_interval
-from hubbub.decoder.decoding import Z_CONFIDENCE
+from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 
 SE = 0.01
 FINE: FloatArray = np.linspace(-9, 9, 900_001)

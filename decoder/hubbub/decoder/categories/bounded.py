@@ -15,8 +15,7 @@ import numpy as np
 from scipy import stats
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.decoding import Z_CONFIDENCE
-from hubbub.decoder.inference.intervals import CONFIDENCE
+from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 
 _FARTHEST = 1e4  # standard errors below 0; from there on the interval no longer shrinks
 _STEPS = 20_001

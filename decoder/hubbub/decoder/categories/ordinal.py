@@ -16,7 +16,7 @@ import numpy as np
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.categories.bounded import Interval, share_interval
 from hubbub.decoder.categories.shares import CategoryEstimates
-from hubbub.decoder.decoding import Z_CONFIDENCE
+from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 
 LEVELS = (0.25, 0.5, 0.75, 0.9)
 """Quantiles that are told: the quartiles and the level that nine tenths stay below."""

@@ -20,8 +20,7 @@ from rich.text import Text
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.categories.decoding import CategoryDecoding
 from hubbub.decoder.categories.summary import quantile_table, summary_table
-from hubbub.decoder.decoding import Z_CONFIDENCE
-from hubbub.decoder.inference.intervals import CONFIDENCE
+from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.decoder.output.cells import cell, csv_line, finite
 from hubbub.decoder.output.provenance import Provenance
 from hubbub.decoder.output.strings import printable

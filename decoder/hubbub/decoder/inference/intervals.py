@@ -10,13 +10,16 @@ by its likelihood beside that of the best share. So no interval is empty or goes
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy import stats
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.inference.hash_null import HashNull
 
 CONFIDENCE = 0.95
+Z_CONFIDENCE = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
 _STEP = 0.04
 _LOWEST, _HIGHEST = -14.0, 24.0
 _THRESHOLD_STEP = 2 * _STEP  # so that shares, thresholds and errors share one grid
@@ -91,6 +94,35 @@ class NoiseLaw:
         low = shares[inside.argmax(axis=0)] - _STEP / 2  # a share stands for its cell
         high = shares[len(shares) - 1 - inside[::-1].argmax(axis=0)] + _STEP / 2
         return np.maximum(low, 0.0), high
+
+
+def reported_intervals(
+    share: FloatArray,
+    std_error: FloatArray,
+    detected: BoolArray,
+    thresholds: Callable[[IntArray], FloatArray],
+    null: HashNull,
+) -> tuple[FloatArray, FloatArray]:
+    """Return 95% intervals: plain ones, and of the detected those that hold given detection.
+
+    Parameters
+    ----------
+    share, std_error : float64 array, shape (n,)
+    detected : bool array, shape (n,)
+    thresholds : callable
+        From the detected candidates to the shares above which each is detected; not called if
+        there are none.
+    null : HashNull
+        Law of an absent candidate's score, whose shape the errors have.
+    """
+    half_width = Z_CONFIDENCE * std_error
+    low, high = share - half_width, share + half_width
+    chosen = np.flatnonzero(detected)
+    if len(chosen):
+        low[chosen], high[chosen] = after_selection(
+            share[chosen], std_error[chosen], thresholds(chosen), NoiseLaw(null)
+        )
+    return low, high
 
 
 def after_selection(

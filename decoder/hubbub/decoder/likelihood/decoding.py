@@ -10,8 +10,8 @@ from scipy import stats
 from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates
-from hubbub.decoder.decoding import POWER, Z_CONFIDENCE, Decoding
-from hubbub.decoder.inference.intervals import NoiseLaw, after_selection
+from hubbub.decoder.decoding import POWER, Decoding
+from hubbub.decoder.inference.intervals import reported_intervals
 from hubbub.decoder.inference.multiple_testing import SEARCHED, log_cutoff
 from hubbub.decoder.likelihood.fitting import Likelihood, Progress, fit_reports
 from hubbub.decoder.likelihood.inference import Inference
@@ -101,23 +101,21 @@ def fitted_rates(found: Inference, candidates: Candidates, params: RapporParams)
 
 
 def _intervals(found: Likelihood, counted: Decoding) -> tuple[FloatArray, FloatArray]:
-    """Return 95% intervals: plain ones, and of the detected those that hold given detection."""
-    estimates = found.inference
-    half_width = Z_CONFIDENCE * estimates.std_error
-    low, high = estimates.share - half_width, estimates.share + half_width
-    chosen = np.flatnonzero(found.detected)
-    if len(chosen):
-        log_alpha, correction = float(np.log(counted.summary.alpha)), counted.summary.correction
+    estimates, summary = found.inference, counted.summary
+
+    def thresholds(chosen: IntArray) -> FloatArray:
         cutoff = log_cutoff(
-            len(chosen), len(found.detected), log_alpha, correction, allowance=SEARCHED
+            len(chosen),
+            len(found.detected),
+            float(np.log(summary.alpha)),
+            summary.correction,
+            allowance=SEARCHED,
         )
-        low[chosen], high[chosen] = after_selection(
-            estimates.share[chosen],
-            estimates.std_error[chosen],
-            _thresholds(estimates, chosen, cutoff),
-            NoiseLaw(estimates.noise),
-        )
-    return low, high
+        return _thresholds(estimates, chosen, cutoff)
+
+    return reported_intervals(
+        estimates.share, estimates.std_error, found.detected, thresholds, estimates.noise
+    )
 
 
 def _thresholds(found: Inference, chosen: IntArray, cutoff: float) -> FloatArray:

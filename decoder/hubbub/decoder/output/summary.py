@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
-from hubbub.decoder.decoding import POWER, Z_CONFIDENCE, Decoding, Summary
+from hubbub.decoder.decoding import POWER, Decoding, Summary
+from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.reports.scrutiny import Findings
 

@@ -7,7 +7,7 @@ Of a long list only those go in that Lasso proposes or a test detects; the other
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import optimize, special
@@ -94,19 +94,18 @@ class Search:
         listed = np.flatnonzero(~self.twins)
         if len(self.candidates) > MOST_LISTED or detected.sum() * 2 > len(listed):
             return found.fit
-        matrix = make_design(self.candidates.positions(listed), self.params).matrix
         free = detected[listed]
         spread = self._spread(found, listed[~free], int(detected.sum()))
-        members = Members(listed, matrix, free)
+        members = self._members(listed, free)
         return fit_members(self.bits, members, self.params, spread=spread, start=found.fit)
 
     def _settle_whole_list(self) -> Found:
         listed = np.flatnonzero(~self.twins)
-        matrix = make_design(self.candidates.positions(listed), self.params).matrix
         rows, n = self.bits.informative, len(listed)
         free, spread, fit = np.full(n, n * _FEW <= rows), 0.0, None
+        members = self._members(listed, free)
         for _ in range(_ROUNDS):
-            members = Members(listed, matrix, free)
+            members = replace(members, free=free)
             fit = fit_members(self.bits, members, self.params, spread=spread, start=fit)
             found = self._tested(fit)
             if free.all():
@@ -144,9 +143,12 @@ class Search:
         return Found(fit, estimates, log_p)
 
     def _fit_free(self, selected: IntArray) -> Fit:
-        matrix = make_design(self.candidates.positions(selected), self.params).matrix
-        members = Members(selected, matrix, np.ones(len(selected), dtype=np.bool_))
+        members = self._members(selected, np.ones(len(selected), dtype=np.bool_))
         return fit_members(self.bits, members, self.params)
+
+    def _members(self, selected: IntArray, free: BoolArray) -> Members:
+        design = make_design(self.candidates.positions(selected), self.params)
+        return Members(selected, design.matrix, free)
 
     def _estimates(self, fit: Fit) -> Estimates:
         estimates = estimate_all(fit, self.candidates, self.bits, self.params)

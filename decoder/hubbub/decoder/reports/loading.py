@@ -7,7 +7,7 @@ after this module is the same for both.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -94,11 +94,18 @@ async def load_counts(
             counts = counting.result()
         versions = await store.versions(metric.name)
     if not counts.total:
-        raise UndecodableError(
-            f"no reports of {metric.name} version {metric.version} from {since or 'the start'} to "
-            f"{until or 'now'}; versions in the store: {versions or 'none'}"
-        )
+        raise no_reports(metric, since, until, versions)
     return counts
+
+
+def no_reports(
+    metric: Metric, since: dt.date | None, until: dt.date | None, versions: Sequence[int]
+) -> UndecodableError:
+    """Return the error that a store has none of a metric's reports, but maybe other versions'."""
+    return UndecodableError(
+        f"no reports of {metric.name} version {metric.version} from {since or 'the start'} to "
+        f"{until or 'now'}; versions in the store: {versions or 'none'}"
+    )
 
 
 def load_file(

@@ -20,8 +20,9 @@ from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.bits import estimate_bits
 from hubbub.decoder.candidates.listing import Candidates, Design, hashed, make_design
 from hubbub.decoder.counts import CohortCounts
-from hubbub.decoder.decoding import Z_CONFIDENCE, Decoding, decode
+from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
 from hubbub.decoder.regression.model import Fit, fit_selected
 from hubbub.decoder.trends.changes import Change, change_points, constancy

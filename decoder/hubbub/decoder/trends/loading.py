@@ -9,9 +9,8 @@ from functools import partial
 from hubbub.client.metrics import Metric
 from hubbub.collector.store import MetricVersion
 from hubbub.decoder.counts import CohortCounts
-from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.reports.counting import Counting
-from hubbub.decoder.reports.loading import open_reader
+from hubbub.decoder.reports.loading import no_reports, open_reader
 from hubbub.decoder.reports.scrutiny import Scrutiny
 
 
@@ -62,10 +61,7 @@ async def load_days(
             done += counts.total
         versions = await store.versions(metric.name)
     if not by_day:
-        raise UndecodableError(
-            f"no reports of {metric.name} version {metric.version} from {since or 'the start'} to "
-            f"{until or 'now'}; versions in the store: {versions or 'none'}"
-        )
+        raise no_reports(metric, since, until, versions)
     return by_day
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hubbub.decoder.arrays import IntArray
-from hubbub.decoder.decoding import Z_CONFIDENCE
+from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.output.strings import printable, visible
 from hubbub.simulations import pages
 from hubbub.simulations.documents import write_document

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.decoding import Z_CONFIDENCE
+from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.planning.paper import learnable_strings
 from hubbub.simulations.figures import Line, Panel, plot_estimates, plot_panels
