@@ -11,6 +11,11 @@ from hubbub.client.errors import (
     UnknownCategoryError,
     UnknownMetricError,
 )
+from hubbub.client.interface import (
+    AsyncTelemetryProtocol,
+    SyncTelemetryProtocol,
+    TelemetryProtocol,
+)
 from hubbub.client.ledger import MetricSpending, Spending
 from hubbub.client.metrics import Metric, Registry, check_compatible
 from hubbub.client.params import RapporParams
@@ -18,6 +23,7 @@ from hubbub.client.telemetry import Telemetry
 from hubbub.client.wire import Batch, Report, batch_to_json
 
 __all__ = [
+    "AsyncTelemetryProtocol",
     "Batch",
     "Encoder",
     "EncodingError",
@@ -33,7 +39,9 @@ __all__ = [
     "Spending",
     "StateError",
     "Status",
+    "SyncTelemetryProtocol",
     "Telemetry",
+    "TelemetryProtocol",
     "UnknownCategoryError",
     "UnknownMetricError",
     "batch_to_json",

@@ -21,20 +21,21 @@ from yarl import URL
 
 from hubbub.client.base import BaseTelemetry
 from hubbub.client.disk import Disk
-from hubbub.client.errors import BusyError, StateError
+from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.kinds import Value
 from hubbub.client.outbox import Parcel
 from hubbub.client.transport import (
     MAX_ANSWER,
-    UNREACHABLE,
     Answer,
     check_endpoint,
     encode_request,
+    failure,
     judge,
 )
 
 _EXIT_SECONDS = 2.0
 _RETRY_DISK_SECONDS = 5.0
+_IDLE_SECONDS = 3600.0
 _SPOOL_SECONDS = 1.0  # a killed app loses at most what it recorded so long ago
 _Result = TypeVar("_Result")
 
@@ -44,44 +45,32 @@ class AsyncTelemetry(BaseTelemetry):
 
     Takes the parameters of `Telemetry`. Enter it as an asynchronous context; leaving it flushes for
     up to two seconds, and what is left stays on disk for the next start. `record` may be called
-    from the loop's thread, and from others.
+    from the loop's thread, and from others; `set_consent` from the loop's thread. A forked child
+    starts anew: it has to enter the context again before its own reports are delivered.
     """
 
     _loop: asyncio.AbstractEventLoop | None
     _pool: ThreadPoolExecutor
     _session: aiohttp.ClientSession
-    _disk: Disk
+    _disk: Disk | None
+    _former: bytes | None
     _task: asyncio.Task[None] | None
+    _entered: bool
+    _hurry: bool
+    _rush: bool
     _woken: bool
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
         self._intake.take(metric, value)
-        loop = self._loop  # another thread may be closing
-        if not self._woken and loop is not None:
-            self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop was closed, and this object not
-                loop.call_soon_threadsafe(self._wake.set)
+        self._wake_up()
 
     async def __aenter__(self) -> Self:
         """Open the disk and begin to deliver."""
+        self._entered = True
         if not self._intake.disabled:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="hubbub disk")
-            try:
-                self._disk = await self._in_pool(self._open_disk)
-            except StateError as error:
-                self._intake.disable(str(error))
-                self._pool.shutdown(wait=False)
-            else:
-                self._session = aiohttp.ClientSession(
-                    timeout=aiohttp.ClientTimeout(
-                        sock_connect=self._settings.connect_timeout,
-                        total=self._settings.connect_timeout + self._settings.read_timeout,
-                    ),
-                    cookie_jar=aiohttp.DummyCookieJar(),  # a cookie would link batches
-                )
-                self._loop = asyncio.get_running_loop()
-                self._task = asyncio.create_task(self._deliver_for_ever(), name="hubbub")
+            self._begin()
+            await self._open_or_disable()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -107,6 +96,8 @@ class AsyncTelemetry(BaseTelemetry):
     async def close(self, timeout: float = _EXIT_SECONDS) -> None:
         """Flush for at most `timeout` seconds, then stop; what is left stays on disk."""
         if self._task is None:
+            self._closed = True
+            self._intake.disabled = self._intake.disabled or "closed"
             return
         try:
             await self.flush(timeout)
@@ -118,7 +109,7 @@ class AsyncTelemetry(BaseTelemetry):
 
         Raises
         ------
-        StateError
+        StateError, UnavailableError
             If a file can't be removed.
         """
         await self.close(0)
@@ -126,63 +117,139 @@ class AsyncTelemetry(BaseTelemetry):
 
     def _prepare(self) -> None:
         self._url = check_endpoint(self._endpoint)
-        self._task = self._loop = None
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """Set everything that a task holds or waits for; a forked child starts here too."""
+        self._task = self._loop = self._disk = self._former = None
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
-        self._hurry = self._rush = self._woken = False
+        self._entered = self._hurry = self._rush = self._woken = False
+
+    def _begin(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="hubbub disk")
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(
+                sock_connect=self._settings.connect_timeout,
+                total=self._settings.connect_timeout + self._settings.read_timeout,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie would link batches
+        )
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(self._deliver_for_ever(), name="hubbub")
+
+    def _withdraw(self) -> None:
+        self._withdrawn = True
+        self._wake_up()
+
+    def _resume(self) -> None:
+        if self._entered and self._task is None and not self._intake.disabled:
+            self._begin()
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        loop = self._loop  # another thread may be closing
+        if not self._woken and loop is not None:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop was closed, and this object not
+                loop.call_soon_threadsafe(self._wake.set)
 
     async def _deliver_for_ever(self) -> None:
-        try:
-            while True:
+        while self._is_mine():
+            try:
                 await self._rest(await self._step())
-        except StateError as error:
-            self._intake.disable(str(error))
-            self._intake.drop("disabled", len(self._intake.drain()))
-            self._settled.set()
+            except UnavailableError as error:
+                self._note_unavailable(error)
+                await asyncio.sleep(_RETRY_DISK_SECONDS)
+            except ReplacedSecretError:
+                await self._close_disk()
+            except Exception as error:  # an app must never fail because of telemetry
+                self._fail(error)
+                return
+
+    async def _open_or_disable(self) -> None:
+        """Open the disk, if that can be done now."""
+        try:
+            await self._open()
+        except UnavailableError as error:
+            self._note_unavailable(error)
+        except Exception as error:
+            self._fail(error)
+
+    async def _open(self) -> Disk:
+        if self._disk is None:
+            disk = await self._in_pool(lambda: self._open_disk(self._former))
+            if self._disk is None:
+                self._disk = disk
+            else:
+                disk.close()
+        return self._disk
+
+    async def _close_disk(self) -> None:
+        disk, self._disk = self._disk, None
+        if disk is not None:
+            self._former = disk.secret
+            await self._in_pool(disk.close)
+
+    def _fail(self, error: Exception) -> None:
+        known = isinstance(error, StateError)
+        self._intake.disable(str(error) if known else f"internal error: {error!r}")
+        self._intake.drop_pending("disabled")
+        self._settled.set()
+
+    def _is_mine(self) -> bool:
+        """Whether this task is the one that delivers; in a forked child, the parent's isn't."""
+        return self._task is asyncio.current_task()
 
     async def _stop(self) -> None:
         task, self._task, self._loop = self._task, None, None
         if task is None:
             return
+        self._closed = True
         self._intake.disabled = self._intake.disabled or "closed"
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await self._session.close()
-        with contextlib.suppress(StateError):
-            await self._in_pool(self._write)
-        await self._in_pool(self._disk.close)
+        with contextlib.suppress(StateError, UnavailableError):
+            disk = await self._open()
+            await self._in_pool(lambda: self._write(disk))
+        await self._close_disk()
         self._pool.shutdown()
 
     async def _step(self) -> float:
         """Bring what is pending to the disk and one parcel to the collector; return the pause."""
-        if not await self._in_pool(self._write):
+        disk = await self._open()
+        if not await self._in_pool(lambda: self._write(disk)):
             return _RETRY_DISK_SECONDS
-        try:
-            return await self._deliver()
-        except BusyError:
-            return _RETRY_DISK_SECONDS  # busy, or the disk is full
+        if self._intake.disabled or self._withdrawn:
+            self._settled.set()
+            return _IDLE_SECONDS
+        return await self._deliver(disk)
 
-    async def _deliver(self) -> float:
-        disk, hurry = self._disk, self._hurry
+    async def _deliver(self, disk: Disk) -> float:
+        hurry = self._hurry
         if self._rush:
             self._rush = False
             disk.courier.rush()
         step = await self._in_pool(lambda: disk.courier.next(hurry=hurry))
         self._count(disk.outbox)
         if not isinstance(step, Parcel):
-            if hurry and not self._intake.pending and not await self._in_pool(disk.outbox.waiting):
+            self._on_disk = await self._in_pool(disk.outbox.waiting)
+            if self._intake.has_old_period():
+                await self._in_pool(disk.forget_periods)
+            if hurry and not self._intake.pending and not self._on_disk:
                 self._settled.set()
             return step
-        answer = await self._post_and_write(step.body)
+        answer = await self._post_and_write(step.body, disk)
+        self._note(answer)
         settled = await self._in_pool(lambda: disk.courier.settle(step, answer))
         self._count(disk.outbox, settled)
         return 0.0
 
-    def _write(self) -> bool:
+    def _write(self, disk: Disk) -> bool:
         """Bring what is pending to the disk (in the pool: a cancelled task can't lose it)."""
         self._woken = False
-        entries = self._intake.drain()
-        return not entries or self._absorb(self._disk, entries)
+        return self._bring_to_disk(disk, self._intake.drain(disk.secret))
 
     async def _rest(self, seconds: float) -> None:
         """Wait until something is recorded, or flushed, and then a moment for more to come."""
@@ -197,12 +264,12 @@ class AsyncTelemetry(BaseTelemetry):
                 async with asyncio.timeout(_SPOOL_SECONDS):
                     await self._wake.wait()
 
-    async def _post_and_write(self, body: bytes) -> Answer:
+    async def _post_and_write(self, body: bytes, disk: Disk) -> Answer:
         """Try once, and bring to the disk what is recorded until that has come to something."""
         post = asyncio.create_task(self._post(body))
         try:
             while not (await asyncio.wait({post}, timeout=_SPOOL_SECONDS))[0]:
-                await self._in_pool(self._write)
+                await self._in_pool(lambda: self._write(disk))
             return post.result()
         finally:
             post.cancel()
@@ -223,8 +290,8 @@ class AsyncTelemetry(BaseTelemetry):
             ) as response:
                 answer = await _read(response.content)
                 return judge(response.status, response.headers, answer, time.time())
-        except (aiohttp.ClientError, OSError, ValueError):
-            return UNREACHABLE
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return failure(error, time.time())
 
     async def _in_pool(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+WITHDRAWN = "consent withdrawn"
+"""Why reports are dropped that weren't sent when the user changed their mind."""
+
 _SWITCHES = ("DO_NOT_TRACK", "HUBBUB_DISABLED")
 _OFF = frozenset({"", "0", "false", "no"})
 

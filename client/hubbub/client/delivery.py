@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hubbub.client.outbox import Outbox, Parcel
-from hubbub.client.transport import Answer, Outcome
+from hubbub.client.transport import Answer, Outcome, refusal_reason
 from hubbub.client.wire import without_reports
 
 _FIRST_DELAY = 1.0
@@ -25,10 +25,22 @@ _LOOK_AGAIN = 60.0  # at most
 
 
 class Settled(NamedTuple):
-    """What an answer settled: reports delivered, and reports that the collector refused."""
+    """What an answer settled.
+
+    Attributes
+    ----------
+    delivered, refused : int
+        Reports.
+    reason : str
+        Why they were refused.
+    gone : int
+        Reports that are to be sent again, but were deleted meanwhile.
+    """
 
     delivered: int = 0
     refused: int = 0
+    reason: str = ""
+    gone: int = 0
 
 
 class Courier:
@@ -92,15 +104,14 @@ class Courier:
     def settle(self, parcel: Parcel, answer: Answer) -> Settled:
         """Let an answer take effect."""
         if answer.outcome is Outcome.RETRY:
-            self._outbox.put_back(parcel)
             self._back_off(answer.retry_after)
-            return Settled()
+            return Settled(gone=0 if self._outbox.put_back(parcel) else parcel.reports)
         self._failures = 0
         self._not_before = self._asked_to_wait_until = 0.0
         if answer.outcome is Outcome.DELIVERED:
             self._outbox.remove(parcel)
             return Settled(delivered=parcel.reports)
-        return Settled(refused=self._refuse(parcel, answer.refused))
+        return Settled(0, self._refuse(parcel, answer.refused), refusal_reason(answer))
 
     def _make_batch_if_due(self, now: float, hurry: bool) -> float:
         spooled = self._outbox.spooled()
@@ -110,8 +121,11 @@ class Courier:
         if self._batch_due is None:
             self._batch_due = now + self._batch_seconds * (0.5 + self._chance())
         wait = self._batch_due - now
-        if hurry or spooled >= self._batch_size or not 0 < wait <= 1.5 * self._batch_seconds:
-            self._outbox.make_batch(self._batch_size, now)
+        due = hurry or not 0 < wait <= 1.5 * self._batch_seconds
+        if due or spooled >= self._batch_size:
+            while spooled and (due or spooled >= self._batch_size):
+                self._outbox.make_batch(self._batch_size, now)
+                spooled = self._outbox.spooled()
             self._batch_due = None
             return 0.0
         return wait

@@ -1,14 +1,16 @@
 """From a value to a report: true bits, then the permanent and the instantaneous response.
 
-The permanent response is a pure function of (secret, metric, cohort, true bits), so the memo that
-RAPPOR asks for needs no storage; the instantaneous one is drawn anew from the operating system each
-time. What a maintainer must not break: nothing computed before the second response (value, true
-bits, permanent bits) may be stored, logged or returned to anyone but the caller of a private step.
+With ``memory = "value"`` the permanent response is a pure function of (secret, metric, cohort,
+true bits), so the memo that RAPPOR asks for needs no storage; with ``memory = "period"`` it is
+drawn from the operating system and stored. The instantaneous response is drawn anew each time.
+Invariant: value and true bits are neither stored nor logged, and permanent bits never leave the
+device.
 """
 
 from __future__ import annotations
 
 import hashlib
+from typing import NamedTuple
 
 from hubbub.client.errors import StateError
 from hubbub.client.kinds import Value
@@ -31,6 +33,20 @@ _DIGEST_BYTES = 16
 _MOST_RESPONSES = 256
 
 
+class PermanentResponse(NamedTuple):
+    """An answer after the first randomized response (PRR); all reports of it are drawn from this.
+
+    Attributes
+    ----------
+    cohort : int
+    bits : int
+        Bit j is bit j of the filter.
+    """
+
+    cohort: int
+    bits: int
+
+
 class Encoder:
     """One client's encoder for one metric.
 
@@ -38,12 +54,13 @@ class Encoder:
     ----------
     metric : Metric
     secret : bytes
-        The client's 32 secret bytes; they fix its cohort and its permanent responses for life.
+        The client's 32 secret bytes; with ``memory = "value"`` they fix its cohort and its
+        permanent responses for life.
 
     Attributes
     ----------
     cohort : int
-        0 to m-1, uniform over secrets.
+        0 to m-1, uniform over secrets; of ``memory = "value"`` alone.
 
     Raises
     ------
@@ -65,40 +82,61 @@ class Encoder:
         self._length = self._width.to_bytes(4, "little")
         self._permanent = bernoulli_sampler(params.k, params.flip, params.flip)
         self._instantaneous = bernoulli_sampler(params.k, params.p, params.q)
-        self._responses: dict[int, int] = {}
+        self._responses: dict[int, PermanentResponse] = {}
         self.cohort = uniform_below(params.m, KeyedStream(_keyed(_COHORT_TAG, secret, metric)))
         in_cohort = keyed_message(self.cohort.to_bytes(2, "little"))
         self._permanent_stream = KeyedStream(_keyed(_PERMANENT_TAG, secret, metric) + in_cohort)
         self._digest = hashlib.sha256(_keyed(_VALUE_TAG, secret, metric) + in_cohort)
 
     def encode(self, value: Value) -> Report:
-        """Return a fresh report of a value.
+        """Return a fresh report of a value; with periods, as the first value of a new one.
 
         Raises
         ------
         EncodingError
             If the value isn't one that the metric's type takes.
         """
-        return self.report(self.true_bits(value))
+        if self.metric.memory == "period":
+            return self.report(self.fresh_response(value))
+        return self.report(self.lasting_response(self.true_bits(value)))
 
     def true_bits(self, value: Value) -> int:
-        """Return the bits that a value sets, before any noise (raises as `encode`)."""
+        """Return the bits that a value sets in `cohort`, before any noise (raises as `encode`)."""
         return self.metric.kind.bits(value, self.cohort, self.metric.params)
 
-    def report(self, bits: int) -> Report:
-        """Return a fresh report of true bits: both responses, the second with new coins."""
-        permanent = self._responses.get(bits)
-        if permanent is None:
-            permanent = self._remember(bits)
-        reported = self._instantaneous.draw(permanent, os_stream)  # a call less on the app's time
+    def lasting_response(self, bits: int) -> PermanentResponse:
+        """Return the response that true bits have for life (``memory = "value"``)."""
+        response = self._responses.get(bits)
+        if response is None:
+            if len(self._responses) >= _MOST_RESPONSES:
+                self._responses.clear()
+            response = PermanentResponse(self.cohort, self.permanent_response(bits))
+            self._responses[bits] = response
+        return response
+
+    def fresh_response(self, value: Value, stream: ByteStream = os_stream) -> PermanentResponse:
+        """Return a new response, in a new cohort, for a period (``memory = "period"``).
+
+        `stream` is there for tests; clients leave it alone. Raises as `encode`.
+        """
+        params = self.metric.params
+        cohort = uniform_below(params.m, stream)
+        bits = self.metric.kind.bits(value, cohort, params)
+        return PermanentResponse(cohort, bits ^ self._permanent.draw(0, stream))
+
+    def report(self, response: PermanentResponse) -> Report:
+        """Return a fresh report of an answer: the second response, with new coins."""
+        cohort, bits = response
+        reported = self._instantaneous.draw(bits, os_stream)  # a call less on the app's time
         metric = self.metric
         data = reported.to_bytes(self._width, "little")
-        return Report(metric.name, metric.version, self.cohort, data)
+        return Report(metric.name, metric.version, cohort, data)
 
     def value_digest(self, bits: int) -> bytes:
         """Return 16 bytes that stand for a value in the ledger.
 
-        They are keyed with the secret, so they tell nothing to anyone who doesn't have it.
+        They are keyed with the secret: who has both can test guesses of the value, who has only
+        one learns nothing.
         """
         digest = self._digest.copy()
         digest.update(bits.to_bytes(self._width, "little"))
@@ -120,13 +158,6 @@ class Encoder:
         `stream` is there for tests and simulations; clients leave it alone.
         """
         return self._instantaneous.draw(bits, stream)
-
-    def _remember(self, bits: int) -> int:
-        """Draw a permanent response, and keep the last ones at hand; they never leave memory."""
-        if len(self._responses) >= _MOST_RESPONSES:
-            self._responses.clear()
-        response = self._responses[bits] = self.permanent_response(bits)
-        return response
 
 
 def _keyed(tag: bytes, secret: bytes, metric: Metric) -> bytes:

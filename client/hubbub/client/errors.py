@@ -26,11 +26,19 @@ class UnknownMetricError(MetricError, KeyError):
 
 
 class StateError(HubbubError):
-    """The client's secret can't be read, written or trusted."""
+    """The client's state can't be trusted, or is that of another client."""
 
 
-class BusyError(HubbubError):
-    """The client's database is in use, or the disk full: try again later."""
+class ForgottenError(StateError):
+    """Another process has deleted this client's state."""
+
+
+class ReplacedSecretError(StateError):
+    """Another process has replaced this client's secret."""
+
+
+class UnavailableError(HubbubError):
+    """The client's state can't be read or written for now (in use, disk full): try again later."""
 
 
 class EncodingError(HubbubError, ValueError):

@@ -1,7 +1,7 @@
-"""From `record` to reports in memory: encode, ask the ledger, keep until the disk takes over.
+"""From `record` to reports in memory: encode, ask the account, keep until the disk takes over.
 
-All of it happens on the caller's thread and takes microseconds: no file, no network, no waiting.
-What a maintainer must not break: no raw value is kept, and nothing is lost without being counted.
+All of it happens on the caller's thread and takes microseconds: no file, no network, no waiting for
+either. Invariant: no raw value is kept, and nothing is lost without being counted.
 """
 
 from __future__ import annotations
@@ -9,24 +9,30 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from hubbub.client.account import CHANGED_DEFINITION, Account, Decision, Memo, period_memo, recall
+from hubbub.client.consent import WITHDRAWN
 from hubbub.client.encoder import Encoder
 from hubbub.client.errors import (
     EncodingError,
     HubbubError,
     MetricError,
+    ReplacedSecretError,
     UnknownCategoryError,
     UnknownMetricError,
 )
-from hubbub.client.forks import no_fork
 from hubbub.client.kinds import Value
-from hubbub.client.ledger import Ledger, Spend, Spending
-from hubbub.client.metrics import Metric, Registry
+from hubbub.client.ledger import ALREADY_REPORTED, AnswerKey, Spending, Verdict
+from hubbub.client.metrics import SECONDS_A_DAY, Metric, Registry
 from hubbub.client.wire import Report
 
-_SECONDS_A_DAY = 86_400
-_MOST_SPENDS = 1024
+EXPIRED = "expired metric"
+REPLACED = "secret replaced"
+_MOST_MEMOS = 1024
+FORGOTTEN = "forgotten"
+_EXPECTED = frozenset({ALREADY_REPORTED, EXPIRED, FORGOTTEN, WITHDRAWN})
 
 
 class Settings(NamedTuple):
@@ -40,10 +46,11 @@ class Settings(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A report that waits in memory, and what it costs."""
+    """A report that waits in memory, the answer it was drawn from, and when it was recorded."""
 
     report: Report
-    spend: Spend
+    memo: Memo
+    recorded_at: float
 
 
 class _Recipe(NamedTuple):
@@ -51,7 +58,7 @@ class _Recipe(NamedTuple):
 
     encoder: Encoder
     ends: float
-    spends: dict[int, Spend]
+    memos: dict[int, Memo]
 
 
 class Intake:
@@ -62,6 +69,8 @@ class Intake:
     registry : Registry
     max_pending : int
         Beyond so many reports in memory the oldest are dropped, and counted.
+    enough : int
+        So many waiting reports are worth a notification.
     development : bool
         Raise for what an app's author should mend: unknown metrics and categories, bad values.
 
@@ -71,7 +80,11 @@ class Intake:
         Notified when the first or the `enough`-th report waits, and at every change of state.
     disabled : str or None
         Why nothing is recorded, if so.
-    recorded, delivered : int
+    unavailable : str or None
+        Why the state can't be opened for now, if so.
+    secret : bytes or None
+        The client's, once the state is open.
+    recorded, delivered, stale : int
     dropped : Counter of str
     """
 
@@ -80,11 +93,13 @@ class Intake:
     ) -> None:
         self.registry = registry
         self.disabled: str | None = None
+        self.unavailable: str | None = None
         self._max_pending = max_pending
         self._enough = enough
         self._development = development
+        self.secret: bytes | None = None
         self._recipes: dict[str, _Recipe] = {}
-        self._ledger = Ledger(registry)
+        self._account = Account(registry)
         self.start_afresh()
 
     def start_afresh(self) -> None:
@@ -96,97 +111,121 @@ class Intake:
         self.changed = threading.Condition()
         self.pending: deque[Entry] = deque()
         self.dropped: Counter[str] = Counter()
-        self.recorded = self.delivered = 0
+        self.recorded = self.delivered = self.stale = 0
 
-    def open(self, secret: bytes, ledger: Ledger) -> None:
-        """Begin to record, with a client's secret and what it has spent so far."""
-        self._recipes = {
+    def open(self, secret: bytes, account: Account) -> None:
+        """Begin to record, with a client's secret and what it has answered so far."""
+        recipes = {
             name: _Recipe(Encoder(metric, secret), _end_of_day(metric), {})
             for name, metric in self.registry.items()
         }
-        self._ledger = ledger
+        with self.changed:
+            lost = len(self.pending)  # of another secret
+            self.pending.clear()
+            self.secret, self._recipes, self._account = secret, recipes, account
+            self.unavailable = None
+        if lost:
+            self.drop(REPLACED, lost)
+        for name in sorted(account.unusable):
+            log("ERROR", f"hubbub doesn't report metrics.{name}: {CHANGED_DEFINITION}")
+
+    def shut(self) -> None:
+        """Let go of the secret and the account."""
+        with self.changed:
+            self.secret, self._recipes, self._account = None, {}, Account(self.registry)
 
     @property
     def is_open(self) -> bool:
         """Whether a secret is at hand."""
-        return bool(self._recipes)
+        return self.secret is not None
 
-    def disable(self, reason: str) -> None:
+    def has_old_period(self) -> bool:
+        """Whether the answer of a period that is over is still known."""
+        with self.changed:
+            return any(
+                memo.period is not None
+                and not memo.forgotten
+                and memo.period < self.registry[name].period(time.time())
+                for name, memo in self._account.memory.items()
+            )
+
+    def disable(self, reason: str, level: str = "ERROR") -> None:
         """Stop recording; logged, because it means that no data comes any more."""
         if self.disabled is None:
-            log("ERROR", f"hubbub is off: {reason}")
-        self.disabled = reason
+            log(level, f"hubbub is off: {reason}")
+        with self.changed:
+            self.disabled = reason
+            self.changed.notify_all()
 
     def take(self, metric: str, value: Value) -> None:
         """Record a value; see `Telemetry.record`."""
         try:
-            if self.disabled is not None:
-                raise _NotRecordedError("closed" if self.disabled == "closed" else "disabled")
-            entry = self.prepare(metric, value)
             with self.changed:
-                if reason := self._refusal(entry):
-                    raise _NotRecordedError(reason)
-                self._ledger.add(entry.spend)
+                if self.disabled is not None:
+                    raise _NotRecordedError("closed" if self.disabled == "closed" else "disabled")
+                recipe, now = self._recipe(metric), time.time()
+                decision = self._decide(recipe, value, now)
+                if decision.verdict is Verdict.REFUSED:
+                    raise _NotRecordedError(decision.refusal)
+                self._account.enter(decision)
                 self.recorded += 1
-                self._keep(entry)
+                self.stale += decision.verdict is Verdict.STALE
+                report = recipe.encoder.report(decision.memo.response)
+                self._keep(Entry(report, decision.memo, now))
         except Exception as error:  # an app must never fail because of telemetry
             if self._development and isinstance(error, (EncodingError, MetricError)):
                 raise
             self._drop_for(error)
 
-    def prepare(self, metric: str, value: Value) -> Entry:
+    def preview(self, metric: str, value: Value) -> tuple[Report, Decision]:
         """Return the report of a value as `take` would keep it, without keeping or spending.
 
         Raises
         ------
         HubbubError
-            If the value wouldn't be recorded: the reason.
+            If there could be none: the metric isn't registered, the value isn't of its type, or
+            the state isn't open.
         """
-        recipe = self._recipes.get(metric)
-        if recipe is None:
-            self.registry[metric]  # raises, and names those that there are
-            raise _NotRecordedError("disabled")
-        encoder = recipe.encoder
-        bits = encoder.true_bits(value)
-        spend = recipe.spends.get(bits)
-        if spend is None:
-            if len(recipe.spends) >= _MOST_SPENDS:
-                recipe.spends.clear()
-            digest = encoder.value_digest(bits)
-            spend = Spend(encoder.metric.name, encoder.metric.version, digest)
-            recipe.spends[bits] = spend
-        return Entry(encoder.report(bits), spend)
-
-    def refusal(self, entry: Entry) -> str | None:
-        """Return why a prepared report wouldn't be recorded; None if it would."""
         with self.changed:
-            return self._refusal(entry)
+            recipe = self._recipe(metric)
+            decision = self._decide(recipe, value, time.time())
+            return recipe.encoder.report(decision.memo.response), decision
 
-    def drain(self) -> list[Entry]:
-        """Take all reports that wait, for the disk."""
+    def drain(self, secret: bytes) -> list[Entry]:
+        """Take all reports that wait, for the disk.
+
+        Raises
+        ------
+        ReplacedSecretError
+            If they were drawn with another secret than the disk's.
+        """
         with self.changed:
+            if secret != self.secret:
+                raise ReplacedSecretError("this process has replaced its secret")
             entries = list(self.pending)
             self.pending.clear()
             return entries
 
     def give_back(self, entries: list[Entry]) -> None:
-        """Put reports back in front, because the disk couldn't take them just now."""
+        """Keep what the disk couldn't take, before what came since."""
         with self.changed:
             self.pending.extendleft(reversed(entries))
             while len(self.pending) > self._max_pending:
                 self._drop_oldest()
 
-    def refresh(self, ledger: Ledger) -> None:
-        """Replace the ledger by the stored one, which knows what other processes spent."""
+    def refresh(self, account: Account) -> None:
+        """Replace the account by the stored one, which knows what other processes answered."""
         with self.changed:
-            for entry in self.pending:
-                ledger.add(entry.spend)
-            self._ledger = ledger
+            for entry, reports in _same_answers(self.pending):
+                decision = account.decide(entry.memo, entry.recorded_at)
+                if decision.verdict is not Verdict.REFUSED:
+                    account.enter(decision, reports)
+            self._account = account
 
     def spending(self) -> Spending:
         """Return the account, including what waits in memory."""
         with self.changed:
-            return self._ledger.spending()
+            return self._account.ledger.spending()
 
     def drop(self, reason: str, count: int = 1, detail: object = "") -> None:
         """Count a loss; log each reason once, without any value."""
@@ -195,12 +234,40 @@ class Intake:
             self.dropped[reason] += count
             self.changed.notify_all()
         if first:
-            log("WARNING", f"hubbub dropped a report ({reason}) {detail}")
+            level = "DEBUG" if reason in _EXPECTED else "WARNING"
+            log(level, f"hubbub dropped a report ({reason}) {detail}")
 
-    def _refusal(self, entry: Entry) -> str | None:
-        if time.time() >= self._recipes[entry.spend.metric].ends:
-            return "expired metric"
-        return self._ledger.refusal(entry.spend)
+    def drop_pending(self, reason: str) -> None:
+        """Count all that waits in memory as lost."""
+        with self.changed:
+            count = len(self.pending)
+            self.pending.clear()
+        if count:
+            self.drop(reason, count)
+
+    def _recipe(self, metric: str) -> _Recipe:
+        recipe = self._recipes.get(metric)
+        if recipe is None:
+            self.registry[metric]  # raises, and names those that there are
+            raise _NotRecordedError("state not available" if self.unavailable else "disabled")
+        return recipe
+
+    def _decide(self, recipe: _Recipe, value: Value, now: float) -> Decision:
+        """Ask the account about a value, with a new answer of its own if it needs one."""
+        encoder = recipe.encoder
+        metric = encoder.metric
+        if metric.memory == "period":
+            former = self._account.memory.get(metric.name)
+            memo = recall(former, metric, now)
+            if memo is None:
+                memo = period_memo(metric, encoder.fresh_response(value), now)
+            else:
+                encoder.true_bits(value)  # a value of the wrong type is refused at all times
+        else:
+            memo = _lasting_memo(recipe, encoder.true_bits(value))
+        if now >= recipe.ends:
+            return Decision(Verdict.REFUSED, memo, EXPIRED)
+        return self._account.decide(memo, now)
 
     def _keep(self, entry: Entry) -> None:
         if len(self.pending) >= self._max_pending:
@@ -241,17 +308,43 @@ _KINDS_OF_MISTAKE: dict[type[HubbubError], str] = {
 
 
 def log(level: str, message: str) -> None:
-    """Tell the app's log; logging is imported for those who have something to read."""
-    with no_fork():
-        import logging
+    """Tell the app's log."""
+    import logging  # by every `Telemetry` at its construction, so this waits for nothing
 
     logging.getLogger("hubbub.client").log(getattr(logging, level), message)
+
+
+def _same_answers(entries: Iterable[Entry]) -> list[tuple[Entry, int]]:
+    """Return one entry of each answer, the last, and how many there are.
+
+    While this goes on a caller of `record` waits, so it goes by identity: equal answers are one
+    object, but for few.
+    """
+    last: dict[int, tuple[Entry, int]] = {}
+    for entry in entries:
+        key = id(entry.memo)
+        last[key] = entry, last[key][1] + 1 if key in last else 1
+    return list(last.values())
+
+
+def _lasting_memo(recipe: _Recipe, bits: int) -> Memo:
+    memo = recipe.memos.get(bits)
+    if memo is None:
+        if len(recipe.memos) >= _MOST_MEMOS:
+            recipe.memos.clear()
+        encoder = recipe.encoder
+        metric = encoder.metric
+        # A one-time metric has one answer, whatever it is; nothing of the value need be kept.
+        digest = b"" if metric.one_time else encoder.value_digest(bits)
+        key = AnswerKey(metric.name, metric.version, digest)
+        memo = recipe.memos[bits] = Memo(key, encoder.lasting_response(bits))
+    return memo
 
 
 def _end_of_day(metric: Metric) -> float:
     """Return the moment, in seconds since the epoch, when a metric's last day is over (UTC)."""
     days = metric.expires.toordinal() - _EPOCH + 1
-    return float(days * _SECONDS_A_DAY)
+    return float(days * SECONDS_A_DAY)
 
 
 _EPOCH = 719_163  # date(1970, 1, 1).toordinal()

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import unicodedata
 from bisect import bisect_right
-from typing import ClassVar
+from typing import ClassVar, SupportsFloat
 
 from hubbub.client.bloom import bloom_bits
 from hubbub.client.errors import EncodingError, UnknownCategoryError
 from hubbub.client.params import RapporParams
 
-Value = str | bool | int | float
-"""What apps may record."""
+Value = str | bool | int | float | SupportsFloat
+"""What apps may record; `SupportsFloat` stands for other numbers: numpy's scalars, Decimal."""
 
 
 class _Kind:
@@ -104,9 +104,11 @@ class BooleanKind(_Kind):
 
     def bits(self, value: Value, _cohort: int, _params: RapporParams) -> int:
         """Return 1 for True, 0 for False (raises EncodingError for anything else)."""
-        if not isinstance(value, bool):
-            raise EncodingError(f"value of type {type(value).__name__}: must be True or False")
-        return int(value)
+        if value is True or value is False:
+            return int(value)
+        if type(value).__name__ in _NUMPY_BOOLEANS and type(value).__module__ == "numpy":
+            return int(bool(value))
+        raise EncodingError(f"value of type {type(value).__name__}: must be True or False")
 
 
 class OrdinalKind(_Kind):
@@ -131,10 +133,10 @@ class OrdinalKind(_Kind):
 
     def bits(self, value: Value, _cohort: int, _params: RapporParams) -> int:
         """Return the bucket's bit (raises EncodingError for what isn't a number)."""
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or (isinstance(value, float) and math.isnan(value)):
-            raise EncodingError(f"value of type {type(value).__name__}: must be a number, not NaN")
-        return 1 << bisect_right(self.edges, value)
+        number = _plain_number(value)
+        if number != number:  # noqa: PLR0124 (math.isnan can't take every integer)
+            raise EncodingError("value: must be a number, not NaN")
+        return 1 << bisect_right(self.edges, number)
 
     def definition(self) -> dict[str, object]:
         """Return the edges."""
@@ -142,6 +144,26 @@ class OrdinalKind(_Kind):
 
 
 Kind = StringKind | EnumKind | BooleanKind | OrdinalKind
+
+
+_NUMPY_BOOLEANS = frozenset({"bool", "bool_"})
+
+
+def _plain_number(value: object) -> float:
+    """Return what compares exactly with floats: any real number, as numpy's and Decimal are."""
+    if type(value) is float or type(value) is int:
+        return value
+    from decimal import Decimal
+    from numbers import Real
+
+    if isinstance(value, Decimal):
+        if value.is_snan():
+            return math.nan
+        return value  # type: ignore[return-value]
+    if isinstance(value, Real) and not isinstance(value, bool):
+        item = getattr(value, "item", None)  # numpy's own comparisons may round
+        return item() if item else value  # type: ignore[return-value]
+    raise EncodingError(f"value of type {type(value).__name__}: must be a number, not NaN")
 
 
 def _normal(text: str) -> str:

@@ -7,8 +7,9 @@ under the same version, because reports drawn in different ways can't be told ap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hubbub.client.errors import MetricError, UnknownMetricError
 from hubbub.client.kinds import BooleanKind, Kind
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 MAX_VALUES = 100
 """Default of `max_values`: distinct values that a client reports of a metric in its life."""
+MAX_PERIODS = 100
+"""Default of `max_periods`: answers that a client gives to a metric with periods in its life."""
+SECONDS_A_DAY = 86_400
+
+Memory = Literal["value", "period"]
 
 
 class Metric(NamedTuple):
@@ -42,7 +48,11 @@ class Metric(NamedTuple):
     one_time : bool
         Whether a client reports once in its life; one of the two responses is then left out.
     max_values : int
-        Distinct values that a client reports in its life.
+        Distinct values that a client reports in its life; not with ``memory = "period"``.
+    memory : "value" or "period"
+        What has a permanent response: each distinct value, for life, or each period.
+    period_days, max_periods : int
+        Length of a period, and how many a client answers in; 0 with ``memory = "value"``.
     """
 
     application: str
@@ -55,6 +65,9 @@ class Metric(NamedTuple):
     expires: dt.date
     one_time: bool = False
     max_values: int = MAX_VALUES
+    memory: Memory = "value"
+    period_days: int = 0
+    max_periods: int = 0
 
     @property
     def epsilon_permanent(self) -> float:
@@ -71,9 +84,39 @@ class Metric(NamedTuple):
         return self.params.epsilon_report
 
     @property
+    def price(self) -> float:
+        """What an admitted answer costs, however often it is reported."""
+        return self.epsilon_report if self.one_time else self.epsilon_permanent
+
+    @property
+    def reserve(self) -> float:
+        """What it costs at most if times alone decide: one answer, or one each period."""
+        return self.price * (self.max_periods if self.memory == "period" else 1)
+
+    @property
+    def max_answers(self) -> int:
+        """How many answers a client gives in its life: values, periods, or one report."""
+        if self.one_time:
+            return 1
+        return self.max_periods if self.memory == "period" else self.max_values
+
+    @property
+    def hides_changes(self) -> bool:
+        """Whether no change of values can be seen in a client's linked reports."""
+        return self.one_time or self.memory == "period" or self.max_values == 1
+
+    @property
     def definition(self) -> dict[str, object]:
         """All that reports depend on, as JSON can hold it; fixed for a version."""
-        return {"type": self.kind.name, **self.kind.definition(), **self.params._asdict()}
+        periods = (
+            {} if self.memory == "value" else {"memory": "period", "period_days": self.period_days}
+        )
+        definition = {"type": self.kind.name, **self.kind.definition(), **self.params._asdict()}
+        return definition | periods
+
+    def period(self, seconds: float) -> int:
+        """Return the number of the period in which a moment (seconds since the epoch) falls."""
+        return int(seconds // (self.period_days * SECONDS_A_DAY))
 
 
 class Registry(Mapping[str, Metric]):
@@ -144,13 +187,26 @@ def check_compatible(old: Registry, new: Registry) -> None:
     Raises
     ------
     MetricError
-        If the application differs, a version goes down, or a definition changed without a new one.
+        If the application differs, a version goes down, a definition changed without a new one,
+        or `lifetime_epsilon` leaves less for changed answers than before (what clients spent on
+        these already would then decide whether they answer new questions).
     """
     if old.application != new.application:
         raise MetricError(
             f"application = {new.application!r}: must stay {old.application!r}, because every "
             "client's permanent responses depend on it"
         )
+    if old.lifetime_epsilon is not None and new.lifetime_epsilon is not None:
+        still = {(metric.name, metric.version) for metric in new.values()}
+        gone = [m.reserve for m in old.values() if (m.name, m.version) not in still]
+        needed = math.fsum([*gone, *(m.reserve for m in new.values()), old.lifetime_epsilon])
+        needed -= math.fsum(m.reserve for m in old.values())
+        if new.lifetime_epsilon < needed * (1 - 1e-9):
+            raise MetricError(
+                f"lifetime_epsilon = {new.lifetime_epsilon}: must be at least {needed:.6g}, which "
+                "adds the price of each new metric and version, so that clients' silence doesn't "
+                "depend on how often their answers changed"
+            )
     for name in old.keys() & new.keys():
         before, after = old[name], new[name]
         if after.version < before.version:

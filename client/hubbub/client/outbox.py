@@ -1,9 +1,9 @@
 """The queue on disk: reports after both responses, until the collector has acknowledged them.
 
-Reports are spooled as they come, made into a batch when it is due, and a batch is held by one
-process while that one sends it. What a maintainer must not break: a batch's id is drawn when its
-reports leave the spool, in the same transaction, and stays with it; so no report is ever sent under
-two ids.
+Reports are spooled as they come, made into batches when these are due, and a batch is held by one
+process while that one sends it. Invariants: a batch's id is drawn when its reports leave the spool,
+in the same transaction, and stays with it, so no report is ever sent under two ids; and no batch
+holds two cohorts that are a client's for life, which together would name it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from hubbub.client.storage import Storage
+from hubbub.client.consent import WITHDRAWN
+from hubbub.client.metrics import Metric, Registry
+from hubbub.client.storage import Storage, count_waiting
 from hubbub.client.wire import Report, assemble_body, new_batch_id, reports_to_json
 
 DAMAGED = "damaged on disk"
 TOO_OLD = "too old"
 NO_ROOM = "no room on disk"
+MOST_BYTES = 1_000_000
+"""Largest body of a batch; collectors take 1 MiB unless told otherwise."""
 
 
 class Parcel(NamedTuple):
@@ -46,6 +50,8 @@ class Outbox:
     Parameters
     ----------
     storage : Storage
+    secret : bytes
+        The database must belong to it.
     max_bytes : int
         Beyond it the oldest go first.
     max_age : float
@@ -60,9 +66,15 @@ class Outbox:
     """
 
     def __init__(
-        self, storage: Storage, max_bytes: int, max_age: float, hold_seconds: float
+        self,
+        storage: Storage,
+        secret: bytes,
+        max_bytes: int,
+        max_age: float,
+        hold_seconds: float,
     ) -> None:
         self._storage = storage
+        self._secret = secret
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._hold_seconds = hold_seconds
@@ -77,29 +89,43 @@ class Outbox:
 
     def waiting(self) -> int:
         """Return the number of reports on disk."""
-        with self._storage.transaction() as connection:
-            return _sum(connection, "reports", "spool") + _sum(connection, "reports", "batches")
+        with self._storage.transaction(self._secret) as connection:
+            return count_waiting(connection)
 
     def spooled(self) -> int:
         """Return the number of reports that are in no batch yet."""
-        with self._storage.transaction() as connection:
-            return _sum(connection, "reports", "spool")
+        with self._storage.transaction(self._secret) as connection:
+            return _spooled(connection)
 
     def batched(self) -> int:
         """Return the number of reports that are in batches."""
-        with self._storage.transaction() as connection:
-            return _sum(connection, "reports", "batches")
+        with self._storage.transaction(self._secret) as connection:
+            return _batched(connection)
 
-    def make_batch(self, enough: int, now: float) -> None:
-        """Make a batch of the oldest spooled pieces, until there are enough reports in it."""
+    def make_batch(self, at_most: int, now: float) -> None:
+        """Make a batch of the oldest spooled reports, as many as may share one."""
         with self._transaction() as connection:
-            pieces, reports = self._take_pieces(connection, enough)
+            pieces = self._take_reports(connection, at_most)
             if pieces:
+                pieces.sort(key=lambda _: os.urandom(8))  # their order would tell of changes
                 body = assemble_body(new_batch_id(), pieces)
                 connection.execute(
                     "INSERT INTO batches (reports, body, checksum, created) VALUES (?, ?, ?, ?)",
-                    (reports, body, _checksum(body), now),
+                    (len(pieces), body, _checksum(body), now),
                 )
+
+    def clear(self, now: float) -> None:
+        """Drop everything: the user has withdrawn the consent.
+
+        What is being sent isn't counted here, but by whoever sends it (see `put_back`).
+        """
+        with self._transaction() as connection:
+            self._dropping[WITHDRAWN] += count_waiting(connection)
+            held = "SELECT reports, holder, held_until FROM batches"
+            for reports, holder, held_until in connection.execute(held):
+                if self._is_held(holder, held_until, now):
+                    self._dropping[WITHDRAWN] -= reports
+            delete_unsent(connection)
 
     def hold_oldest(self, now: float) -> Parcel | None:
         """Take the oldest batch that nobody else is sending."""
@@ -119,17 +145,18 @@ class Outbox:
 
     def remove(self, parcel: Parcel) -> None:
         """Forget a batch that is settled."""
-        with self._storage.transaction() as connection:
+        with self._storage.transaction(self._secret) as connection:
             connection.execute("DELETE FROM batches WHERE id = ?", (parcel.key,))
 
-    def put_back(self, parcel: Parcel) -> None:
-        """Leave a batch for a later attempt."""
-        with self._storage.transaction() as connection:
-            connection.execute("UPDATE batches SET holder = 0 WHERE id = ?", (parcel.key,))
+    def put_back(self, parcel: Parcel) -> bool:
+        """Leave a batch for a later attempt; return whether it is still there."""
+        with self._storage.transaction(self._secret) as connection:
+            query = "UPDATE batches SET holder = 0 WHERE id = ?"
+            return connection.execute(query, (parcel.key,)).rowcount == 1
 
     def shorten(self, parcel: Parcel, body: bytes, reports: int) -> None:
         """Keep less of a batch, under its id, for another attempt."""
-        with self._storage.transaction() as connection:
+        with self._storage.transaction(self._secret) as connection:
             connection.execute(
                 "UPDATE batches SET body = ?, checksum = ?, reports = ?, holder = 0 WHERE id = ?",
                 (body, _checksum(body), reports, parcel.key),
@@ -152,21 +179,27 @@ class Outbox:
                     self._drop(connection, table, key, reports, NO_ROOM)
                     surplus -= size
 
-    def _take_pieces(self, connection: sqlite3.Connection, enough: int) -> tuple[list[bytes], int]:
-        """Take the first pieces out of the spool; return the whole ones and their reports."""
+    def _take_reports(self, connection: sqlite3.Connection, at_most: int) -> list[bytes]:
+        """Take the first reports out of the spool that may share a batch; return the whole ones."""
+        first = connection.execute(
+            "SELECT pseudonym FROM spool WHERE pseudonym != '' ORDER BY id LIMIT 1"
+        ).fetchone()
+        rows = connection.execute(
+            "SELECT id, body, checksum FROM spool WHERE pseudonym IN ('', ?) ORDER BY id LIMIT ?",
+            (first[0] if first else "", at_most),
+        ).fetchall()
         pieces: list[bytes] = []
-        total = 0
-        query = "SELECT id, reports, body, checksum FROM spool ORDER BY id"
-        for key, reports, body, checksum in connection.execute(query).fetchall():
+        room = MOST_BYTES - len(assemble_body(new_batch_id(), []))
+        for key, body, checksum in rows:
             if not _is_whole(body, checksum):
-                self._drop(connection, "spool", key, reports, DAMAGED)
+                self._drop(connection, "spool", key, 1, DAMAGED)
                 continue
-            if total >= enough:
+            room -= len(body) + 1  # and a comma
+            if room < 0:
                 break
             connection.execute("DELETE FROM spool WHERE id = ?", (key,))
             pieces.append(body)
-            total += reports
-        return pieces, total
+        return pieces
 
     @property
     def _holder(self) -> int:
@@ -188,7 +221,7 @@ class Outbox:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Run statements as the storage does; what they drop is counted once that is committed."""
         self._dropping.clear()
-        with self._storage.transaction() as connection:
+        with self._storage.transaction(self._secret) as connection:
             yield connection
         self.dropped.update(self._dropping)
 
@@ -198,22 +231,39 @@ _open_here: set[int] = set()
 _OLDEST_FIRST = ("batches", "spool")
 
 
-def spool(connection: sqlite3.Connection, reports: Sequence[Report], at_most: int) -> None:
-    """Put reports on disk, in pieces of at most so many."""
-    for start in range(0, len(reports), at_most):
-        piece = reports[start : start + at_most]
-        body = reports_to_json(piece)
-        connection.execute(
-            "INSERT INTO spool (reports, body, checksum) VALUES (?, ?, ?)",
-            (len(piece), body, _checksum(body)),
-        )
+def spool(connection: sqlite3.Connection, reports: Sequence[Report], registry: Registry) -> None:
+    """Put reports on disk, each with what it must not share a batch with."""
+    bodies = [(_pseudonym(registry[r.metric]), reports_to_json([r])) for r in reports]
+    connection.executemany(
+        "INSERT INTO spool (pseudonym, body, checksum) VALUES (?, ?, ?)",
+        [(pseudonym, body, _checksum(body)) for pseudonym, body in bodies],
+    )
+
+
+def delete_unsent(connection: sqlite3.Connection) -> None:
+    """Delete all reports on disk."""
+    for table in _OLDEST_FIRST:
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 (two constants)
+
+
+def _pseudonym(metric: Metric) -> str:
+    """Return the metric's name if its cohort is one for life, and there are several; else empty."""
+    return metric.name if metric.memory == "value" and metric.params.m > 1 else ""
+
+
+def _spooled(connection: sqlite3.Connection) -> int:
+    return _sum(connection, "1", "spool")
+
+
+def _batched(connection: sqlite3.Connection) -> int:
+    return _sum(connection, "reports", "batches")
 
 
 def _entries(connection: sqlite3.Connection) -> Iterator[tuple[str, int, int, int, int, float]]:
     """Yield (table, key, reports, bytes, holder, held until), the oldest first."""
     queries = (
         "SELECT id, reports, length(body), holder, held_until FROM batches ORDER BY id",
-        "SELECT id, reports, length(body), 0, 0 FROM spool ORDER BY id",
+        "SELECT id, 1, length(body), 0, 0 FROM spool ORDER BY id",
     )
     for table, query in zip(_OLDEST_FIRST, queries, strict=True):
         for row in connection.execute(query).fetchall():
@@ -239,6 +289,8 @@ def _is_open(pid: int, number: int) -> bool:
 
 
 def _is_alive(pid: int) -> bool:
+    if os.name == "nt":  # where signal 0 isn't a question; what is held is free again in time
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

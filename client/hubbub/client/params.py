@@ -66,6 +66,8 @@ class RapporParams(_Six):
         _check_integer("h", h, 1, 8)
         _check_integer("m", m, 1, 1024)
         f, p, q = _probability("f", f), _probability("p", p), _probability("q", q)
+        if f > 0 and f / 2 == 0:
+            raise ParameterError(f"f = {f}: must be 0, or large enough for f/2 to be above 0")
         if f == 1:
             raise ParameterError("f = 1.0: must be less than 1, or reports carry no information")
         if p == q:

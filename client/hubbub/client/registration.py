@@ -9,13 +9,16 @@ from typing import Any
 from hubbub.client import toml_checks as check
 from hubbub.client.errors import MetricError, ParameterError
 from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, StringKind
-from hubbub.client.metrics import MAX_VALUES, Metric
+from hubbub.client.metrics import MAX_PERIODS, MAX_VALUES, Memory, Metric
 from hubbub.client.params import RapporParams
 
 _TYPES = ("string", "enum", "boolean", "ordinal")
 _MODES = ("longitudinal", "one-time")
 _REQUIRED = ("version", "type", "description", "owner", "expires")
-_OPTIONAL = ("mode", "max_values")
+_OPTIONAL = ("mode", "memory")
+_MEMORIES: tuple[Memory, ...] = ("value", "period")
+_OF_MEMORY = {"value": ("max_values",), "period": ("period_days", "max_periods")}
+_MOST_DAYS = 3650
 _OF_TYPE = {"string": ("k", "h", "m"), "enum": ("categories",), "ordinal": ("edges",)}
 _NOISE = ("f", "p", "q")
 _MAX_VERSION = 2**31 - 1
@@ -54,8 +57,12 @@ def _metric(application: str, name: str, table: Any) -> Metric:
     check.require(where, table, _REQUIRED)
     kind_name = check.choice(f"{where}.type", table["type"], _TYPES)
     of_type = _OF_TYPE.get(kind_name, ())
-    check.refuse_unknown(where, table, _REQUIRED + _OPTIONAL + of_type + _NOISE)
+    memory = check.choice(f"{where}.memory", table.get("memory", _MEMORIES[0]), _MEMORIES)
+    known = _REQUIRED + _OPTIONAL + _OF_MEMORY[memory] + of_type + _NOISE
+    check.refuse_unknown(where, table, known)
     one_time = check.choice(f"{where}.mode", table.get("mode", _MODES[0]), _MODES) == _MODES[1]
+    if memory == "period" and one_time:
+        raise MetricError(f'{where}.memory = "period": must be left out, or mode "longitudinal"')
     check.require(where, table, (*of_type, *(("f",) if one_time else _NOISE)))
     kind = _kind(where, kind_name, table)
     return Metric(
@@ -68,10 +75,22 @@ def _metric(application: str, name: str, table: Any) -> Metric:
         owner=check.text(f"{where}.owner", table["owner"]),
         expires=check.date(f"{where}.expires", table["expires"]),
         one_time=one_time,
-        max_values=check.integer(
-            f"{where}.max_values", table.get("max_values", MAX_VALUES), 1, _MAX_VERSION
-        ),
+        memory=memory,
+        **_caps(where, memory, table),
     )
+
+
+def _caps(where: str, memory: Memory, table: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many answers a client gives, and for how long."""
+    if memory == "value":
+        values = table.get("max_values", MAX_VALUES)
+        return {"max_values": check.integer(f"{where}.max_values", values, 1, _MAX_VERSION)}
+    check.require(where, table, ("period_days",))
+    periods = table.get("max_periods", MAX_PERIODS)
+    return {
+        "period_days": check.integer(f"{where}.period_days", table["period_days"], 1, _MOST_DAYS),
+        "max_periods": check.integer(f"{where}.max_periods", periods, 1, _MAX_VERSION),
+    }
 
 
 def _kind(where: str, name: str, table: Mapping[str, object]) -> Kind:

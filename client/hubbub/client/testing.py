@@ -1,38 +1,39 @@
-"""A double for the tests of apps: checks every call as the real client would, and keeps it.
+"""Doubles for the tests of apps: they check every call as the real clients would, and keep it.
 
 telemetry = RecordingTelemetry("metrics.toml")
 start_browser(telemetry)
 assert telemetry.calls == [("homepage", "news.example.org")]
+
+Encoding, account, preview and words are the real clients' own code, with a secret that is thrown
+away. Invariant: a double opens no file, starts no thread and reaches no network.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Self
 
-from hubbub.client.base import Status
-from hubbub.client.encoder import SECRET_BYTES, Encoder
+from hubbub.client.account import Account
+from hubbub.client.base import BaseTelemetry
+from hubbub.client.consent import WITHDRAWN
+from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.kinds import Value
+from hubbub.client.ledger import AnswerKey, Ledger
 from hubbub.client.metrics import Registry
 
+_NOWHERE = "http://127.0.0.1:9"  # the discard port
+_NO_FOLDER = os.devnull  # nothing can be made in it
 
-class RecordingTelemetry:
-    """Stands in for `Telemetry`: no state, no thread, no network.
 
-    Parameters
-    ----------
-    metrics : Registry, str or Path
+class _Double(BaseTelemetry):
+    """What both doubles share; see `RecordingTelemetry`."""
 
-    Attributes
-    ----------
-    calls : list of (metric, value)
-        What was recorded, in order.
-    """
-
-    def __init__(self, metrics: Registry | str | Path) -> None:
-        registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
-        self._registry = registry
-        self._encoders = {name: Encoder(m, bytes(SECRET_BYTES)) for name, m in registry.items()}
+    def __init__(self, metrics: Registry | str | Path, *, consent: bool = True) -> None:
+        # Without consent the real constructor opens nothing and asks no environment.
+        super().__init__(metrics, _NOWHERE, _NO_FOLDER, consent=False, development=True)
         self.calls: list[tuple[str, Value]] = []
+        self.set_consent(consent)
 
     def record(self, metric: str, value: Value) -> None:
         """Keep a call.
@@ -42,22 +43,148 @@ class RecordingTelemetry:
         UnknownMetricError, EncodingError
             Where the real client would drop it: a test should fail for that.
         """
-        self._registry[metric]
-        self._encoders[metric].encode(value)
-        self.calls.append((metric, value))
+        self._intake.take(metric, value)
+        if self._intake.disabled is None:
+            self.calls.append((metric, value))
+        if self._is_delivering():
+            self._deliver()
 
     def values(self, metric: str) -> list[Value]:
         """Return what was recorded of one metric."""
         return [value for name, value in self.calls if name == metric]
 
-    def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in Telemetry)
-        """Return True: there is nothing to wait for."""
+    def reset(self) -> None:
+        """Draw a new secret; what was spent stays in the ledger, which counts the reset."""
+        before = self._account.ledger
+        rows = [before.row(answer) for answer in self._answers]
+        resets = before.spending().resets + 1
+        self._open(Account(self._registry, Ledger(self._registry, rows, resets)))
+
+    def set_consent(self, consent: bool) -> None:
+        """Take the user's new answer, whatever the environment of the tests says."""
+        if self._closed:
+            return
+        if consent:
+            self._intake.disabled = None
+        elif self._intake.disabled is None:
+            self._intake.disable("no consent", "INFO")
+            self._intake.drop_pending(WITHDRAWN)
+
+    def _prepare(self) -> None:
+        self._answers: set[AnswerKey] = set()
+        self._open(Account(self._registry))
+
+    def _open(self, account: Account) -> None:
+        self._account, self._throwaway_secret = account, os.urandom(SECRET_BYTES)
+        self._intake.open(self._throwaway_secret, account)
+
+    def _is_delivering(self) -> bool:
         return True
 
-    def close(self, timeout: float = 2.0) -> None:
-        """Do nothing."""
+    def _deliver(self) -> None:
+        """Have what waits acknowledged."""
+        with self._intake.changed:
+            entries = self._intake.drain(self._throwaway_secret)
+            self._answers.update(entry.memo.answer for entry in entries)
+            self._intake.delivered += len(entries)
 
-    def status(self) -> Status:
-        """Return that everything was delivered."""
-        n = len(self.calls)
-        return Status(recorded=n, delivered=n, waiting=0, dropped={}, disabled=None)
+    def _shut(self, reason: str) -> None:
+        self._closed = True
+        self._intake.disabled = self._intake.disabled or reason
+
+    def _forget(self) -> str:
+        from hubbub.client.words import describe_forgetting
+
+        words = describe_forgetting(self.ledger())
+        self._intake.drop_pending("forgotten")
+        self._prepare()
+        return words
+
+
+class RecordingTelemetry(_Double):
+    """Stands in for `Telemetry`: no state, no thread, no network.
+
+    What it records counts as delivered at once.
+
+    Parameters
+    ----------
+    metrics : Registry, str or Path
+    consent : bool
+        As in `Telemetry`, but DO_NOT_TRACK and HUBBUB_DISABLED have no say: a test must not
+        depend on them.
+
+    Attributes
+    ----------
+    calls : list of (metric, value)
+        What was recorded, in order, while there was consent and the object wasn't closed. That
+        includes what isn't reported again (a one-time metric) or any more (an expired one);
+        `status` and `ledger` tell of that.
+    """
+
+    def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in Telemetry)
+        """Return whether there is consent and it isn't closed: there is nothing to wait for."""
+        return self._intake.disabled is None
+
+    def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in Telemetry)
+        """Drop later calls."""
+        self._shut("closed")
+
+    def forget(self) -> str:
+        """Close, empty the ledger and return what that means; `calls` stays."""
+        self._shut("forgotten")
+        return self._forget()
+
+    def __enter__(self) -> Self:
+        """Return the object itself."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close."""
+        self.close()
+
+
+class AsyncRecordingTelemetry(_Double):
+    """Stands in for `AsyncTelemetry`: no state, no task, no network.
+
+    What it records counts as delivered once its context is entered, and waits until then.
+
+    Parameters
+    ----------
+    metrics : Registry, str or Path
+    consent : bool
+        As in `RecordingTelemetry`.
+
+    Attributes
+    ----------
+    calls : list of (metric, value)
+        As in `RecordingTelemetry`.
+    """
+
+    _entered = False
+
+    async def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in AsyncTelemetry)
+        """Return whether there is consent and the context is entered."""
+        return self._entered and self._intake.disabled is None
+
+    async def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in AsyncTelemetry)
+        """Drop later calls, if the context was entered."""
+        if self._entered:
+            self._shut("closed")
+
+    async def forget(self) -> str:
+        """Close, empty the ledger and return what that means; `calls` stays."""
+        self._shut("forgotten")
+        return self._forget()
+
+    async def __aenter__(self) -> Self:
+        """Begin to deliver."""
+        self._entered = True
+        self._deliver()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Close."""
+        await self.close()
+
+    def _is_delivering(self) -> bool:
+        return self._entered

@@ -8,9 +8,11 @@ import math
 import re
 import unicodedata
 from collections.abc import Collection, Mapping
+from typing import TypeVar
 
 from hubbub.client.errors import MetricError
 
+_Word = TypeVar("_Word", bound=str)
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
@@ -64,11 +66,12 @@ def date(where: str, value: object) -> dt.date:
     return value
 
 
-def choice(where: str, value: object, choices: Collection[str]) -> str:
+def choice(where: str, value: object, choices: Collection[_Word]) -> _Word:
     """Return one of a few words."""
-    if not isinstance(value, str) or value not in choices:
-        raise MetricError(f"{where} = {value!r}: must be one of: {', '.join(choices)}")
-    return value
+    for word in choices:
+        if word == value:
+            return word
+    raise MetricError(f"{where} = {value!r}: must be one of: {', '.join(choices)}")
 
 
 def different_texts(where: str, value: object, low: int, high: int) -> tuple[str, ...]:

@@ -1,24 +1,37 @@
-"""One HTTP attempt to deliver a batch, and what its outcome means.
+"""One HTTP attempt to deliver a batch, what its outcome means, and why it failed.
 
 Only an answer that the collector itself could have given counts as delivered: a captive portal that
-redirects, or says 200 with a page of its own, must not make the client throw reports away.
+redirects, or says 200 with a page of its own, must not make the client throw reports away. An
+attempt ends in time whatever the other side does, and what it tells of a failure holds no value, no
+key and no login.
 """
 
 from __future__ import annotations
 
 import enum
+import errno
+import io
+import os
 import re
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import socket
     from http.client import HTTPResponse
-    from urllib.request import OpenerDirector
+    from urllib.request import OpenerDirector, Request
 
-MAX_ANSWER = 65_536
+    from _typeshed import WriteableBuffer
+
+MAX_ANSWER = 1_048_576  # a 422 may name every report of a large batch
 _COMPRESS_ABOVE = 1024
-_RETRY_STATUSES = frozenset({408, 429})
+_LONGEST_DETAIL = 200
+_KEY_STATUSES = frozenset({401, 403})
+_ADDRESS_STATUSES = frozenset({404, 405})
+_PROXY_LOGIN = 407  # a proxy's, so it says nothing about the batch
+_RETRY_STATUSES = frozenset({_PROXY_LOGIN, 408, 429})
+_TUNNEL_REFUSED = re.compile(r"Tunnel connection failed: (\d{3})\b", re.ASCII)
 _BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 
 
@@ -28,6 +41,29 @@ class Outcome(enum.Enum):
     DELIVERED = "delivered"
     RETRY = "retry"
     REFUSED = "refused"
+
+
+class DeliveryError(NamedTuple):
+    """Why an attempt didn't deliver its batch.
+
+    Attributes
+    ----------
+    kind : str
+        "DNS", "TLS", "connection" (refused, reset, or ended before the answer was complete),
+        "timeout", "redirect", "status" (any other HTTP status), or "answer" (a 2xx that isn't the
+        collector's, such as a captive portal's page).
+    detail : str
+        For people; never a value, a key, or a proxy's login.
+    status : int or None
+        The answer's HTTP status, if there was an answer.
+    time : float
+        Seconds since the epoch.
+    """
+
+    kind: str
+    detail: str
+    status: int | None
+    time: float
 
 
 class Answer(NamedTuple):
@@ -40,14 +76,14 @@ class Answer(NamedTuple):
         Seconds that the server asks to be left alone.
     refused : tuple of int
         Indices of the reports that a 422 names; empty if it means the whole batch.
+    error : DeliveryError or None
+        None if the batch was delivered.
     """
 
     outcome: Outcome
     retry_after: float | None = None
     refused: tuple[int, ...] = ()
-
-
-UNREACHABLE = Answer(Outcome.RETRY)
+    error: DeliveryError | None = None
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -82,31 +118,79 @@ def judge(status: int, headers: Mapping[str, str], body: bytes, now: float) -> A
     ----------
     status : int
     headers : mapping
-        Looked up as "Retry-After".
+        Looked up as "Retry-After" and "Location".
     body : bytes
         At most `MAX_ANSWER` of it.
     now : float
-        Seconds since the epoch, for a Retry-After that is a date.
+        Seconds since the epoch, for a Retry-After that is a date and for the error.
     """
-    if status in {200, 201}:
-        accepted = _json_object(body).get("accepted")
-        return Answer(Outcome.DELIVERED) if isinstance(accepted, int) else UNREACHABLE
+    document = _json_object(body)
+    if status in {200, 201} and isinstance(document.get("accepted"), int):
+        return Answer(Outcome.DELIVERED)
+    error = DeliveryError(*_explain(status, headers, document), status, now)
     if 400 <= status < 500 and status not in _RETRY_STATUSES:
-        return Answer(Outcome.REFUSED, refused=_named_reports(body) if status == 422 else ())
-    return Answer(Outcome.RETRY, retry_after=_retry_after(headers.get("Retry-After"), now))
+        refused = _named_reports(document) if status == 422 else ()
+        return Answer(Outcome.REFUSED, refused=refused, error=error)
+    retry_after = _retry_after(headers.get("Retry-After"), now)
+    return Answer(Outcome.RETRY, retry_after=retry_after, error=error)
+
+
+def failure(error: BaseException, now: float) -> Answer:
+    """Return what an attempt came to that ended in an exception: another try, and the reason.
+
+    Exceptions of urllib, http.client and aiohttp are understood, by what they wrap. Their texts
+    aren't repeated, for some quote an address with its login.
+
+    Parameters
+    ----------
+    error : BaseException
+    now : float
+        Seconds since the epoch.
+    """
+    import socket
+    import ssl
+
+    chain = _causes(error)
+    names = [cause for cause in chain if _is_about_a_name(cause, socket.gaierror)]
+    tls = [cause for cause in chain if isinstance(cause, ssl.SSLError)]
+    timeouts = [cause for cause in chain if isinstance(cause, TimeoutError)]
+    if names:
+        kind, detail = "DNS", _system_message(names) or "the host's name can't be looked up"
+    elif tls:
+        kind, detail = "TLS", _tls_message(tls)
+    elif timeouts:
+        kind, detail = "timeout", _system_message(timeouts) or "no complete answer in time"
+    else:
+        kind, detail = "connection", _connection_message(chain)
+    return Answer(Outcome.RETRY, error=DeliveryError(kind, _printable(detail), None, now))
+
+
+def refusal_reason(answer: Answer) -> str:
+    """Return the words under which reports are counted that this answer refuses."""
+    status = None if answer.error is None else answer.error.status
+    if status in _KEY_STATUSES:
+        return "refused by the collector: ingest key"
+    if status in _ADDRESS_STATUSES:
+        return "refused by the collector: no such address"
+    return "refused by the collector"
 
 
 class HttpSender:
     """Post batches to a collector; standard library only.
 
-    TLS certificates are verified, proxies taken from the environment, redirects not followed.
+    TLS certificates are verified, proxies taken from the environment, redirects not followed. An
+    attempt takes at most the sum of both timeouts and of what the operating system takes to look
+    the host's name up, which can't be interrupted. Threads may share a sender.
 
     Parameters
     ----------
     endpoint : str
         Base address, such as "https://telemetry.example.com".
-    connect_timeout, read_timeout : float
-        Seconds for connecting, and for the whole answer after that.
+    connect_timeout : float
+        Seconds for connecting to any of the host's addresses, including a proxy's tunnel and the
+        TLS handshake.
+    read_timeout : float
+        Seconds for what follows: sending the batch, and the whole answer however it drips.
     ingest_key : str, optional
         Presented with each batch.
 
@@ -136,73 +220,227 @@ class HttpSender:
 
     def send(self, body: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
-        from http.client import HTTPException
-        from urllib.error import HTTPError
+        from http.client import HTTPException, IncompleteRead
         from urllib.request import Request
 
         data, headers = encode_request(body, self._ingest_key)
         request = Request(self._url, data=data, headers=headers, method="POST")  # noqa: S310
         try:
-            try:
-                response = self._open().open(request, timeout=self._connect_timeout)
-            except HTTPError as error:
-                response = error
-            with response:
-                answer = self._read(response)
+            with self._open().open(request) as response:
+                answer = response.read(MAX_ANSWER)
+                if response.length and len(answer) < MAX_ANSWER:  # of a 422, all would be refused
+                    raise IncompleteRead(answer, response.length)
                 return judge(response.status, response.headers, answer, time.time())
-        except (OSError, HTTPException, ValueError):
-            return UNREACHABLE
-
-    def _read(self, response: HTTPResponse) -> bytes:
-        """Read an answer within the time for all of it, however slowly it drips."""
-        deadline = time.monotonic() + self._read_timeout
-        pieces: list[bytes] = []
-        while (room := MAX_ANSWER - sum(map(len, pieces))) > 0:
-            if time.monotonic() > deadline:
-                raise TimeoutError("the answer came too slowly")
-            piece = response.read1(room)
-            if not piece:
-                break
-            pieces.append(piece)
-        return b"".join(pieces)
+        except (OSError, HTTPException, ValueError) as error:
+            return failure(error, time.time())
 
     def _open(self) -> OpenerDirector:
         if self._opener is None:
             import email.utils  # noqa: F401
             import encodings.idna  # noqa: F401
             import gzip  # noqa: F401
+            import json  # noqa: F401
 
-            self._opener = _build_opener(self._read_timeout)
+            self._opener = _build_opener(self._connect_timeout, self._read_timeout)
         return self._opener
 
 
-def _build_opener(read_timeout: float) -> OpenerDirector:
-    from http.client import HTTPConnection, HTTPSConnection
+def _build_opener(connect_timeout: float, read_timeout: float) -> OpenerDirector:
+    """Return an opener that knows proxies and deadlines, and leaves every status to its caller."""
+    import ssl
+    from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
     from urllib import request
 
-    class PlainConnection(HTTPConnection):
+    class TimedConnection(HTTPConnection):
+        """Connects by one moment, and sends a request and reads its answer by another."""
+
+        _until = 0.0
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._create_connection = self._reach
+            self.response_class = self._timed_response  # type: ignore[assignment]  # is only called
+
+        def request(self, *args: Any, **options: Any) -> None:
+            try:
+                self.connect()
+            except TimeoutError as error:
+                message = f"no connection within {connect_timeout:g} seconds"
+                raise TimeoutError(errno.ETIMEDOUT, message) from error
+            self._until = time.monotonic() + read_timeout
+            super().request(*args, **options)
+
         def connect(self) -> None:
-            super().connect()
-            self.sock.settimeout(read_timeout)
+            super().connect()  # reaches the host, or a proxy and its tunnel to the host
+            self.sock.settimeout(_seconds_until(self._until))  # for all of the TLS handshake
 
-    class TlsConnection(HTTPSConnection):
-        def connect(self) -> None:
-            super().connect()
-            self.sock.settimeout(read_timeout)
+        def send(self, data: Any) -> None:
+            self.sock.settimeout(_seconds_until(self._until))
+            super().send(data)
 
-    class PlainHandler(request.HTTPHandler):
-        def http_open(self, req: request.Request) -> HTTPResponse:
-            return self.do_open(PlainConnection, req)
+        def _reach(self, address: tuple[str, int], *_options: object) -> socket.socket:
+            sock, self._until = _connect(*address, connect_timeout)
+            return sock
 
-    class TlsHandler(request.HTTPSHandler):
-        def https_open(self, req: request.Request) -> HTTPResponse:
-            return self.do_open(TlsConnection, req)
+        def _timed_response(self, sock: socket.socket, *args: Any, **options: Any) -> HTTPResponse:
+            response = HTTPResponse(sock, *args, **options)
+            response.fp = io.BufferedReader(_TimedReader(sock, response.fp.detach(), self._until))
+            return response
 
-    class NoRedirects(request.HTTPRedirectHandler):
-        def redirect_request(self, *_args: object) -> None:
-            return None
+    class TlsConnection(HTTPSConnection, TimedConnection):
+        """The same, then TLS: HTTPSConnection.connect calls TimedConnection's."""
 
-    return request.build_opener(PlainHandler, TlsHandler, NoRedirects)
+    class TimedHandler(request.AbstractHTTPHandler):
+        http_request = https_request = request.AbstractHTTPHandler.do_request_
+
+        def http_open(self, req: Request) -> HTTPResponse:
+            return self.do_open(TimedConnection, req)
+
+        def https_open(self, req: Request) -> HTTPResponse:
+            # Its own context: an app may have replaced the library's by one that trusts anybody.
+            return self.do_open(TlsConnection, req, context=ssl.create_default_context())
+
+    opener = request.OpenerDirector()
+    for handler in (request.ProxyHandler(), TimedHandler(), request.UnknownHandler()):
+        opener.add_handler(handler)
+    return opener
+
+
+class _TimedReader(io.RawIOBase):
+    """A socket's bytes, until a moment that no number of small pieces puts off."""
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, until: float) -> None:
+        super().__init__()
+        self._sock = sock
+        self._raw = raw
+        self._until = until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        self._sock.settimeout(_seconds_until(self._until))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _seconds_until(moment: float) -> float:
+    """Return the seconds until a moment of the monotonic clock (raises TimeoutError if past)."""
+    seconds = moment - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError
+    return seconds
+
+
+def _connect(host: str, port: int, seconds: float) -> tuple[socket.socket, float]:
+    """Return a socket to the first address that answers, and the moment by which all must be done.
+
+    The name's look-up isn't counted. An address that doesn't answer gets half of what is left of
+    the time, so that some is left for the others.
+    """
+    import socket
+
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    until = time.monotonic() + seconds
+    errors: list[OSError] = []
+    for others, (family, kind, protocol, _, address) in zip(
+        reversed(range(len(addresses))), addresses, strict=True
+    ):
+        sock = None
+        try:
+            sock = socket.socket(family, kind, protocol)
+            sock.settimeout(_seconds_until(until) / (2 if others else 1))
+            sock.connect(address)
+        except OSError as error:
+            errors.append(error)
+            if sock is not None:
+                sock.close()
+        else:
+            return sock, until
+    raise errors[0]
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return an exception and what it wraps, the outermost first."""
+    chain: list[BaseException] = [error]
+    while True:
+        links = (getattr(chain[-1], name, None) for name in ("reason", "os_error", "__cause__"))
+        causes = [link for link in links if isinstance(link, BaseException) and link not in chain]
+        if not causes:
+            return chain
+        chain.append(causes[0])
+
+
+def _is_about_a_name(error: BaseException, lookup_error: type[OSError]) -> bool:
+    """Tell whether a host's name couldn't be looked up, or couldn't be a name at all."""
+    # With aiodns, what aiohttp wraps is a plain OSError: only the wrapper's name says what it is.
+    is_wrapper = type(error).__name__ == "ClientConnectorDNSError"
+    return is_wrapper or isinstance(error, (lookup_error, UnicodeError))
+
+
+def _system_message(errors: Sequence[BaseException]) -> str | None:
+    messages = (error.strerror for error in reversed(errors) if isinstance(error, OSError))
+    return next(filter(None, messages), None)
+
+
+def _tls_message(errors: Sequence[BaseException]) -> str:
+    for error in reversed(errors):
+        if why := getattr(error, "verify_message", None):
+            return f"the certificate can't be trusted: {why}"
+        if reason := getattr(error, "reason", None):
+            return str(reason).replace("_", " ").lower()
+    return "the encrypted connection failed"
+
+
+def _connection_message(chain: Sequence[BaseException]) -> str:
+    for error in reversed(chain):
+        if refused := _TUNNEL_REFUSED.match(str(error)):
+            return f"the proxy refused a tunnel, with status {refused[1]}"
+        if type(error).__name__ == "ClientHttpProxyError":  # aiohttp's
+            return f"the proxy refused a tunnel, with status {getattr(error, 'status', None)}"
+        if isinstance(error, OSError) and error.errno:
+            return os.strerror(error.errno)
+    return f"no complete HTTP answer ({type(chain[-1]).__name__})"
+
+
+def _explain(
+    status: int, headers: Mapping[str, str], document: dict[str, object]
+) -> tuple[str, str]:
+    """Return the kind and the detail of an answer that doesn't say delivered."""
+    if 200 <= status < 300:
+        return "answer", f"status {status} with another answer than a collector's"
+    if 300 <= status < 400:
+        host = _host(headers.get("Location", ""))
+        return "redirect", f"redirected to {host}" if host else "redirected"
+    if status in _KEY_STATUSES:
+        return "status", "the ingest key is missing, unknown or expired"
+    if status in _ADDRESS_STATUSES:
+        return "status", "the address isn't a collector's"
+    if status == _PROXY_LOGIN:
+        return "status", "the proxy wants a login, or another one"
+    problem = next((e for e in _errors(document) if isinstance(e.get("detail"), str)), document)
+    detail = problem.get("detail")
+    answered = f"answered with status {status}"
+    return "status", f"{answered}: {_printable(detail)}" if isinstance(detail, str) else answered
+
+
+def _host(location: str) -> str | None:
+    """Return the host of an address, without a login or a port."""
+    from urllib.parse import urlsplit
+
+    try:
+        host = urlsplit(location).hostname
+    except ValueError:
+        return None
+    return host and _printable(host)
+
+
+def _printable(text: str) -> str:
+    """Make another side's words safe for a log's line."""
+    return "".join(c if c.isprintable() else " " for c in text[:_LONGEST_DETAIL])
 
 
 def _json_object(body: bytes) -> dict[str, object]:
@@ -215,12 +453,15 @@ def _json_object(body: bytes) -> dict[str, object]:
     return document if isinstance(document, dict) else {}
 
 
-def _named_reports(body: bytes) -> tuple[int, ...]:
+def _errors(document: dict[str, object]) -> list[dict[str, object]]:
+    """Return what a problem document says of single reports."""
+    errors = document.get("errors")
+    return [e for e in errors if isinstance(e, dict)] if isinstance(errors, list) else []
+
+
+def _named_reports(document: dict[str, object]) -> tuple[int, ...]:
     """Return the reports that a problem document names in "errors"."""
-    errors = _json_object(body).get("errors")
-    if not isinstance(errors, list):
-        return ()
-    indices = (error.get("report") for error in errors if isinstance(error, dict))
+    indices = (error.get("report") for error in _errors(document))
     return tuple(index for index in indices if type(index) is int and index >= 0)
 
 

@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import math
 
-from hubbub.client.ledger import Spending
+from hubbub.client.ledger import Spending, Verdict
 from hubbub.client.metrics import Metric, Registry
 from hubbub.client.wire import Report
 
 
-def describe_preview(metric: Metric, report: Report, refusal: str | None) -> str:
+def describe_preview(
+    metric: Metric, report: Report, refusal: str | None, verdict: Verdict = Verdict.NEW
+) -> str:
     """Return a preview's words."""
     ones = int.from_bytes(report.bits, "little").bit_count()
-    verdict = f"This would not be sent: {refusal}." if refusal else "This is what would be sent:"
+    sentence = f"This would not be sent: {refusal}." if refusal else "This is what would be sent:"
+    if verdict is Verdict.STALE:
+        sentence += " (drawn from an earlier answer, for there is no room for another)"
+    elif verdict is Verdict.AGAIN and metric.memory == "period":
+        sentence += " (drawn from this period's answer, which is fixed already)"
     return (
-        f"{describe_metric(metric)}\n{verdict}\n"
+        f"{describe_metric(metric)}\n{sentence}\n"
         f"  group {report.cohort} of {metric.params.m}, and {metric.params.k} bits of which {ones} "
         "are 1, after two rounds of coin flips:\n"
         f"  {report.bits.hex()}\n"
         "Your answer itself stays here. For whoever sees this report, the odds between any two "
         f"answers change at most {_fold(metric.epsilon_report)}; for whoever sees all reports of "
-        f"this answer for ever, at most {_fold(metric.epsilon_permanent)}."
+        f"this {_remembered(metric)}, at most {_fold(metric.epsilon_permanent)}.\n"
+        f"Of histories in which answers change, {_any_history(metric)}."
     )
 
 
 def describe_metric(metric: Metric) -> str:
     """Return what a metric asks, for whom, until when."""
-    mode = "once" if metric.one_time else f"for at most {metric.max_values:,} different answers"
+    if metric.one_time:
+        mode = "once"
+    elif metric.memory == "period":
+        mode = f"with one answer for each of at most {metric.max_periods:,} periods of "
+        mode += f"{metric.period_days:,} days"
+    else:
+        mode = f"for at most {metric.max_values:,} different answers"
     return (
         f"{metric.name} (version {metric.version}, {metric.kind.name}): {metric.description}. "
         f"Asked by {metric.owner} until {metric.expires}, {mode}."
@@ -47,41 +60,77 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
     for metric in registry.values():
         lines.append(describe_metric(metric))
         lines.append(
-            f"  one report {metric.epsilon_report:.3g}, all reports of one answer "
+            f"  one report {metric.epsilon_report:.3g}, all reports of one {_remembered(metric)} "
             f"{_number(metric.epsilon_permanent)}"
         )
-    one_answer = math.fsum(_worst(metric) for metric in registry.values())
+        lines.append(f"  histories in which answers change: {_any_history(metric)}")
+    constant = math.fsum(metric.reserve for metric in registry.values())
+    any_history = constant if all(m.hides_changes for m in registry.values()) else math.inf
     budget = spending.lifetime_epsilon
     bound = "" if budget is None else f"; never more than {budget:g}"
     lines.append("")
     lines.append(
-        f"One answer to each question, reported for ever: at most {_number(one_answer)} in total."
+        f"If no answer ever changes: at most {_number(constant)} in total, for ever. Of histories "
+        f"in which answers change: {_bound(any_history)}."
     )
     lines.append(
-        f"Spent so far: {_number(spending.epsilon)}, in {len(spending.metrics)} metrics{bound}."
+        f"Spent so far, in {len(spending.metrics)} metrics, of histories that change at the same "
+        f"times: {_number(spending.epsilon)}; of any: {_bound(spending.epsilon_any_history)}. Paid "
+        f"for: {_number(spending.committed)}{bound}."
     )
     if spending.resets:
         lines.append(f"The secret was replaced {spending.resets} times: all answers cost anew.")
+    if spending.restores:
+        lines.append(
+            f"This state was found to be a copy {spending.restores} times; what its originals "
+            "spent since isn't known here."
+        )
     if people > 1:
         lines.append(
             f"{people} people who share this device are protected as a group by {people} times "
-            f"that: {_number(people * one_answer)} for one answer each, "
+            f"that: {_number(people * constant)} if no answer changes, "
             f"{_number(people * spending.epsilon)} spent."
         )
     return "\n".join(lines)
 
 
-def describe_forgetting(spending: Spending) -> str:
-    """Return what deleting the state means."""
+def describe_forgetting(spending: Spending | None) -> str:
+    """Return what deleting the state means; None: what was spent can't be read."""
+    if spending is None:
+        spent = "an unknown epsilon"
+    else:
+        spent = (
+            f"epsilon = {_number(spending.epsilon)} of histories that change at the same times, "
+            f"{_bound(spending.epsilon_any_history)} of any"
+        )
     return (
         "Deleted the secret, the ledger and all unsent reports. What was sent before can't be "
-        f"called back: it has spent epsilon = {_number(spending.epsilon)}. A later start draws a "
-        "new secret, and then the same answers cost as much again, which no ledger will know."
+        f"called back: it has spent {spent}. A later start draws a new secret, and then the same "
+        "answers cost as much again, which no ledger will know."
     )
 
 
-def _worst(metric: Metric) -> float:
-    return metric.epsilon_report if metric.one_time else metric.epsilon_permanent
+def _bound(epsilon: float) -> str:
+    return "not bounded" if math.isinf(epsilon) else f"at most {epsilon:.3g}"
+
+
+def _remembered(metric: Metric) -> str:
+    return "period" if metric.memory == "period" else "answer"
+
+
+def _any_history(metric: Metric) -> str:
+    """Return what bounds all reports together, whatever changes."""
+    if metric.one_time:
+        return f"at most {metric.epsilon_report:.3g}, for there is one report"
+    if metric.memory == "period":
+        most = metric.max_periods * metric.epsilon_permanent
+        return (
+            f"at most {metric.epsilon_permanent:.3g} for each period, {most:.3g} in all, whatever "
+            "changes"
+        )
+    if metric.max_values == 1:
+        return f"at most {metric.epsilon_permanent:.3g}, for later answers aren't reported"
+    return "not bounded: whoever links reports can see that and when an answer changes"
 
 
 def _fold(epsilon: float) -> str:

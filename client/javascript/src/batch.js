@@ -17,25 +17,28 @@ const ID_BYTES = 16;
  */
 
 /**
+ * A report as it is stored and sent.
+ *
+ * @typedef {object} WireReport
+ * @property {string} metric
+ * @property {number} version
+ * @property {number} cohort
+ * @property {string} bits in base64
+ */
+
+/** @returns {string} a batch's id */
+export function newBatchId() {
+  return toHex(randomBytes(ID_BYTES));
+}
+
+/**
  * Put reports under a new id.
  *
  * @param {readonly import("./encoder.js").Report[]} reports
  * @returns {Readonly<Batch>}
  */
 export function makeBatch(reports) {
-  return Object.freeze({ id: toHex(randomBytes(ID_BYTES)), reports: Object.freeze([...reports]) });
-}
-
-/**
- * Return the batch, under its id, without the reports that the collector will never accept.
- *
- * @param {Readonly<Batch>} batch
- * @param {ReadonlySet<number>} refused their indices
- * @returns {Readonly<Batch>}
- */
-export function withoutReports(batch, refused) {
-  const reports = batch.reports.filter((_, i) => !refused.has(i));
-  return Object.freeze({ id: batch.id, reports: Object.freeze(reports) });
+  return Object.freeze({ id: newBatchId(), reports: Object.freeze([...reports]) });
 }
 
 /**
@@ -45,13 +48,30 @@ export function withoutReports(batch, refused) {
  * @returns {string}
  */
 export function batchToJson({ id, reports }) {
-  return JSON.stringify({
-    batch_id: id,
-    reports: reports.map(({ metric, version, cohort, bits }) => ({
-      metric,
-      version,
-      cohort,
-      bits: btoa(String.fromCharCode(...bits)),
-    })),
-  });
+  return bodyOf(id, reports.map(wireReport));
 }
+
+/** @param {import("./encoder.js").Report} report @returns {WireReport} without anything else it carries */
+export function wireReport({ metric, version, cohort, bits }) {
+  return { metric, version, cohort, bits: btoa(String.fromCharCode(...bits)) };
+}
+
+/** @param {string} id @param {readonly WireReport[]} reports @returns {string} */
+export function bodyOf(id, reports) {
+  return JSON.stringify({ batch_id: id, reports });
+}
+
+/** How many bytes a body has without its reports. */
+export const EMPTY_BODY_SIZE = bodyOf("0".repeat(2 * ID_BYTES), []).length;
+
+/**
+ * Return how many bytes a report takes in a body. Everything in it is ASCII that needs no escape.
+ *
+ * @param {WireReport} report
+ * @returns {number} with a comma
+ */
+export function reportSize({ metric, version, cohort, bits }) {
+  return EMPTY_REPORT_SIZE + metric.length + `${version}${cohort}`.length + bits.length + 1;
+}
+
+const EMPTY_REPORT_SIZE = '{"metric":"","version":,"cohort":,"bits":""}'.length;

@@ -23,7 +23,8 @@ export const systemCoins = Object.freeze({
       );
     }
     for (let at = 0; at < target.length; at += LARGEST_CALL) {
-      generator.getRandomValues(target.subarray(at, at + LARGEST_CALL));
+      const part = /** @type {Uint8Array<ArrayBuffer>} */ (target.subarray(at, at + LARGEST_CALL));
+      generator.getRandomValues(part);
     }
   },
 });

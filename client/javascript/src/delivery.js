@@ -1,182 +1,234 @@
 /**
- * Reports into delivered batches: collects them, sends one batch after the other, and repeats each
- * under its one id until the collector has settled it.
+ * The outbox into delivered batches: makes them when they are due, leases one after the other, and
+ * repeats each under its one id until the collector has settled it.
  *
- * Everything waits in memory. Beyond the limit the oldest reports make room, but never those of the
- * batch under way: nobody knows whether the collector has them already.
+ * The outbox lies in the storage and may be shared with other tabs or processes; here is only when to do
+ * what. Nobody but the collector's own answer settles a report.
  */
 
 import { waitAfter } from "./backoff.js";
-import { makeBatch, withoutReports } from "./batch.js";
+import { bodyOf } from "./batch.js";
+import { toHex } from "./bytes.js";
+import { randomBytes } from "./coins.js";
+import { HubbubError } from "./errors.js";
+import { Nap } from "./nap.js";
+import { batchSpooled, countsOf, leaseOldest, release, trim } from "./outbox.js";
+
+/** Beyond a request's time: what a slow machine may need to note what became of it. */
+const LEASE_MARGIN = 5_000;
+/** Between looks at batches that others are sending. */
+const PAUSE = 500;
+
+/** @typedef {import("./outbox.js").StoredBatch} StoredBatch */
+/** @typedef {import("./outbox.js").Counts} Counts */
 
 /**
  * @typedef {object} DeliveryOptions
+ * @property {import("./state.js").StateStore} store
  * @property {import("./sender.js").Sender} sender
  * @property {number} batchSize
  * @property {number} batchMillis
- * @property {number} maxWaiting
+ * @property {{reports: number, bytes: number}} most beyond it the oldest reports are dropped
+ * @property {number} timeoutMillis of a request
  * @property {import("./backoff.js").Delays} delays
  * @property {(count: number) => void} onDelivered
- * @property {(reason: string, count: number, detail?: string) => void} onDropped
- * @property {(why: string) => void} onRetry
+ * @property {(reason: string, count: number) => void} onDropped count may be 0
+ * @property {(reason: string, count: number, error: import("./sender.js").DeliveryError) => void} onRefused
+ * @property {(error: import("./sender.js").DeliveryError) => void} onError an attempt failed
+ * @property {(error: unknown) => void} onTrouble the storage failed; it is tried again
+ * @property {(error: HubbubError) => void} onEnd nothing can be delivered any more
  */
 
-/** Reports on their way, and the one loop that moves them. */
+/** Reports on their way from the storage to the collector, and the one loop that moves them. */
 export class Delivery {
   /** Whether the page may vanish at any moment: requests should then outlive it. */
   leaving = false;
 
   #options;
-  /** @type {{report: import("./encoder.js").Report, since: number}[]} */
-  #queue = [];
-  #underWay = 0;
+  #holder = toHex(randomBytes(8));
+  /** @type {Counts} as they were seen last */
+  #counts = { spooled: 0, waiting: 0 };
+  /** @type {number | null} when reports were first seen in the spool */
+  #since = null;
+  /** @type {StoredBatch | null} */
+  #underWay = null;
+  #failures = 0;
   #working = false;
   #hurry = false;
   #stopped = false;
   #requests = new AbortController();
+  #nap = new Nap();
   /** @type {Set<() => void>} */
   #idleWaiters = new Set();
-  #wake = () => {};
 
   /** @param {DeliveryOptions} options */
   constructor(options) {
     this.#options = options;
   }
 
-  /** How many reports are neither delivered nor dropped. */
+  /** How many reports were unsent in the storage when it was last looked at. */
   get waiting() {
-    return this.#queue.length + this.#underWay;
+    return this.#counts.waiting;
   }
 
-  /** @param {import("./encoder.js").Report} report */
-  add(report) {
-    const { maxWaiting, batchSize, onDropped } = this.#options;
-    if (this.#stopped) return onDropped("closed", 1);
-    this.#queue.push({ report, since: performance.now() });
-    if (this.waiting > maxWaiting) {
-      this.#queue.shift();
-      onDropped("queue full", 1);
-    }
-    if (!this.#working) this.#work();
-    else if (this.#queue.length >= batchSize) this.#wake();
+  /**
+   * Take note of what is in the outbox.
+   *
+   * @param {Counts} counts
+   */
+  notice(counts) {
+    this.#counts = counts;
+    this.#since = counts.spooled ? (this.#since ?? performance.now()) : null;
+    if (!counts.waiting) this.#tellIdle();
+    else if (!this.#working && !this.#stopped) this.#work();
+    else if (counts.spooled >= this.#options.batchSize) this.#nap.wake();
   }
 
   /** Send what waits without waiting for more; a wait that follows a failure isn't cut short. */
   hurry() {
     this.#hurry = this.waiting > 0;
-    this.#wake();
+    this.#nap.wake();
   }
 
   /** @returns {Promise<void>} fulfilled once nothing waits */
   idle() {
-    if (!this.waiting) return Promise.resolve();
+    if (!this.waiting || this.#stopped) return Promise.resolve();
     return new Promise((resolve) => this.#idleWaiters.add(resolve));
   }
 
-  /** Give up. @returns {number} how many reports were given up */
+  /** Stop; unless the page is being left, hang up. What isn't settled stays in the storage. */
   stop() {
-    const abandoned = this.waiting;
-    this.#queue = [];
-    this.#underWay = 0;
     this.#stopped = true;
     if (!this.leaving) this.#requests.abort();
-    this.#wake();
+    this.#nap.wake();
     this.#tellIdle();
-    return abandoned;
   }
 
-  /** Deliver batch after batch until the queue is empty; never rejects. */
+  /** Let others send what this client was sending when it was stopped. */
+  async letGo() {
+    const batch = this.#underWay;
+    if (!batch || this.leaving) return;
+    await this.#options.store.change(({ outbox }) => release(outbox, batch.id, new Set()));
+  }
+
+  /** Deliver batch after batch until the outbox is empty; never rejects. */
   async #work() {
     this.#working = true;
-    try {
-      while (this.#queue.length) {
-        await this.#untilDue();
-        const taken = this.#queue.splice(0, this.#options.batchSize);
-        if (taken.length) await this.#deliver(makeBatch(taken.map(({ report }) => report)));
+    while (this.waiting && !this.#stopped) {
+      await this.#untilDue();
+      try {
+        if (!this.#stopped) await this.#step();
+      } catch (error) {
+        await this.#fail(error);
       }
-    } catch (error) {
-      this.#options.onDropped(
-        "internal error",
-        this.stop(),
-        error instanceof Error ? error.name : "",
-      );
     }
     this.#working = false;
     this.#hurry = false;
-    this.#tellIdle();
+  }
+
+  /** @param {unknown} error */
+  async #fail(error) {
+    const { delays, onEnd, onTrouble } = this.#options;
+    if (error instanceof HubbubError) {
+      onEnd(error);
+      return this.stop();
+    }
+    onTrouble(error);
+    const wait = waitAfter(++this.#failures, 0, delays);
+    await this.#nap.sleepThrough(wait, () => this.#stopped);
+  }
+
+  /** Lease a batch and send it, or wait for others that are sending. */
+  async #step() {
+    const { dropped, batch } = await this.#lease();
+    for (const [reason, count] of Object.entries(dropped)) this.#options.onDropped(reason, count);
+    if (this.#stopped) return;
+    if (batch) await this.#deliver(batch);
+    else if (this.waiting) await this.#nap.sleep(PAUSE);
   }
 
   /** Wait until a batch is due, or there is nothing to wait for any more. */
   async #untilDue() {
-    const { batchSize, batchMillis } = this.#options;
-    while (!this.#hurry && this.#queue.length && this.#queue.length < batchSize) {
-      const wait = this.#queue[0].since + batchMillis - performance.now();
-      if (wait <= 0) return;
-      await this.#sleep(wait);
+    while (this.waiting && !this.#stopped && !this.#isDue()) {
+      await this.#nap.sleep(Math.max(1, this.#dueAt() - performance.now()));
     }
   }
 
-  /**
-   * Repeat a batch until it is settled.
-   *
-   * @param {Readonly<import("./batch.js").Batch>} batch
-   */
-  async #deliver(batch) {
-    const { sender, delays, onRetry } = this.#options;
-    let failures = 0;
-    while (batch.reports.length && !this.#stopped) {
-      this.#underWay = batch.reports.length;
-      const outcome = await sender.post(batch, {
-        signal: this.#requests.signal,
-        outliveThePage: this.leaving,
-      });
-      if (this.#stopped) return;
-      if (outcome.kind === "retry") {
-        failures++;
-        onRetry(outcome.why);
-        await this.#sleepUntil(performance.now() + waitAfter(failures, outcome.asked, delays));
-      } else {
-        batch = this.#settle(batch, outcome);
+  #isDue() {
+    const { spooled, waiting } = this.#counts;
+    const batched = waiting - spooled;
+    return batched > 0 || this.#isBatchDue(spooled);
+  }
+
+  /** @param {number} spooled */
+  #isBatchDue(spooled) {
+    const full = spooled >= this.#options.batchSize;
+    return spooled > 0 && (this.#hurry || full || this.#dueAt() <= performance.now());
+  }
+
+  #dueAt() {
+    return (this.#since ?? performance.now()) + this.#options.batchMillis;
+  }
+
+  async #lease() {
+    const { store, batchSize, most, timeoutMillis } = this.#options;
+    const found = await store.change(({ outbox }) => {
+      const now = Date.now();
+      const lease = { holder: this.#holder, since: now, millis: timeoutMillis + LEASE_MARGIN };
+      const dropped = trim(outbox, most, now);
+      let batch = leaseOldest(outbox, lease);
+      if (!batch && this.#isBatchDue(outbox.spool.length)) {
+        batchSpooled(outbox, batchSize, now);
+        batch = leaseOldest(outbox, lease);
       }
-    }
-    this.#underWay = 0;
-  }
-
-  /**
-   * Count what is settled, and return what is left of the batch.
-   *
-   * @param {Readonly<import("./batch.js").Batch>} batch
-   * @param {Exclude<import("./sender.js").Outcome, {kind: "retry"}>} outcome
-   */
-  #settle(batch, outcome) {
-    const all = new Set(batch.reports.keys());
-    const settled = outcome.kind === "partly" ? outcome.refused : all;
-    if (outcome.kind === "delivered") this.#options.onDelivered(settled.size);
-    else this.#options.onDropped("refused by the collector", settled.size, outcome.why);
-    return withoutReports(batch, settled);
-  }
-
-  /** Sleep, through all calls of `hurry`. @param {number} time */
-  async #sleepUntil(time) {
-    for (let rest; (rest = time - performance.now()) > 0 && !this.#stopped;)
-      await this.#sleep(rest);
-  }
-
-  /** Sleep until it is time, or something happens. @param {number} millis */
-  #sleep(millis) {
-    return new Promise((resolve) => {
-      const timer = setTimeout(resolve, millis);
-      // A program that has nothing else to do may end; who wants to wait for the reports flushes.
-      /** @type {{unref?: () => void}} */ (timer).unref?.();
-      this.#wake = () => {
-        clearTimeout(timer);
-        resolve(undefined);
-      };
+      return { dropped, batch, counts: countsOf(outbox) };
     });
+    this.#underWay = found.batch;
+    this.notice(found.counts);
+    return found;
+  }
+
+  /** @param {StoredBatch} batch */
+  async #deliver(batch) {
+    const { store, sender, delays, onError } = this.#options;
+    const { id, reports } = batch;
+    const outcome = await sender.post(bodyOf(id, reports), reports.length, {
+      signal: this.#requests.signal,
+      outliveThePage: this.leaving,
+    });
+    if (this.#stopped) return;
+    if (outcome.kind !== "delivered") onError(outcome.error);
+    const settled = settledBy(outcome, reports.length);
+    const { there, counts } = await store.change(({ outbox }) => {
+      return { there: release(outbox, id, settled), counts: countsOf(outbox) };
+    });
+    this.#underWay = null;
+    if (there) this.#count(outcome, settled.size);
+    this.notice(counts);
+    if (outcome.kind !== "retry") {
+      this.#failures = 0;
+      return;
+    }
+    const wait = waitAfter(++this.#failures, outcome.asked, delays);
+    await this.#nap.sleepThrough(wait, () => this.#stopped);
+  }
+
+  /** @param {import("./sender.js").Outcome} outcome @param {number} settled */
+  #count(outcome, settled) {
+    if (outcome.kind === "delivered") this.#options.onDelivered(settled);
+    else if (outcome.kind !== "retry") {
+      this.#options.onRefused(outcome.reason, settled, outcome.error);
+    }
   }
 
   #tellIdle() {
     for (const resolve of this.#idleWaiters) resolve();
     this.#idleWaiters.clear();
   }
+}
+
+/** @param {import("./sender.js").Outcome} outcome @param {number} count @returns {Set<number>} */
+function settledBy(outcome, count) {
+  if (outcome.kind === "partly") return outcome.refused;
+  return new Set(outcome.kind === "retry" ? [] : Array(count).keys());
 }

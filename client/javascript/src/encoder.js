@@ -1,9 +1,11 @@
 /**
- * A value into a report: true bits, permanent response, instantaneous response.
+ * A value into an answer, and an answer into reports: true bits, permanent response, instantaneous
+ * response.
  *
- * Nothing from before the last step (value, true bits, permanent bits) may be stored, logged or
- * sent. The permanent response is drawn from the secret, so that it is the same for life without
- * being remembered; the instantaneous one from the system's generator, so that it never repeats.
+ * Nothing from before the last step may be logged or sent, and neither value nor true bits may be
+ * stored. With memory "value" the permanent response is drawn from the secret, so that it is the same
+ * for life; with memory "period" from the system's generator, so that nothing but the stored answer
+ * tells it. The instantaneous response is the system's always, so that it never repeats.
  */
 
 import { bernoulli, exactChance } from "./bernoulli.js";
@@ -27,6 +29,15 @@ export const SECRET_BYTES = 32;
  * @property {Uint8Array} bits
  */
 
+/**
+ * A permanent response, and the cohort that it was drawn in.
+ *
+ * @typedef {object} Answer
+ * @property {string | null} digest what stands for the value in the account; null for a period
+ * @property {number} cohort
+ * @property {Uint8Array} permanent
+ */
+
 /** One client's answers to one metric. */
 export class Encoder {
   #secret;
@@ -43,57 +54,68 @@ export class Encoder {
   constructor(metric, secret, { repeatableCoinsForTestsOnly } = {}) {
     if (secret.length !== SECRET_BYTES)
       throw new RangeError(`a secret must have ${SECRET_BYTES} bytes`);
-    const { f, p, q, m } = metric.params;
+    const { f, p, q } = metric.params;
     this.metric = metric;
-    /** The client's cohort in this metric. */
-    this.cohort = m === 1 ? 0 : uniformBelow(m, new Shake256(message(COHORT, secret, metric)));
     this.#secret = secret.slice();
     this.#trueBits = trueBits(metric);
     this.#flip = exactChance(f / 2);
     this.#chances = [exactChance(p), exactChance(q)];
     this.#coins = repeatableCoinsForTestsOnly ?? systemCoins;
+    /** The client's cohort in this metric; null where each answer has its own. @type {number | null} */
+    this.cohort = metric.memory === "value" ? this.#drawCohort(() => this.#keyed(COHORT)) : null;
   }
 
   /**
-   * Return a new report of the value.
+   * Return a new report of a new answer: with memory "value" that of the value, for life. With memory
+   * "period" each call pays anew; use `answer` once a period, and `report` of that.
    *
    * @param {unknown} value
    * @returns {Report} throws ValueError, RandomnessError
    */
   encode(value) {
-    const bits = this.instantaneousResponse(this.permanentResponse(this.filter(value)));
-    return { metric: this.metric.name, version: this.metric.version, cohort: this.cohort, bits };
-  }
-
-  /** @param {unknown} value @returns {Uint8Array} the value's true bits in the client's cohort */
-  filter(value) {
-    return this.#trueBits(value, this.cohort);
+    return this.report(this.#respond(value));
   }
 
   /**
-   * Return the answer that this client gives to these true bits for life.
-   *
-   * @param {Uint8Array} filter
-   * @returns {Uint8Array}
-   */
-  permanentResponse(filter) {
-    const cohort = littleEndian(this.cohort, 2);
-    const stream = new Shake256(message(PERMANENT, this.#secret, this.metric, cohort, filter));
-    const flips = bernoulli(this.#flip, this.#flip, filter, stream);
-    return flips.map((byte, i) => byte ^ filter[i]);
-  }
-
-  /**
-   * Return what stands for a value in the ledger; it tells nothing to anyone without the secret.
+   * Return the answer to a value: with memory "value" the same one always, else a new one.
    *
    * @param {unknown} value
-   * @returns {string} 32 hex digits; throws ValueError
+   * @returns {Answer} throws ValueError, RandomnessError
    */
-  valueDigest(value) {
-    const cohort = littleEndian(this.cohort, 2);
-    const digest = new Uint8Array(16);
-    new Shake256(message(VALUE, this.#secret, this.metric, cohort, this.filter(value))).fill(digest);
-    return toHex(digest);
+  answer(value) {
+    const { filter, cohort, permanent } = this.#respond(value);
+    return { digest: this.#digest(filter), cohort, permanent };
+  }
+
+  /** @param {{cohort: number, permanent: Uint8Array}} answer @returns {Report} in new noise */
+  report({ cohort, permanent }) {
+    const { name, version } = this.metric;
+    return { metric: name, version, cohort, bits: this.instantaneousResponse(permanent) };
+  }
+
+  /**
+   * Return the value's true bits.
+   *
+   * @param {unknown} value
+   * @param {number} [cohort] by default the client's
+   * @returns {Uint8Array}
+   */
+  filter(value, cohort = this.cohort ?? 0) {
+    return this.#trueBits(value, cohort);
+  }
+
+  /**
+   * Return a permanent response to these true bits: with memory "value" the one for life.
+   *
+   * @param {Uint8Array} filter
+   * @param {number} [cohort] in which they were set; by default the client's
+   * @returns {Uint8Array}
+   */
+  permanentResponse(filter, cohort = this.cohort ?? 0) {
+    const period = this.metric.memory === "period";
+    const stream = period ? this.#coins : this.#keyed(PERMANENT, littleEndian(cohort, 2), filter);
+    const flips = bernoulli(this.#flip, this.#flip, filter, stream);
+    return flips.map((byte, i) => byte ^ filter[i]);
   }
 
   /**
@@ -104,5 +126,30 @@ export class Encoder {
    */
   instantaneousResponse(permanent) {
     return bernoulli(this.#chances[0], this.#chances[1], permanent, this.#coins);
+  }
+
+  /** @param {unknown} value */
+  #respond(value) {
+    const cohort = this.cohort ?? this.#drawCohort(() => this.#coins);
+    const filter = this.#trueBits(value, cohort);
+    return { filter, cohort, permanent: this.permanentResponse(filter, cohort) };
+  }
+
+  /** @param {Uint8Array} filter @returns {string | null} 32 hex digits, told by the secret alone */
+  #digest(filter) {
+    if (this.cohort === null) return null;
+    const stream = this.#keyed(VALUE, littleEndian(this.cohort, 2), filter);
+    return toHex(stream.fill(new Uint8Array(16)));
+  }
+
+  /** @param {string} tag @param {...Uint8Array} details */
+  #keyed(tag, ...details) {
+    return new Shake256(message(tag, this.#secret, this.metric, ...details));
+  }
+
+  /** @param {() => import("./bernoulli.js").ByteStream} source looked at only if there is a choice */
+  #drawCohort(source) {
+    const { m } = this.metric.params;
+    return m === 1 ? 0 : uniformBelow(m, source());
   }
 }

@@ -1,60 +1,387 @@
 /**
- * Which values this client has reported, so that it reports no more of them than the registry allows.
+ * What a client has answered, what that cost, and what becomes of a recording: its own answer is
+ * reported, the period's, the last admitted one, or none.
  *
- * Values stand in the storage as keyed digests, each in a slot of its own, so that several processes or
- * tabs can't take more slots than there are. A slot is taken before the first report goes out.
+ * An answer (a distinct value, a period, a one-time report) is paid for as a whole when it is
+ * admitted, so that reporting it again never fails. Invariant: whether a client is silent depends on
+ * the times of its recordings and never on their values; so the lifetime budget has a part for what
+ * times decide, and what changes of values may use is only the rest (docs/protocol, section 6). Here
+ * is nothing but functions of plain data; values appear as keyed digests.
  */
 
-import { storeIfAbsent } from "./storage.js";
+import { definitionOf, periodSeconds } from "./registry.js";
 
-/** @typedef {import("./registry.js").Metric} Metric */
+export const ALREADY_REPORTED = "already reported (one-time metric)";
+export const TOO_MANY_ANSWERS = "more periods than max_periods";
+export const OVER_BUDGET = "over the lifetime budget";
+export const REDEFINED = "definition changed without a new version";
+export const EXPIRED = "expired metric";
+export const PERIOD_OVER = "recorded in a period that is over";
 
-/** The values that one client has reported. */
-export class Ledger {
-  #storage;
-  #admitted = new Set();
-  /** @type {Promise<unknown>} the last of the calls, which wait for each other */
-  #last = Promise.resolve();
+const TOLERANCE = 1 + 1e-9;
 
-  /** @param {import("./storage.js").KeptTexts} storage */
-  constructor(storage) {
-    this.#storage = storage;
+/** @typedef {Readonly<import("./registry.js").Metric>} Metric */
+/** @typedef {Readonly<import("./registry.js").Registry>} Registry */
+
+/**
+ * An answer that may still be reported.
+ *
+ * @typedef {object} OpenAnswer
+ * @property {string | null} digest of the value; null for a period's, and for a one-time report, which
+ *   needn't be known again
+ * @property {number} price
+ * @property {number} epsilonReport
+ * @property {number} reports
+ */
+
+/**
+ * What a client has answered to one version of a metric.
+ *
+ * @typedef {object} Entry
+ * @property {string} metric
+ * @property {number} version
+ * @property {Record<string, unknown>} definition by which the answers were made
+ * @property {boolean} oneTime
+ * @property {boolean} alone whether all of it was recorded while a second answer was out of the
+ *   question (max_values = 1), so that no change can have been seen
+ * @property {number} answers how many were ever admitted
+ * @property {number} first sum of the prices of those on which times alone decided
+ * @property {number} changed sum of the prices of the others: second and later distinct values
+ * @property {number} closed what was spent by answers that are reported no more
+ * @property {number} reports of all answers
+ * @property {OpenAnswer[]} open
+ * @property {{digest: string | null, cohort: number, permanent: string} | null} last the answer that
+ *   was admitted last; its permanent bits in hexadecimal. Null once its period is over
+ * @property {{number: number, backSince: number | null} | null} period the last answer's, which stays
+ *   when that is deleted, and the clock's earliest reading in an earlier one (seconds since 1970)
+ */
+
+/**
+ * A client's account, as it is stored.
+ *
+ * @typedef {object} Account
+ * @property {Entry[]} entries
+ * @property {number} resets how often the secret was replaced
+ * @property {number} restores how often the state was found to be a copy, whose original may have
+ *   spent more
+ */
+
+/**
+ * @typedef {object} Recording
+ * @property {Metric} metric
+ * @property {number} seconds since 1970
+ * @property {{digest: string | null, cohort: number, permanent: string}} answer what it would report
+ *   if it is admitted; permanent bits in hexadecimal
+ */
+
+/**
+ * What becomes of a recording, and the answer that is reported for it.
+ *
+ * @typedef {{kind: "admitted" | "again" | "stale", answer: {cohort: number, permanent: string}}
+ *   | {kind: "refused", reason: string}} Decision
+ */
+
+/** @returns {Account} */
+export function emptyAccount() {
+  return { entries: [], resets: 0, restores: 0 };
+}
+
+/**
+ * Return what becomes of a recording, without changing the account.
+ *
+ * @param {Account} account
+ * @param {Registry} registry
+ * @param {Recording} recording
+ * @returns {Decision}
+ */
+export function decide(account, registry, { metric, seconds, answer }) {
+  if (dayOf(seconds) > metric.expires) return refused(EXPIRED);
+  const entry = entryOf(account, metric);
+  if (!entry) return admitIf(roomForFirst(account, registry, metric), answer);
+  if (!isDefined(entry, metric)) return refused(REDEFINED);
+  if (metric.mode === "one-time") return refused(ALREADY_REPORTED);
+  const { last } = entry;
+  if (metric.memory === "period") {
+    if (isLate(entry, metric, seconds)) return refused(PERIOD_OVER);
+    if (last && isInUse(entry, metric, seconds)) return { kind: "again", answer: last };
+  } else if (entry.open.some(({ digest }) => digest === answer.digest)) {
+    return { kind: "again", answer };
+  } else if (last) {
+    const room = entry.answers < metric.maxAnswers && roomForChange(account, registry, metric);
+    return room ? { kind: "admitted", answer } : { kind: "stale", answer: last };
   }
-
-  /** @param {Metric} metric @param {string} digest @returns {boolean} whether it is known to be in */
-  knows(metric, digest) {
-    return this.#admitted.has(`${slots(metric)}${digest}`);
+  if (metric.memory === "period" && entry.answers >= metric.maxAnswers) {
+    return refused(TOO_MANY_ANSWERS);
   }
+  return admitIf(roomForFirst(account, registry, metric), answer);
+}
 
-  /**
-   * Remember a value, if there is room for it.
-   *
-   * @param {Metric} metric
-   * @param {string} digest
-   * @returns {Promise<boolean>} whether it may be reported; rejects if the storage fails
-   */
-  admit(metric, digest) {
-    const admitted = this.#last.then(() => this.#admit(metric, digest));
-    this.#last = admitted.catch(() => {});
-    return admitted;
-  }
+/**
+ * Enter a recording into the account.
+ *
+ * @param {Account} account is changed
+ * @param {Registry} registry
+ * @param {Recording} recording
+ * @returns {Decision}
+ */
+export function enter(account, registry, recording) {
+  const { metric, seconds, answer } = recording;
+  closePastPeriods(account, seconds);
+  const decision = decide(account, registry, recording);
+  if (decision.kind === "refused") return decision;
+  const entry = entryOf(account, metric) ?? addEntry(account, metric);
+  if (decision.kind === "admitted") admit(entry, metric, answer, seconds);
+  else if (metric.memory === "period") noticeClock(entry, metric, seconds);
+  const digest = decision.kind === "stale" ? entry.last?.digest : digestKept(metric, answer);
+  const open = entry.open.find((candidate) => candidate.digest === digest);
+  if (open) open.reports++;
+  entry.reports++;
+  entry.alone &&= isAlone(metric);
+  return decision;
+}
 
-  /** @param {Metric} metric @param {string} digest @returns {Promise<boolean>} */
-  async #admit(metric, digest) {
-    if (this.knows(metric, digest)) return true;
-    for (let slot = 0; slot < metric.maxValues; slot++) {
-      const key = `${slots(metric)}${slot}`;
-      const mine = await storeIfAbsent(this.#storage, key, digest);
-      if (mine || (await this.#storage.get(key)) === digest) {
-        this.#admitted.add(`${slots(metric)}${digest}`);
-        return true;
-      }
-    }
-    return false;
+/**
+ * Delete the answers of periods that are over, but not the periods' numbers: what was recorded in such
+ * a period and comes late isn't answered once more.
+ *
+ * @param {Account} account is changed
+ * @param {number} seconds since 1970
+ */
+export function closePastPeriods(account, seconds) {
+  for (const entry of account.entries) {
+    const days = Number(entry.definition.period_days);
+    const { period } = entry;
+    if (!period || periodOf(days, seconds) <= period.number) continue;
+    close(entry);
+    entry.period = { number: period.number, backSince: null };
   }
 }
 
-/** @param {Metric} metric @returns {string} the beginning of its slots' keys */
-function slots({ application, name, version }) {
-  return `hubbub.value.${application}.${name}.${version}.`;
+/**
+ * Note that the secret was replaced: no earlier answer can be given again, and all were paid for.
+ *
+ * @param {Account} account is changed
+ */
+export function countReset(account) {
+  account.resets++;
+  account.entries.forEach(close);
+}
+
+/**
+ * Note that the state is a copy: its original may have given any one-time answer since.
+ *
+ * @param {Account} account is changed
+ * @param {Registry} registry
+ */
+export function countRestore(account, registry) {
+  account.restores++;
+  for (const metric of registry.metrics.values()) {
+    if (metric.mode !== "one-time" || entryOf(account, metric)) continue;
+    const entry = addEntry(account, metric);
+    entry.answers = 1;
+    entry.first = entry.closed = metric.price;
+  }
+}
+
+/** @param {Account} account @returns {number} the sum of all prices that were ever admitted */
+export function committed(account) {
+  return sum(account.entries.map(({ first, changed }) => first + changed));
+}
+
+/** @param {Entry} entry @returns {number} what its reports reveal: min(n epsilonReport, price) each */
+export function spent({ closed, open }) {
+  return closed + sum(open.map((a) => Math.min(a.reports * a.epsilonReport, a.price)));
+}
+
+/**
+ * Whether a metric's reports stay within their figure whatever the history of values is.
+ *
+ * @param {Metric} metric
+ */
+export function isBounded(metric) {
+  return metric.memory === "period" || isAlone(metric);
+}
+
+/** @param {Metric} metric @returns {boolean} whether a client has one answer to it, for life */
+function isAlone({ memory, maxAnswers }) {
+  return memory === "value" && maxAnswers === 1;
+}
+
+/**
+ * Return a metric's version's entry.
+ *
+ * @param {Account} account
+ * @param {{name: string, version: number}} metric
+ */
+function entryOf(account, { name, version }) {
+  return account.entries.find((entry) => entry.metric === name && entry.version === version);
+}
+
+/** @param {Account} account @param {Metric} metric @returns {Entry} */
+function addEntry(account, metric) {
+  /** @type {Entry} */
+  const entry = {
+    metric: metric.name,
+    version: metric.version,
+    definition: definitionOf(metric),
+    oneTime: metric.mode === "one-time",
+    alone: isAlone(metric),
+    answers: 0,
+    first: 0,
+    changed: 0,
+    closed: 0,
+    reports: 0,
+    open: [],
+    last: null,
+    period: null,
+  };
+  account.entries.push(entry);
+  return entry;
+}
+
+/**
+ * @param {Entry} entry @param {Metric} metric
+ * @param {Recording["answer"]} answer @param {number} seconds
+ */
+function admit(entry, metric, answer, seconds) {
+  const isChange = entry.last !== null && metric.memory === "value";
+  if (metric.memory === "period") close(entry);
+  entry.answers++;
+  entry[isChange ? "changed" : "first"] += metric.price;
+  const { epsilonReport, price } = metric;
+  const digest = digestKept(metric, answer);
+  entry.open.push({ digest, price, epsilonReport, reports: 0 });
+  // A one-time report is never repeated, so nothing of it is kept.
+  if (!entry.oneTime) entry.last = answer;
+  if (metric.memory === "period") {
+    entry.period = { number: periodOf(metric.periodDays, seconds), backSince: null };
+  }
+}
+
+/**
+ * Return what is kept of a value to know it again. A one-time metric needn't: and beside the secret a
+ * digest tells which of a few values it was.
+ *
+ * @param {Metric} metric @param {Recording["answer"]} answer
+ */
+function digestKept({ mode }, { digest }) {
+  return mode === "one-time" ? null : digest;
+}
+
+/** @param {Entry} entry whose answers can't be reported any more */
+function close(entry) {
+  entry.closed = spent(entry);
+  entry.open = [];
+  entry.last = entry.period = null;
+}
+
+/**
+ * Whether something was recorded in the period whose answer was deleted, or in the one before.
+ *
+ * @param {Entry} entry @param {Metric} metric @param {number} seconds
+ */
+function isLate({ period, last }, { periodDays }, seconds) {
+  if (!period || last) return false;
+  const behind = period.number - periodOf(periodDays, seconds);
+  return behind === 0 || behind === 1;
+}
+
+/**
+ * Whether the period's answer is in use at this moment. While the clock is in an earlier period it
+ * stays so, but only for the length of a period: a clock that was wrong once must not keep it for years.
+ *
+ * @param {Entry} entry @param {Metric} metric @param {number} seconds
+ */
+function isInUse({ period }, { periodDays }, seconds) {
+  if (!period) return false;
+  const now = periodOf(periodDays, seconds);
+  if (now >= period.number) return now === period.number;
+  return period.backSince === null || seconds - period.backSince < periodSeconds(periodDays);
+}
+
+/** @param {Entry} entry @param {Metric} metric @param {number} seconds */
+function noticeClock({ period }, { periodDays }, seconds) {
+  if (!period) return;
+  if (periodOf(periodDays, seconds) === period.number) period.backSince = null;
+  else period.backSince = Math.min(period.backSince ?? seconds, seconds);
+}
+
+/** @param {number} periodDays @param {number} seconds since 1970 @returns {number} */
+function periodOf(periodDays, seconds) {
+  return Math.floor(seconds / periodSeconds(periodDays));
+}
+
+/**
+ * Whether the budget's part for first answers has room. Changes count in no way here, or a client's
+ * silence would tell of them.
+ *
+ * @param {Account} account @param {Registry} registry @param {Metric} metric
+ */
+function roomForFirst(account, registry, metric) {
+  const { lifetimeEpsilon } = registry;
+  if (lifetimeEpsilon === null) return true;
+  const firsts = sum(account.entries.map(({ first }) => first));
+  return fits(firsts + metric.price, Math.min(lifetimeEpsilon, reserve(account, registry)));
+}
+
+/** @param {Account} account @param {Registry} registry @param {Metric} metric */
+function roomForChange(account, registry, metric) {
+  const { lifetimeEpsilon } = registry;
+  if (lifetimeEpsilon === null) return true;
+  const changes = sum(account.entries.map(({ changed }) => changed));
+  const rest = Math.max(0, lifetimeEpsilon - reserve(account, registry));
+  return (
+    fits(changes + metric.price, rest) && fits(committed(account) + metric.price, lifetimeEpsilon)
+  );
+}
+
+/**
+ * Return what times alone decide: one answer, or all periods, of each metric that may be reported,
+ * and what was admitted so for versions that may not (any more).
+ *
+ * @param {Account} account @param {Registry} registry
+ */
+function reserve(account, { metrics }) {
+  const reported = [...metrics.values()].filter((metric) => {
+    const entry = entryOf(account, metric);
+    return !entry || isDefined(entry, metric);
+  });
+  const isReported = (/** @type {Entry} */ entry) => {
+    return reported.some(({ name, version }) => entry.metric === name && entry.version === version);
+  };
+  const others = account.entries.filter((entry) => !isReported(entry));
+  return (
+    sum(reported.map((m) => m.price * (m.memory === "period" ? m.maxAnswers : 1))) +
+    sum(others.map(({ first }) => first))
+  );
+}
+
+/** @param {number} total @param {number} bound */
+function fits(total, bound) {
+  return total <= bound * TOLERANCE;
+}
+
+/** @param {Entry} entry @param {Metric} metric @returns {boolean} whether it is still what it was */
+function isDefined(entry, metric) {
+  return JSON.stringify(entry.definition) === JSON.stringify(definitionOf(metric));
+}
+
+/** @param {boolean} room @param {Recording["answer"]} answer @returns {Decision} */
+function admitIf(room, answer) {
+  return room ? { kind: "admitted", answer } : refused(OVER_BUDGET);
+}
+
+/** @param {string} reason @returns {Decision} */
+function refused(reason) {
+  return { kind: "refused", reason };
+}
+
+/** @param {number} seconds since 1970 @returns {string} the day in UTC */
+function dayOf(seconds) {
+  return new Date(1_000 * seconds).toISOString().slice(0, 10);
+}
+
+/** @param {number[]} numbers */
+function sum(numbers) {
+  return numbers.reduce((total, number) => total + number, 0);
 }

@@ -8,16 +8,20 @@ import { isStorage } from "./storage.js";
  * @typedef {object} Options
  * @property {unknown} registry the parsed metrics.toml: {application, metrics: {name: {...}}}
  * @property {string | URL} endpoint the collector's base address; in a browser it may be relative
- * @property {import("./storage.js").KeptTexts} storage where the secret lives; must survive updates
+ * @property {import("./storage.js").KeptTexts} storage where secret, account and unsent reports live;
+ *   must survive updates
  * @property {boolean} [consent] false: nothing is stored, recorded or sent (default: true)
  * @property {number} [batchSize] send as soon as so many reports wait (default: 100)
  * @property {number} [batchMillis] send at the latest so long after the first (default: a minute)
  * @property {number} [maxWaiting] beyond so many unsent reports the oldest are dropped (10,000)
+ * @property {number} [maxOutboxBytes] beyond so much in the storage, too (1,000,000)
  * @property {number} [timeoutMillis] for one request (default: ten seconds)
  * @property {number} [firstRetryMillis] upper end of the first wait (default: one second)
  * @property {number} [longestRetryMillis] upper end of later waits (default: five minutes)
  * @property {string} [ingestKey] the key that the collector asks of this app
  * @property {typeof globalThis.fetch} [fetch] instead of the global one
+ * @property {(error: import("./sender.js").DeliveryError) => void} [onError] called after each attempt
+ *   that didn't deliver its batch
  * @property {(message: string) => void} [log] instead of console.warn; called once for each trouble
  */
 
@@ -25,6 +29,7 @@ export const DEFAULTS = Object.freeze({
   batchSize: 100,
   batchMillis: 60_000,
   maxWaiting: 10_000,
+  maxOutboxBytes: 1_000_000,
   timeoutMillis: 10_000,
   firstRetryMillis: 1_000,
   longestRetryMillis: 300_000,
@@ -39,21 +44,25 @@ export const LARGEST_TIMER = 2 ** 31 - 1;
 export function checkOptions(options) {
   const { storage, consent = true } = options;
   if (!isStorage(storage)) {
-    throw new OptionError("storage: must be an object with the functions get, and set or create");
+    throw new OptionError(
+      "storage: must be an object with the function update, or with get and set",
+    );
   }
   if (typeof consent !== "boolean") {
     throw new OptionError(`consent = ${shown(consent)}: must be true or false`);
   }
-  const { metrics } = makeRegistry(options.registry);
+  const registry = makeRegistry(options.registry);
   const numbers = checkNumbers(options);
   return {
-    metrics,
+    registry,
     storage,
     consent,
     numbers,
     endpoint: address(options.endpoint),
     ingestKey: checkKey(options.ingestKey),
     fetch: options.fetch,
+    onError: checkFunction(options.onError, "onError"),
+    log: checkFunction(options.log, "log"),
   };
 }
 
@@ -73,6 +82,15 @@ function checkNumbers(options) {
     throw new OptionError(`batchSize = ${checked.batchSize}: must be at most maxWaiting`);
   }
   return checked;
+}
+
+/**
+ * @template {Function} F
+ * @param {F | undefined} value @param {string} name @returns {F | undefined}
+ */
+function checkFunction(value, name) {
+  if (value === undefined || typeof value === "function") return value;
+  throw new OptionError(`${name} = ${shown(value)}: must be a function`);
 }
 
 /** @param {unknown} key @returns {string | undefined} which RFC 6750 (2.1) allows in a header */

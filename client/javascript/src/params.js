@@ -32,10 +32,13 @@ export function makeParams(given, path) {
   const p = probability(given.p, `${path}.p`);
   const q = probability(given.q, `${path}.q`);
   if (f === 1) throw new MetricError(`${path}.f = 1: must be at least 0 and less than 1`);
+  if (f > 0 && f / 2 === 0) {
+    throw new MetricError(`${path}.f = ${f}: must be 0, or large enough for f/2 to be above 0`);
+  }
   if (p === q)
     throw new MetricError(`${path}.q = ${q}: must differ from p, or reports say nothing`);
   // p* and q* lie strictly between p and q unless there is no permanent noise at all.
-  if (f / 2 === 0 && [p, q].some((chance) => chance === 0 || chance === 1)) {
+  if (f === 0 && [p, q].some((chance) => chance === 0 || chance === 1)) {
     throw new MetricError(
       `${path}: f = ${f}, p = ${p}, q = ${q}: some report would reveal a true bit for certain; ` +
         "f must be above 0, or p and q strictly between 0 and 1",

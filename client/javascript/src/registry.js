@@ -11,8 +11,21 @@ import { normalText } from "./values.js";
 
 const LARGEST_VERSION = 2 ** 31 - 1;
 const MOST_CATEGORIES = 1024;
-const COMMON = ["version", "type", "description", "owner", "expires", "mode", "max_values", "f", "p", "q"];
-const MOST_VALUES = 100;
+const LONGEST_PERIOD = 3650;
+const COMMON = [
+  "version",
+  "type",
+  "description",
+  "owner",
+  "expires",
+  "mode",
+  "memory",
+  "f",
+  "p",
+  "q",
+];
+const USUAL_CAP = 100;
+const SECONDS_A_DAY = 86_400;
 
 /** Keys of an entry that only some types have. @type {Readonly<Record<string, string[]>>} */
 const OWN = Object.freeze({
@@ -22,6 +35,9 @@ const OWN = Object.freeze({
   boolean: [],
 });
 
+/** Keys of an entry that only some memories have. @type {Readonly<Record<string, string[]>>} */
+const OF_MEMORY = Object.freeze({ value: ["max_values"], period: ["period_days", "max_periods"] });
+
 /**
  * @typedef {object} Metric
  * @property {string} application
@@ -29,7 +45,11 @@ const OWN = Object.freeze({
  * @property {number} version
  * @property {"string" | "enum" | "ordinal" | "boolean"} type
  * @property {"longitudinal" | "one-time"} mode
- * @property {number} maxValues distinct values that a client reports in its life
+ * @property {"value" | "period"} memory what has a permanent response: each distinct value, for
+ *   life, or each period
+ * @property {number} periodDays length of a period; 0 with memory "value"
+ * @property {number} maxAnswers how many answers a client gives in its life: distinct values,
+ *   periods, or one report
  * @property {string} description
  * @property {string} owner
  * @property {string} expires the last day on which it is reported, YYYY-MM-DD (UTC)
@@ -38,12 +58,14 @@ const OWN = Object.freeze({
  * @property {readonly number[]} edges of an ordinal, else empty
  * @property {number} epsilonPermanent what all reports of one value reveal
  * @property {number} epsilonReport what one report reveals
+ * @property {number} price what an admitted answer costs, however often it is reported
  */
 
 /**
  * @typedef {object} Registry
  * @property {string} application
  * @property {ReadonlyMap<string, Readonly<Metric>>} metrics
+ * @property {number | null} lifetimeEpsilon bound on the prices of all answers ever, if there is one
  */
 
 /**
@@ -61,28 +83,17 @@ export function makeRegistry(given) {
   const made = entries.map(
     ([key, entry]) => /** @type {const} */ ([key, makeMetric(name, key, entry)]),
   );
-  if (budget !== undefined) checkBudget(budget, made.map(([, metric]) => metric));
-  return Object.freeze({ application: name, metrics: new Map(made) });
+  return Object.freeze({
+    application: name,
+    metrics: new Map(made),
+    lifetimeEpsilon: budget === undefined ? null : checkBudget(budget),
+  });
 }
 
-/**
- * Refuse a budget that could be overspent: this client counts values, but keeps no running account.
- *
- * @param {unknown} budget @param {Readonly<Metric>[]} metrics
- */
-function checkBudget(budget, metrics) {
-  if (typeof budget !== "number" || !(budget > 0)) {
-    throw new MetricError(`lifetime_epsilon = ${shown(budget)}: must be a number above 0`);
-  }
-  const most = metrics
-    .map((m) => (m.mode === "one-time" ? m.epsilonReport : m.maxValues * m.epsilonPermanent))
-    .reduce((total, epsilon) => total + epsilon, 0);
-  if (most > budget) {
-    throw new MetricError(
-      `lifetime_epsilon = ${budget}: the metrics' max_values allow ${most.toFixed(1)}; this client ` +
-        "keeps no running account, so lower max_values or raise the budget",
-    );
-  }
+/** @param {unknown} budget @returns {number} */
+function checkBudget(budget) {
+  if (typeof budget === "number" && budget > 0 && budget < Infinity) return budget;
+  throw new MetricError(`lifetime_epsilon = ${shown(budget)}: must be a finite number above 0`);
 }
 
 /**
@@ -100,13 +111,19 @@ export function makeMetric(application, name, given) {
   }
   const entry = table(given, path);
   const type = /** @type {Metric["type"]} */ (oneOf(entry.type, `${path}.type`, Object.keys(OWN)));
-  refuseKeys(entry, type, path);
+  const memory = /** @type {Metric["memory"]} */ (
+    oneOf(entry.memory ?? "value", `${path}.memory`, Object.keys(OF_MEMORY))
+  );
+  refuseKeys(entry, { type, memory }, path);
   const categories = type === "enum" ? checkCategories(entry.categories, `${path}.categories`) : [];
   const edges = type === "ordinal" ? checkEdges(entry.edges, `${path}.edges`) : [];
   const size = type === "string" ? entry : sizeOf(type, categories, edges);
   const mode = /** @type {Metric["mode"]} */ (
     oneOf(entry.mode ?? "longitudinal", `${path}.mode`, ["longitudinal", "one-time"])
   );
+  if (memory === "period" && mode === "one-time") {
+    throw new MetricError(`${path}.memory = "period": must be left out, or mode = "longitudinal"`);
+  }
   const noise = mode === "one-time" ? { p: 0, q: 1, ...entry } : entry;
   const params = makeParams({ ...noise, k: size.k, h: size.h, m: size.m }, path);
   checkMode(mode, params, path);
@@ -117,10 +134,8 @@ export function makeMetric(application, name, given) {
     version: integer(entry.version, `${path}.version`, 1, LARGEST_VERSION),
     type,
     mode,
-    maxValues: Math.min(
-      integer(entry.max_values ?? MOST_VALUES, `${path}.max_values`, 1, LARGEST_VERSION),
-      type === "boolean" ? 2 : categories.length || (edges.length ? edges.length + 1 : Infinity),
-    ),
+    memory,
+    ...checkCaps(entry, memory, mode, path),
     description: sentence(entry.description, `${path}.description`),
     owner: sentence(entry.owner, `${path}.owner`),
     expires: day(entry.expires, `${path}.expires`),
@@ -129,7 +144,43 @@ export function makeMetric(application, name, given) {
     edges: Object.freeze(edges),
     epsilonPermanent: epsilon.permanent,
     epsilonReport: epsilon.report,
+    price: mode === "one-time" ? epsilon.report : epsilon.permanent,
   });
+}
+
+/**
+ * Return how many answers a client gives, and for how long one lasts.
+ *
+ * @param {Record<string, unknown>} entry @param {Metric["memory"]} memory
+ * @param {Metric["mode"]} mode @param {string} path
+ */
+function checkCaps(entry, memory, mode, path) {
+  const cap = (/** @type {string} */ key) => {
+    return integer(entry[key] ?? USUAL_CAP, `${path}.${key}`, 1, LARGEST_VERSION);
+  };
+  if (memory === "period") {
+    const periodDays = integer(entry.period_days, `${path}.period_days`, 1, LONGEST_PERIOD);
+    return { periodDays, maxAnswers: cap("max_periods") };
+  }
+  const maxValues = cap("max_values");
+  return { periodDays: 0, maxAnswers: mode === "one-time" ? 1 : maxValues };
+}
+
+/**
+ * Return all that reports depend on; it is fixed for a version.
+ *
+ * @param {Readonly<Metric>} metric
+ * @returns {Record<string, unknown>} as JSON can hold it, its keys always in the same order
+ */
+export function definitionOf({ type, categories, edges, params, memory, periodDays }) {
+  const { k, h, m, f, p, q } = params;
+  const periods = memory === "period" ? { memory, period_days: periodDays } : {};
+  return { type, categories: categories.map(normalText), edges, k, h, m, f, p, q, ...periods };
+}
+
+/** @param {number} periodDays @returns {number} the length of such a period */
+export function periodSeconds(periodDays) {
+  return periodDays * SECONDS_A_DAY;
 }
 
 /**
@@ -235,23 +286,44 @@ function table(value, path) {
   throw new MetricError(`${path} = ${shown(value)}: must be an object`);
 }
 
-/** @param {Record<string, unknown>} entry @param {string} type @param {string} path */
-function refuseKeys(entry, type, path) {
-  const own = OWN[type];
-  const ofOthers = Object.values(OWN)
-    .flat()
-    .filter((key) => !own.includes(key));
-  const wrong = ofOthers.find((key) => entry[key] !== undefined);
-  if (wrong !== undefined) {
-    throw new MetricError(
-      `${path}.${wrong} = ${shown(entry[wrong])}: a metric of type ${type} has no ${wrong}`,
-    );
-  }
-  const known = new Set([...COMMON, ...own, ...ofOthers]);
+/**
+ * @param {Record<string, unknown>} entry
+ * @param {{type: string, memory: string}} choices
+ * @param {string} path
+ */
+function refuseKeys(entry, { type, memory }, path) {
+  const ofType = refuseForeign(entry, OWN, type, `a metric of type ${type}`, path);
+  const ofMemory = refuseForeign(
+    entry,
+    OF_MEMORY,
+    memory,
+    `a metric with memory "${memory}"`,
+    path,
+  );
+  const known = new Set([...COMMON, ...ofType, ...ofMemory]);
   refuseUnknown(
     Object.fromEntries(Object.entries(entry).filter(([key]) => !known.has(key))),
     `${path}.`,
   );
+}
+
+/**
+ * Refuse keys that only other choices have.
+ *
+ * @param {Record<string, unknown>} entry
+ * @param {Readonly<Record<string, string[]>>} keys of each choice
+ * @param {string} choice
+ * @param {string} what
+ * @param {string} path
+ * @returns {string[]} the choice's own keys
+ */
+function refuseForeign(entry, keys, choice, what, path) {
+  const own = keys[choice];
+  const wrong = Object.values(keys)
+    .flat()
+    .find((key) => !own.includes(key) && entry[key] !== undefined);
+  if (wrong === undefined) return own;
+  throw new MetricError(`${path}.${wrong} = ${shown(entry[wrong])}: ${what} has no ${wrong}`);
 }
 
 /** @param {Record<string, unknown>} others @param {string} prefix */

@@ -1,25 +1,46 @@
 /**
- * One HTTP attempt to deliver a batch, and what its outcome means.
+ * One HTTP attempt to deliver a batch, what its outcome means, and why it failed.
  *
  * Only an answer that the collector itself could have given counts as delivered: a captive portal
  * that redirects, or says 200 with a page of its own, must not make the client throw reports away.
+ * What is told of a failure holds no value and no key.
  */
 
 import { retryAfter } from "./backoff.js";
-import { batchToJson } from "./batch.js";
 
-const AGAIN = new Set([408, 429]);
+export const REFUSED = "refused by the collector";
+
+const NO_KEY = new Set([401, 403]);
+const NO_ADDRESS = new Set([404, 405]);
+// 407 is a proxy's, so it says nothing about the batch.
+const AGAIN = new Set([407, 408, 429]);
 const LONGEST_ANSWER = 1_048_576;
+const LONGEST_DETAIL = 200;
 // Browsers allow 64 KiB for all keepalive requests of a page together.
 const LONGEST_KEEPALIVE = 60_000;
+const DNS_CODES = /^(ENOTFOUND|EAI_\w+|ERR_DNS\w*)$/;
+const TLS_CODES =
+  /^(ERR_(TLS|SSL)\w*|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|HOSTNAME_MISMATCH|EPROTO)$/;
+const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
+
+/**
+ * Why an attempt didn't deliver its batch.
+ *
+ * @typedef {object} DeliveryError
+ * @property {"DNS" | "TLS" | "connection" | "timeout" | "redirect" | "status" | "answer"} kind what a
+ *   browser doesn't tell apart is a "connection"; an "answer" is a 2xx that isn't the collector's
+ * @property {number | null} status of the answer, if there was one that may be looked at
+ * @property {string} detail for people
+ * @property {number} time milliseconds since 1970
+ */
 
 /**
  * What became of an attempt: `partly` names, by index, the reports that will never be accepted.
  *
  * @typedef {{kind: "delivered"}
- *   | {kind: "retry", asked: number, why: string}
- *   | {kind: "refused", why: string}
- *   | {kind: "partly", refused: Set<number>, why: string}} Outcome
+ *   | {kind: "retry", asked: number, error: DeliveryError}
+ *   | {kind: "refused", reason: string, error: DeliveryError}
+ *   | {kind: "partly", refused: Set<number>, reason: string, error: DeliveryError}} Outcome
  */
 
 /** Posts batches to one collector. */
@@ -45,15 +66,19 @@ export class Sender {
   /**
    * Try once. Never throws for anything that the network or the server does.
    *
-   * @param {Readonly<import("./batch.js").Batch>} batch
+   * @param {string} body of a batch
+   * @param {number} count its reports
    * @param {{signal: AbortSignal, outliveThePage: boolean}} options
    * @returns {Promise<Outcome>}
    */
-  async post(batch, { signal, outliveThePage }) {
-    const body = batchToJson(batch);
-    const timeout = new AbortController();
-    const giveUp = () => timeout.abort();
-    const timer = setTimeout(giveUp, this.#timeout);
+  async post(body, count, { signal, outliveThePage }) {
+    const attempt = new AbortController();
+    const giveUp = () => attempt.abort();
+    let timedOut = false;
+    const timer = setTimeout(() => {
+      timedOut = true;
+      giveUp();
+    }, this.#timeout);
     signal.addEventListener("abort", giveUp);
     try {
       const send = this.#fetch ?? globalThis.fetch;
@@ -61,17 +86,21 @@ export class Sender {
         method: "POST",
         headers: this.#headers,
         body,
-        redirect: "error",
+        redirect: "manual",
         credentials: "omit",
         referrerPolicy: "no-referrer",
         cache: "no-store",
         keepalive: outliveThePage && body.length <= LONGEST_KEEPALIVE,
-        signal: timeout.signal,
+        signal: attempt.signal,
       });
       const asked = retryAfter(response.headers.get("Retry-After"), Date.now());
-      return judge(response.status, await readBounded(response), batch.reports.length, asked);
+      // A browser shows nothing of a redirect but that it is one.
+      const status = response.type === "opaqueredirect" ? 302 : response.status;
+      return judge(status, await readBounded(response), count, asked);
     } catch (error) {
-      return { kind: "retry", asked: 0, why: error instanceof Error ? error.name : "no answer" };
+      const seconds = `no complete answer in ${this.#timeout / 1_000} s`;
+      const failure = timedOut ? failed("timeout", null, seconds) : explain(error);
+      return { kind: "retry", asked: 0, error: failure };
     } finally {
       clearTimeout(timer);
       signal.removeEventListener("abort", giveUp);
@@ -89,15 +118,70 @@ export class Sender {
  * @returns {Outcome}
  */
 export function judge(status, body, count, asked = 0) {
-  const why = `status ${status}`;
+  const answer = parse(body);
   if (status < 400 || status >= 500 || AGAIN.has(status)) {
-    const delivered = (status === 200 || status === 201) && Number.isInteger(parse(body)?.accepted);
-    return delivered ? { kind: "delivered" } : { kind: "retry", asked, why };
+    const own = status === 200 || status === 201;
+    if (own && Number.isInteger(answer?.accepted)) return { kind: "delivered" };
+    return { kind: "retry", asked, error: explainStatus(status, answer) };
   }
-  const errors = parse(body)?.errors;
-  const refused = status === 422 ? namedReports(errors, count) : null;
-  if (!refused) return { kind: "refused", why };
-  return { kind: "partly", refused, why: `${why}: ${String(errors[0].detail).slice(0, 200)}` };
+  const error = explainStatus(status, answer);
+  const refused = status === 422 ? namedReports(answer?.errors, count) : null;
+  if (refused) return { kind: "partly", refused, reason: REFUSED, error };
+  return { kind: "refused", reason: refusalReason(status), error };
+}
+
+/** @param {number} status @returns {string} under what the batch's reports are counted */
+function refusalReason(status) {
+  if (NO_KEY.has(status)) return `${REFUSED}: ingest key`;
+  return NO_ADDRESS.has(status) ? `${REFUSED}: no such address` : REFUSED;
+}
+
+/** @param {number} status @param {any} answer the parsed JSON, if it is that @returns {DeliveryError} */
+function explainStatus(status, answer) {
+  if (status >= 300 && status < 400) return failed("redirect", status, "redirects aren't followed");
+  if (status < 300) return failed("answer", status, "not an answer of a hubbub collector");
+  const named = answer?.errors?.[0]?.detail ?? answer?.detail ?? answer?.title;
+  return failed("status", status, typeof named === "string" ? named : `status ${status}`);
+}
+
+/**
+ * Return why there was no answer, as far as `fetch` lets it be told. Its own text isn't repeated: some
+ * quote the address.
+ *
+ * @param {unknown} error
+ * @returns {DeliveryError}
+ */
+function explain(error) {
+  const codes = codesOf(error);
+  const find = (/** @type {RegExp} */ known) => codes.find((code) => known.test(code));
+  /** @type {[DeliveryError["kind"], RegExp][]} */
+  const kinds = [
+    ["DNS", DNS_CODES],
+    ["TLS", TLS_CODES],
+    ["timeout", TIMEOUT_CODES],
+  ];
+  const kind = kinds.find(([, known]) => find(known)) ?? ["connection", /./];
+  const name = error instanceof Error ? error.name : "no answer";
+  return failed(kind[0], null, find(kind[1]) ?? name);
+}
+
+/** @param {unknown} error @returns {string[]} its code, and those of what caused it */
+function codesOf(error) {
+  const codes = [];
+  for (let depth = 0; error instanceof Error && depth < 5; depth++) {
+    const { code, cause, errors } = /** @type {any} */ (error);
+    if (typeof code === "string") codes.push(code);
+    error = cause ?? errors?.[0];
+  }
+  return codes;
+}
+
+/**
+ * @param {DeliveryError["kind"]} kind @param {number | null} status @param {string} detail
+ * @returns {DeliveryError}
+ */
+function failed(kind, status, detail) {
+  return { kind, status, detail: detail.slice(0, LONGEST_DETAIL), time: Date.now() };
 }
 
 /**

@@ -1,86 +1,164 @@
 /**
  * What an app calls: `new Telemetry({...}).record("homepage", url)`.
  *
- * Construction throws if the registry or an option can't work. From then on nothing throws or
- * rejects into the app: trouble is counted, logged once, and visible in `status()`.
+ * Construction throws if the registry or an option can't work. From then on nothing that an app does in
+ * passing throws or rejects into it: trouble is counted, logged once, and visible in `status()`. Only
+ * what it asks for people (`preview`, `ledger`, `explain`, `forget`, `reset`) rejects if it can't be had.
  */
 
+import { waitAfter } from "./backoff.js";
+import { bodyOf, newBatchId, wireReport } from "./batch.js";
+import { fromHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
+import { refusal } from "./consent.js";
 import { Delivery } from "./delivery.js";
-import { Encoder } from "./encoder.js";
-import { HubbubError, ValueError } from "./errors.js";
-import { Ledger } from "./ledger.js";
+import { Encoder, SECRET_BYTES } from "./encoder.js";
+import { HubbubError, MetricError, ValueError } from "./errors.js";
+import {
+  ALREADY_REPORTED,
+  closePastPeriods,
+  committed,
+  decide,
+  emptyAccount,
+  spent,
+} from "./ledger.js";
 import { checkOptions, DEFAULTS, LARGEST_TIMER } from "./options.js";
+import { QUEUE_FULL } from "./outbox.js";
 import { whenHidden } from "./page.js";
-import { loadOrCreateSecret } from "./secret.js";
+import { makeEntry, Recorder } from "./recorder.js";
 import { Sender } from "./sender.js";
-import { storeIfAbsent } from "./storage.js";
+import { StateStore } from "./state.js";
+import { describeForgetting, describePreview, explain } from "./words.js";
+
+const WITHDRAWN = "consent withdrawn";
+const CLOSING_MILLIS = 1_000;
+/** Between looks for periods that ended while nothing was recorded. */
+const SWEEPING_MILLIS = 3_600_000;
+/** The status of an answer that may quote a cohort, which doesn't belong into a log. */
+const NAMES_REPORTS = 422;
 
 /**
  * @typedef {object} Status
  * @property {number} recorded reports made
- * @property {number} delivered reports that the collector acknowledged
- * @property {number} waiting reports still to be sent
+ * @property {number} stale those of them that report an earlier answer, because a cap was reached
+ * @property {number} delivered reports that the collector acknowledged to this object
+ * @property {number} waiting reports still to be sent, in memory and in the storage (also those of
+ *   other tabs or processes, and of earlier runs)
  * @property {Readonly<Record<string, number>>} dropped reports or calls dropped, by reason
  * @property {string | null} disabled why nothing is recorded at all, if so
+ * @property {import("./sender.js").DeliveryError | null} lastError why an attempt failed last
+ */
+
+/**
+ * What a client has spent on one version of a metric.
+ *
+ * @typedef {object} MetricSpending
+ * @property {string} metric
+ * @property {number} version
+ * @property {number} answers distinct values, periods, or one-time reports that were admitted
+ * @property {number} reports
+ * @property {number} spent what they reveal, together, of histories that change at the same times
+ * @property {number} anyHistory what they reveal of any history; Infinity where that isn't bounded
+ * @property {number} committed the prices of all answers, however few reports there were so far
+ */
+
+/**
+ * A client's whole account.
+ *
+ * @typedef {object} Spending
+ * @property {MetricSpending[]} metrics
+ * @property {number} spent
+ * @property {number} anyHistory
+ * @property {number} committed
+ * @property {number | null} lifetimeEpsilon the registry's bound on `committed`
+ * @property {number} resets how often the secret was replaced
+ * @property {number} restores how often the state was found to be a copy
+ */
+
+/**
+ * What `record` would send for a value.
+ *
+ * @typedef {object} Preview
+ * @property {import("./encoder.js").Report} report drawn as `record` would; another call draws anew
+ * @property {string} body what would go over the wire if this report travelled alone
+ * @property {string} words the same for people
+ * @property {string | null} refusal why it wouldn't be sent, if so
+ * @property {boolean} stale whether the report is of an earlier answer, because there is no room for
+ *   another value
+ * @property {number} epsilonReport
+ * @property {number} epsilonPermanent
+ */
+
+/**
+ * What works between opening the state and stopping.
+ *
+ * @typedef {{encoders: Map<string, Encoder>, recorder: Recorder, delivery: Delivery}} Run
  */
 
 /** Records values and delivers their noisy reports in the background. */
 export class Telemetry {
-  #consent;
-  #metrics;
-  #storage;
-  #maxWaiting;
+  #options;
+  #store;
   #log;
-  #delivery;
-  #ready;
-  #forgetPage;
-  /** @type {Map<string, Encoder> | null} null until the secret is there */
-  #encoders = null;
-  /** @type {{name: unknown, value: unknown}[]} calls made before that */
+  #forgetPage = () => {};
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #sweeping;
+  /** @type {Run | null} null until the state is open, and once this is off */
+  #run = null;
+  /** @type {Run | null} the last one, for what it left in the storage */
+  #last = null;
+  /** Counts starts and stops: what was begun before the last of them has no say any more. */
+  #generation = 0;
+  /** @type {Promise<void>} what is done to the state one after the other; never rejects */
+  #ready = Promise.resolve();
+  /** @type {{name: unknown, value: unknown, seconds: number}[]} calls made before the state is open */
   #early = [];
-  /** @type {Ledger} */
-  #ledger;
-  /** @type {Set<Promise<void>>} reports that wait for the storage to remember their values */
-  #claims = new Set();
-  /** @type {Set<string>} */
-  #reportedOnce = new Set();
   /** @type {Map<string, number>} */
   #dropped = new Map();
   /** @type {Set<string>} */
   #logged = new Set();
+  /** @type {string | null} why the user lets nothing be recorded, if so */
+  #refusal;
   /** @type {string | null} */
   #disabled;
+  /** @type {import("./sender.js").DeliveryError | null} */
+  #lastError = null;
   #recorded = 0;
+  #stale = 0;
   #delivered = 0;
+  #failures = 0;
   #closed = false;
+  /** Whether reports from before consent was withdrawn may still be in the storage. */
+  #uncleared = false;
 
   /** @param {import("./options.js").Options} options throws MetricError, OptionError */
   constructor(options) {
-    const checked = checkOptions(options);
-    this.#consent = checked.consent;
-    this.#metrics = checked.metrics;
-    this.#storage = checked.storage;
-    this.#ledger = new Ledger(checked.storage);
-    this.#log = options.log ?? ((/** @type {string} */ message) => console.warn(message));
-    this.#disabled = this.#consent ? null : "no consent";
-    this.#maxWaiting = checked.numbers.maxWaiting;
-    this.#delivery = this.#makeDelivery(checked);
-    this.#ready = this.#consent ? this.#open() : Promise.resolve();
-    this.#forgetPage = this.#consent ? whenHidden((hidden) => this.#pageTurned(hidden)) : () => {};
+    this.#options = checkOptions(options);
+    const { registry, storage, consent, log } = this.#options;
+    this.#store = new StateStore(storage, registry.application);
+    this.#log = log ?? ((/** @type {string} */ message) => console.warn(message));
+    // So that `const { record } = telemetry` works.
+    for (const name of PUBLIC) {
+      Object.defineProperty(this, name, { value: /** @type {Function} */ (this[name]).bind(this) });
+    }
+    this.#disabled = this.#refusal = refusal(consent);
+    if (this.#refusal === null) this.#start();
   }
 
   /**
    * Report a value, in noise. Returns at once and never throws.
    *
    * @param {string} metric its name in the registry
-   * @param {unknown} value a string, boolean or number, as its type wants
+   * @param {string | boolean | number} value as its type wants
+   * @returns {void}
    */
   record(metric, value) {
-    if (!this.#consent) return;
+    if (this.#refusal !== null) return;
+    const seconds = secondsNow();
     if (this.#closed) this.#drop("closed");
-    else if (this.#encoders || this.#disabled !== null) this.#recordNow(metric, value);
-    else this.#keepEarly(metric, value);
+    else if (this.#run) this.#take(this.#run, { name: metric, value, seconds });
+    else if (this.#disabled !== null) this.#drop("disabled");
+    else this.#keepEarly({ name: metric, value, seconds });
   }
 
   /**
@@ -90,18 +168,12 @@ export class Telemetry {
    * @returns {Promise<boolean>} whether all was settled in time; never rejects
    */
   async flush(timeoutMillis = DEFAULTS.timeoutMillis) {
-    /** @type {ReturnType<typeof setTimeout> | undefined} */
-    let timer;
-    const timeout = new Promise((resolve) => {
-      timer = setTimeout(() => resolve(false), Math.min(timeoutMillis, LARGEST_TIMER));
-    });
-    const settled = await Promise.race([this.#settled(), timeout]);
-    clearTimeout(timer);
-    return settled === true;
+    return (await within(timeoutMillis, this.#settled())) === true;
   }
 
   /**
-   * Flush, then stop; later calls of `record` are dropped and counted.
+   * Flush, then stop. What the collector didn't take in time stays in the storage for the next start;
+   * later calls of `record` are dropped and counted.
    *
    * @param {number} [timeoutMillis]
    * @returns {Promise<void>} never rejects
@@ -109,158 +181,392 @@ export class Telemetry {
   async close(timeoutMillis = 2_000) {
     this.#closed = true;
     await this.flush(timeoutMillis);
-    this.#forgetPage();
-    const abandoned = this.#delivery.stop() + this.#early.length;
-    this.#early = [];
-    if (abandoned) this.#drop("not delivered before close", abandoned);
+    const run = this.#run;
+    this.#stop("not stored before close");
+    await within(
+      CLOSING_MILLIS,
+      run?.delivery.letGo().catch(() => {}),
+    );
   }
 
   /** @returns {Status} counters and, if recording is off, the reason */
   status() {
+    const last = this.#last;
     return {
       recorded: this.#recorded,
+      stale: this.#stale,
       delivered: this.#delivered,
-      waiting: this.#early.length + this.#claims.size + this.#delivery.waiting,
+      waiting: this.#early.length + (last ? last.recorder.waiting + last.delivery.waiting : 0),
       dropped: Object.fromEntries(this.#dropped),
       disabled: this.#disabled,
+      lastError: this.#lastError,
     };
   }
 
-  /** @param {boolean} hidden */
-  #pageTurned(hidden) {
-    this.#delivery.leaving = hidden;
-    if (!hidden) return;
-    this.#delivery.hurry();
-    Promise.allSettled(this.#claims).then(() => this.#delivery.hurry());
-  }
-
-  /** @param {ReturnType<typeof checkOptions>} checked */
-  #makeDelivery({ endpoint, ingestKey, fetch, numbers }) {
-    return new Delivery({
-      sender: new Sender(endpoint, { timeout: numbers.timeoutMillis, fetch, ingestKey }),
-      batchSize: numbers.batchSize,
-      batchMillis: numbers.batchMillis,
-      maxWaiting: numbers.maxWaiting,
-      delays: { first: numbers.firstRetryMillis, longest: numbers.longestRetryMillis },
-      onDelivered: (count) => (this.#delivered += count),
-      onDropped: (reason, count, detail) => this.#drop(reason, count, detail),
-      onRetry: (why) => this.#logOnce("retry", `the collector didn't take a batch yet (${why})`),
-    });
-  }
-
-  async #open() {
-    try {
-      randomBytes(1); // A client without coins is off from the start, not from its first report on.
-      const secret = await loadOrCreateSecret(this.#storage);
-      const made = [...this.#metrics].map(
-        ([name, metric]) => /** @type {const} */ ([name, new Encoder(metric, secret)]),
-      );
-      this.#encoders = new Map(made);
-    } catch (error) {
-      this.#disabled = error instanceof Error ? error.message : String(error);
-      this.#logOnce("disabled", `off: ${this.#disabled}`);
+  /**
+   * Tell that the user agrees, or agrees no more. Without consent recording and sending stop at once
+   * and unsent reports are deleted; secret and account stay. With it they start again, unless the
+   * environment refuses.
+   *
+   * @param {boolean} consent anything but true is a no
+   * @returns {Promise<void>} fulfilled once the storage is as it should be; never rejects
+   */
+  async setConsent(consent) {
+    const before = this.#refusal;
+    this.#refusal = refusal(consent === true);
+    if (consent !== true) {
+      const ended = this.#stop(WITHDRAWN, { hangUp: true });
+      this.#disabled = this.#refusal;
+      this.#discardUnsent(ended);
+    } else if (before !== null && this.#refusal === null && !this.#closed) {
+      this.#start();
+    } else {
+      this.#disabled = this.#refusal ?? this.#disabled;
     }
-    for (const { name, value } of this.#early.splice(0)) this.#recordNow(name, value);
-  }
-
-  /** @param {unknown} name @param {unknown} value */
-  #keepEarly(name, value) {
-    this.#early.push({ name, value });
-    if (this.#early.length > this.#maxWaiting) {
-      this.#early.shift();
-      this.#drop("queue full");
-    }
-  }
-
-  /** @param {unknown} name @param {unknown} value */
-  #recordNow(name, value) {
-    if (!this.#encoders) return this.#drop("disabled");
-    const encoder = this.#encoders.get(/** @type {string} */ (name));
-    // The name given isn't shown: it is a value if the arguments were swapped.
-    if (!encoder) return this.#drop("unknown metric", 1, `known: ${[...this.#encoders.keys()]}`);
-    const { metric } = encoder;
-    try {
-      if (today() > metric.expires) return this.#drop("expired metric", 1, metric.name);
-      const report = encoder.encode(value);
-      if (metric.mode === "one-time") this.#addOnce(metric, report);
-      else this.#addWithinCap(metric, encoder.valueDigest(value), report);
-    } catch (error) {
-      const reason = error instanceof ValueError ? "bad value" : "internal error";
-      this.#drop(reason, 1, `${metric.name}: ${harmless(error)}`);
-    }
-  }
-
-  /** @param {import("./encoder.js").Report} report */
-  #add(report) {
-    this.#recorded++;
-    this.#delivery.add(report);
+    await this.#ready;
   }
 
   /**
-   * Let the report go if this client has never reported the metric; the storage remembers it first.
+   * Return what this client has spent of its privacy, by metric and in total.
    *
-   * @param {import("./registry.js").Metric} metric
-   * @param {import("./encoder.js").Report} report
+   * @returns {Promise<Spending>} rejects if the state can't be read
    */
-  #addOnce({ application, name, version }, report) {
-    const key = `hubbub.reported.${application}.${name}.${version}`;
-    if (this.#reportedOnce.has(key)) return this.#drop("already reported", 1, name);
-    this.#reportedOnce.add(key);
-    this.#addIf(storeIfAbsent(this.#storage, key, today()), report, "already reported", () =>
-      this.#reportedOnce.delete(key),
+  async ledger() {
+    await this.#ready;
+    const account = (await this.#store.read())?.account ?? emptyAccount();
+    const metrics = account.entries.map((entry) => {
+      const { metric, version, answers, reports, first, changed, alone, definition } = entry;
+      const bounded = alone || definition.memory === "period";
+      const anyHistory = bounded ? spent(entry) : Infinity;
+      const paid = { spent: spent(entry), anyHistory, committed: first + changed };
+      return { metric, version, answers, reports, ...paid };
+    });
+    const sum = (/** @type {"spent" | "anyHistory"} */ key) => {
+      return metrics.reduce((total, spending) => total + spending[key], 0);
+    };
+    return {
+      metrics,
+      spent: sum("spent"),
+      anyHistory: sum("anyHistory"),
+      committed: committed(account),
+      lifetimeEpsilon: this.#options.registry.lifetimeEpsilon,
+      resets: account.resets,
+      restores: account.restores,
+    };
+  }
+
+  /**
+   * Return in words what is asked, what it can reveal, and what has been spent.
+   *
+   * @param {{people?: number}} [options] how many share this device: as a group they have so many times
+   *   the epsilon
+   * @returns {Promise<string>} rejects if the state can't be read
+   */
+  async explain({ people = 1 } = {}) {
+    return explain(this.#options.registry, await this.ledger(), people);
+  }
+
+  /**
+   * Return exactly what `record` would send, by the same code, without spending anything. Works without
+   * consent too, with a secret that is thrown away; so it can be shown before.
+   *
+   * @param {string} metric its name in the registry
+   * @param {string | boolean | number} value as its type wants
+   * @returns {Promise<Preview>} rejects with MetricError if the metric isn't registered, with ValueError
+   *   if the value isn't one of its type
+   */
+  async preview(metric, value) {
+    const { registry } = this.#options;
+    const known = registry.metrics.get(metric);
+    if (!known) throw new MetricError(`unknown metric; known: ${[...registry.metrics.keys()]}`);
+    await this.#ready;
+    const state = this.#run ? await this.#store.read() : null;
+    const encoder = new Encoder(known, state ? fromHex(state.secret) : randomBytes(SECRET_BYTES));
+    const { seconds, answer } = makeEntry(encoder, value, secondsNow());
+    const account = state?.account ?? emptyAccount();
+    const decision = decide(account, registry, { metric: known, seconds, answer });
+    const refused = decision.kind === "refused";
+    const { cohort, permanent } = refused ? answer : decision.answer;
+    const report = encoder.report({ cohort, permanent: fromHex(permanent) });
+    const why = this.#disabled ?? (this.#closed ? "closed" : refused ? decision.reason : null);
+    return {
+      report,
+      body: bodyOf(newBatchId(), [wireReport(report)]),
+      words: describePreview(known, report, { refusal: why, kind: decision.kind }),
+      refusal: why,
+      stale: decision.kind === "stale",
+      epsilonReport: known.epsilonReport,
+      epsilonPermanent: known.epsilonPermanent,
+    };
+  }
+
+  /**
+   * Delete this client's secret, account and unsent reports, and stop.
+   *
+   * @returns {Promise<string>} what that means, in words; rejects if the storage fails
+   */
+  async forget() {
+    const spending = await this.ledger().catch(() => null);
+    const ended = this.#stop("disabled", { hangUp: true });
+    this.#disabled = "forgotten";
+    await this.#ready;
+    await ended;
+    await this.#store.forget();
+    this.#last = null;
+    return describeForgetting(spending);
+  }
+
+  /**
+   * Draw a new secret: this client becomes another one, and every answer costs anew. What was spent
+   * stays in the account, which counts the reset.
+   *
+   * @returns {Promise<void>} rejects if there is no state, or it can't be read or written
+   */
+  async reset() {
+    const wasOn = this.#disabled === null;
+    const ended = this.#stop("secret replaced");
+    await this.#ready;
+    await ended;
+    let done = false;
+    try {
+      this.#drop("secret replaced", await this.#store.reset());
+      done = true;
+    } finally {
+      if ((done || wasOn) && this.#refusal === null && !this.#closed) this.#start();
+    }
+    await this.#ready;
+  }
+
+  /**
+   * Delete what is unsent, now or later, but before anything is sent: consent that is given again is none
+   * to send what was recorded before.
+   *
+   * @param {Promise<void>} ended fulfilled once nothing more is stored
+   */
+  #discardUnsent(ended) {
+    this.#uncleared = true;
+    this.#enqueue(() => ended.then(() => this.#clearOrRetry()));
+  }
+
+  async #clearOrRetry() {
+    try {
+      await this.#clearOutbox();
+    } catch (error) {
+      // What is damaged is never sent.
+      if (error instanceof HubbubError) return;
+      this.#later(() => this.#enqueue(() => this.#clearOrRetry()));
+      throw error;
+    }
+  }
+
+  async #clearOutbox() {
+    if (!this.#uncleared) return;
+    this.#drop(WITHDRAWN, await this.#store.clearOutbox());
+    this.#uncleared = false;
+    this.#last = null;
+  }
+
+  /** Open the state, and work with it from then on. */
+  #start() {
+    const generation = ++this.#generation;
+    this.#disabled = null;
+    this.#forgetPage();
+    this.#forgetPage = whenHidden((hidden) => this.#pageTurned(hidden));
+    this.#enqueue(() => this.#open(generation));
+  }
+
+  /**
+   * Stop working, and count what isn't stored yet.
+   *
+   * @param {string} reason
+   * @param {{hangUp?: boolean}} [options] hang up even on a request that should outlive the page
+   * @returns {Promise<void>} fulfilled once nothing more is stored
+   */
+  #stop(reason, { hangUp = false } = {}) {
+    this.#generation++;
+    this.#forgetPage();
+    clearInterval(this.#sweeping);
+    const run = this.#run;
+    this.#run = null;
+    const { lost, ended } = run?.recorder.stop() ?? { lost: 0, ended: Promise.resolve() };
+    if (run) {
+      if (hangUp) run.delivery.leaving = false;
+      run.delivery.stop();
+    }
+    this.#drop(reason, lost + this.#early.splice(0).length);
+    return ended;
+  }
+
+  /** @param {() => Promise<void>} work on the state, after all that was enqueued before */
+  #enqueue(work) {
+    this.#ready = this.#ready.then(work).catch((error) => this.#storageFailed(error));
+  }
+
+  /** @param {number} generation */
+  async #open(generation) {
+    const { registry } = this.#options;
+    try {
+      await this.#clearOutbox();
+      randomBytes(1); // A client without coins is off from the start, not from its first report on.
+      const opened = await this.#store.open(registry, secondsNow());
+      if (generation !== this.#generation) return;
+      const encoders = [...registry.metrics].map(
+        ([name, metric]) => /** @type {const} */ ([name, new Encoder(metric, opened.secret)]),
+      );
+      const run = { encoders: new Map(encoders), ...this.#makeLoops() };
+      this.#run = this.#last = run;
+      this.#sweeping = setInterval(() => this.#sweep(), SWEEPING_MILLIS);
+      /** @type {{unref?: () => void}} */ (this.#sweeping).unref?.();
+      this.#failures = 0;
+      this.#drop("restored state", opened.lost);
+      run.delivery.notice(opened.counts);
+      for (const call of this.#early.splice(0)) this.#take(run, call);
+    } catch (error) {
+      if (generation === this.#generation) this.#openingFailed(error, generation);
+    }
+  }
+
+  /** Delete the answers of periods that ended while nothing was recorded. */
+  #sweep() {
+    this.#enqueue(() =>
+      this.#store.change(({ account }) => closePastPeriods(account, secondsNow())),
     );
   }
 
   /**
-   * Let the report go if its value is known, or if there is room for another; see `Ledger`.
+   * Be off for good if the state is damaged, and for a while if its storage can't be used now.
    *
-   * @param {import("./registry.js").Metric} metric
-   * @param {string} digest
-   * @param {import("./encoder.js").Report} report
+   * @param {unknown} error @param {number} generation
    */
-  #addWithinCap(metric, digest, report) {
-    if (this.#ledger.knows(metric, digest)) return this.#add(report);
-    this.#addIf(this.#ledger.admit(metric, digest), report, "more distinct values than max_values");
+  #openingFailed(error, generation) {
+    this.#disable(error);
+    if (error instanceof HubbubError) return;
+    this.#later(() => generation === this.#generation && this.#start());
   }
 
-  /**
-   * Let the report go once the storage has said yes.
-   *
-   * @param {Promise<boolean>} admitted
-   * @param {import("./encoder.js").Report} report
-   * @param {string} otherwise why it is dropped if the answer is no
-   * @param {() => void} [undo] for a storage that failed
-   */
-  #addIf(admitted, report, otherwise, undo = () => {}) {
-    const claim = admitted
-      .then(
-        (yes) => (yes ? this.#add(report) : this.#drop(otherwise, 1, report.metric)),
-        () => {
-          undo();
-          this.#drop("storage failed", 1, report.metric);
-        },
-      )
-      .finally(() => this.#claims.delete(claim));
-    this.#claims.add(claim);
+  /** @param {() => unknown} work to be done again, since the storage failed in passing */
+  #later(work) {
+    const timer = setTimeout(work, waitAfter(++this.#failures, 0, this.#delays()));
+    /** @type {{unref?: () => void}} */ (timer).unref?.();
+  }
+
+  /** @param {unknown} error */
+  #disable(error) {
+    this.#disabled = error instanceof Error ? error.message : String(error);
+    this.#logOnce("disabled", `off: ${this.#disabled}`);
+    this.#drop("disabled", this.#early.splice(0).length);
+  }
+
+  /** @returns {{recorder: Recorder, delivery: Delivery}} */
+  #makeLoops() {
+    const { registry, endpoint, ingestKey, fetch, numbers } = this.#options;
+    const { batchSize, batchMillis, timeoutMillis } = numbers;
+    const shared = {
+      store: this.#store,
+      batchSize,
+      batchMillis,
+      most: { reports: numbers.maxWaiting, bytes: numbers.maxOutboxBytes },
+      delays: this.#delays(),
+      onDropped: this.#drop.bind(this),
+      onTrouble: this.#storageFailed.bind(this),
+      onEnd: (/** @type {HubbubError} */ error) => {
+        this.#stop("disabled");
+        this.#disable(error);
+      },
+    };
+    const delivery = new Delivery({
+      ...shared,
+      sender: new Sender(endpoint, { timeout: timeoutMillis, fetch, ingestKey }),
+      timeoutMillis,
+      onDelivered: (count) => void (this.#delivered += count),
+      onRefused: (reason, count, error) => this.#drop(reason, count, loggedDetail(error)),
+      onError: (error) => this.#deliveryFailed(error),
+    });
+    const recorder = new Recorder({
+      ...shared,
+      registry,
+      onStored: ({ recorded, stale, refused, dropped, counts }) => {
+        this.#recorded += recorded;
+        this.#stale += stale;
+        for (const [reason, count] of refused) this.#drop(reason, count);
+        for (const [reason, count] of Object.entries(dropped)) this.#drop(reason, count);
+        delivery.notice(counts);
+      },
+    });
+    return { recorder, delivery };
+  }
+
+  #delays() {
+    const { firstRetryMillis, longestRetryMillis } = this.#options.numbers;
+    return { first: firstRetryMillis, longest: longestRetryMillis };
+  }
+
+  /** @param {boolean} hidden */
+  #pageTurned(hidden) {
+    const run = this.#run;
+    if (!run) return;
+    run.delivery.leaving = hidden;
+    if (hidden) run.recorder.flush().then(() => run.delivery.hurry());
+  }
+
+  /** @param {{name: unknown, value: unknown, seconds: number}} call */
+  #keepEarly(call) {
+    this.#early.push(call);
+    if (this.#early.length > this.#options.numbers.maxWaiting) {
+      this.#early.shift();
+      this.#drop(QUEUE_FULL);
+    }
+  }
+
+  /** @param {Run} run @param {{name: unknown, value: unknown, seconds: number}} call */
+  #take({ encoders, recorder }, { name, value, seconds }) {
+    const encoder = encoders.get(/** @type {string} */ (name));
+    // The name given isn't shown: it is a value if the arguments were swapped.
+    if (!encoder) return this.#drop("unknown metric", 1, `known: ${[...encoders.keys()]}`);
+    try {
+      recorder.add(makeEntry(encoder, value, seconds));
+    } catch (error) {
+      const reason = error instanceof ValueError ? "bad value" : "internal error";
+      this.#drop(reason, 1, `${encoder.metric.name}: ${harmless(error)}`);
+    }
   }
 
   async #settled() {
     await this.#ready;
-    while (this.#claims.size) await Promise.allSettled(this.#claims);
-    this.#delivery.hurry();
-    await this.#delivery.idle();
+    const run = this.#run;
+    await run?.recorder.flush();
+    run?.delivery.hurry();
+    await run?.delivery.idle();
     return true;
   }
 
+  /** @param {unknown} error */
+  #storageFailed(error) {
+    this.#logOnce("storage", `the storage failed and is tried again (${harmless(error)})`);
+  }
+
+  /** @param {import("./sender.js").DeliveryError} error */
+  #deliveryFailed(error) {
+    this.#lastError = error;
+    this.#logOnce("delivery", `a batch wasn't delivered (${error.kind}: ${loggedDetail(error)})`);
+    try {
+      this.#options.onError?.(error);
+    } catch {
+      // An app's own function must not hurt the app through us.
+    }
+  }
+
   /**
-   * Count a loss; log each reason once.
+   * Count a loss; log each reason once. Recording a one-time metric again is normal use.
    *
    * @param {string} reason
    * @param {number} [count]
    * @param {string} [detail]
    */
   #drop(reason, count = 1, detail = "") {
+    if (!count) return;
     this.#dropped.set(reason, (this.#dropped.get(reason) ?? 0) + count);
+    if (reason === ALREADY_REPORTED) return;
     this.#logOnce(reason, `dropped a report: ${reason}${detail && ` (${detail})`}`);
   }
 
@@ -276,13 +582,49 @@ export class Telemetry {
   }
 }
 
+const PUBLIC = /** @type {const} */ ([
+  "record",
+  "flush",
+  "close",
+  "status",
+  "setConsent",
+  "ledger",
+  "explain",
+  "preview",
+  "forget",
+  "reset",
+]);
+
+/**
+ * @template T
+ * @param {number} millis
+ * @param {Promise<T> | undefined} promise
+ * @returns {Promise<T | undefined>} undefined if it takes longer
+ */
+async function within(millis, promise) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  /** @type {Promise<undefined>} */
+  const timeout = new Promise((resolve) => {
+    timer = setTimeout(() => resolve(undefined), Math.min(millis, LARGEST_TIMER));
+  });
+  const first = await Promise.race([promise, timeout]);
+  clearTimeout(timer);
+  return first;
+}
+
+/** @returns {number} since 1970 */
+function secondsNow() {
+  return Date.now() / 1_000;
+}
+
+/** @param {import("./sender.js").DeliveryError} error @returns {string} as much of it as may be logged */
+function loggedDetail({ status, detail }) {
+  return status === NAMES_REPORTS ? `status ${status}` : detail;
+}
+
 /** @param {unknown} error @returns {string} what may be logged: no foreign message, it could hold a value */
 function harmless(error) {
   if (error instanceof HubbubError) return error.message;
   return error instanceof Error ? error.name : typeof error;
-}
-
-/** @returns {string} the day in UTC */
-function today() {
-  return new Date().toISOString().slice(0, 10);
 }

@@ -71,3 +71,28 @@ test("nothing of the secret or of a value shows in an encoder that is logged", (
   assert.deepEqual(Object.keys(encoder), ["metric", "cohort"]);
   assert.ok(!inspect(encoder, { depth: 9, showHidden: true }).includes("hunter2"));
 });
+
+test("with periods each answer has a cohort and coins of its own, and no secret tells them", () => {
+  const encoder = new Encoder(
+    buildMetric({ memory: "period", period_days: 1, m: 64 }),
+    buildSecret(),
+  );
+  assert.equal(encoder.cohort, null);
+  const answers = Array.from({ length: 200 }, () => encoder.answer("example.com"));
+  assert.ok(answers.every(({ digest }) => digest === null));
+  assert.equal(new Set(answers.map(({ permanent }) => toHex(permanent))).size, 200);
+  assert.ok(new Set(answers.map(({ cohort }) => cohort)).size > 32); // P(not) < 1e-50
+});
+
+test("reports of a period's answer bear its cohort, in noise over its permanent response", () => {
+  const encoder = new Encoder(
+    buildMetric({ memory: "period", period_days: 1, p: 0 }),
+    buildSecret(),
+  );
+  const answer = encoder.answer("example.com");
+  for (let i = 0; i < 20; i++) {
+    const { cohort, bits } = encoder.report(answer);
+    assert.equal(cohort, answer.cohort);
+    assert.ok(bits.every((byte, j) => (byte & ~answer.permanent[j]) === 0));
+  }
+});

@@ -6,6 +6,7 @@ import { makeRegistry } from "../src/registry.js";
 import { buildMetric, buildRegistry, makeEntry } from "../testing/making.js";
 
 const ENUM = { type: "enum", categories: ["light", "dark"] };
+const PERIOD = { memory: "period", period_days: 7 };
 const ORDINAL = { type: "ordinal", edges: [0, 1] };
 
 /** Fields of an entry, and the message that they must give. */
@@ -39,6 +40,25 @@ const WRONG = [
   [{ expires: "2027-02-30" }, /expires = "2027-02-30": must be a day/],
   [{ expires: undefined }, "metrics.homepage.expires = (missing): must be a day as YYYY-MM-DD"],
   [{ colour: "red" }, "metrics.homepage.colour: unknown key"],
+  [{ f: 5e-324 }, "metrics.homepage.f = 5e-324: must be 0, or large enough for f/2 to be above 0"],
+  [{ memory: "day" }, 'metrics.homepage.memory = "day": must be one of "value", "period"'],
+  [{ memory: "period" }, /period_days = \(missing\): must be an integer between 1 and 3650/],
+  [{ ...PERIOD, period_days: 3651 }, /period_days = 3651: must be an integer between 1 and 3650/],
+  [{ ...PERIOD, period_days: 0.5 }, /period_days = 0.5: must be an integer between 1 and 3650/],
+  [{ ...PERIOD, max_periods: 0 }, /max_periods = 0: must be an integer between 1 and 2147483647/],
+  [
+    { ...PERIOD, max_values: 5 },
+    'metrics.homepage.max_values = 5: a metric with memory "period" has no max_values',
+  ],
+  [
+    { period_days: 7 },
+    'metrics.homepage.period_days = 7: a metric with memory "value" has no period_days',
+  ],
+  [{ memory: "value", max_periods: 7 }, /a metric with memory "value" has no max_periods/],
+  [
+    { ...PERIOD, mode: "one-time", p: 0, q: 1 },
+    'metrics.homepage.memory = "period": must be left out, or mode = "longitudinal"',
+  ],
   [{ edges: [1] }, "metrics.homepage.edges = [1]: a metric of type string has no edges"],
   [{ ...ENUM, k: 8 }, "metrics.homepage.k = 8: a metric of type enum has no k"],
   [{ ...ENUM, categories: ["a"] }, /categories = \["a"\]: must be a list of 2 to 1024 different/],
@@ -158,21 +178,38 @@ test("a registry has an application and at least one metric, and nothing else", 
   }
 });
 
-test("a lifetime budget that max_values could overspend is refused", () => {
-  const entry = { max_values: 10, f: 0.5, h: 2 };
-  const registry = (budget) => ({ ...buildRegistry({ homepage: entry }), lifetime_epsilon: budget });
-  assert.equal(makeRegistry(registry(44)).metrics.get("homepage").maxValues, 10);
-  assert.throws(() => makeRegistry(registry(43)), /lifetime_epsilon = 43: .* allow 43\.9/);
-  assert.throws(() => makeRegistry(registry(0)), /lifetime_epsilon = 0: must be a number above 0/);
+test("a lifetime budget is a number above 0, and may be less than what could be asked", () => {
+  const registry = (budget) => ({ ...buildRegistry({ homepage: {} }), lifetime_epsilon: budget });
+  assert.equal(makeRegistry(registry(0.1)).lifetimeEpsilon, 0.1);
+  assert.equal(makeRegistry(registry(undefined)).lifetimeEpsilon, null);
+  for (const budget of [0, -1, NaN, Infinity, "5", null]) {
+    assert.throws(
+      () => makeRegistry(registry(budget)),
+      /^MetricError: lifetime_epsilon = .*: must be/,
+    );
+  }
 });
 
 test("a one-time metric without p and q leaves out the second response", () => {
   const { p, q, ...crashed } = makeEntry({ type: "boolean", mode: "one-time" });
-  const { params } = makeRegistry({ application: "a", metrics: { crashed } }).metrics.get("crashed");
+  const { params } = makeRegistry({ application: "a", metrics: { crashed } }).metrics.get(
+    "crashed",
+  );
   assert.deepEqual([params.p, params.q], [0, 1]);
 });
 
-test("an enum can't have more values than categories", () => {
-  const theme = { type: "enum", categories: ["light", "dark"] };
-  assert.equal(makeRegistry(buildRegistry({ theme })).metrics.get("theme").maxValues, 2);
+test("caps have defaults, and a one-time metric has one answer", () => {
+  assert.equal(buildMetric().maxAnswers, 100);
+  assert.equal(buildMetric({ max_values: 7 }).maxAnswers, 7);
+  assert.equal(buildMetric({ mode: "one-time", f: 0, max_values: 7 }).maxAnswers, 1);
+  const { periodDays, maxAnswers, memory } = buildMetric(PERIOD);
+  assert.deepEqual([memory, periodDays, maxAnswers], ["period", 7, 100]);
+  assert.equal(buildMetric({ ...PERIOD, max_periods: 2 ** 31 - 1 }).maxAnswers, 2 ** 31 - 1);
+  assert.equal(buildMetric({ memory: "value" }).memory, "value");
+});
+
+test("the price of an answer is epsilon_permanent, and of a one-time report epsilon_report", () => {
+  const [usual, once] = [buildMetric(), buildMetric({ mode: "one-time", f: 0 })];
+  assert.equal(usual.price, usual.epsilonPermanent);
+  assert.equal(once.price, once.epsilonReport);
 });

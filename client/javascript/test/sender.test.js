@@ -1,17 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { makeBatch } from "../src/batch.js";
+import { bodyOf, newBatchId, wireReport } from "../src/batch.js";
 import { judge, Sender } from "../src/sender.js";
 import { scriptedCollector, SILENCE } from "../testing/collecting.js";
 
 const REPORT = { metric: "homepage", version: 1, cohort: 17, bits: new Uint8Array(16) };
-const BATCH = makeBatch([REPORT, REPORT, REPORT]);
+const ID = newBatchId();
 
 function post(url, options = {}) {
-  const { timeout = 5_000, fetch, ingestKey, outliveThePage = false, batch = BATCH } = options;
+  const { timeout = 5_000, fetch, ingestKey, outliveThePage = false, count = 3 } = options;
   const { signal } = new AbortController();
-  return new Sender(new URL(url), { timeout, fetch, ingestKey }).post(batch, { signal, outliveThePage });
+  const body = bodyOf(ID, Array(count).fill(wireReport(REPORT)));
+  const sender = new Sender(new URL(url), { timeout, fetch, ingestKey });
+  return sender.post(body, count, { signal, outliveThePage });
 }
 
 const kindOf = (status, body) => judge(status, body, 3).kind;
@@ -36,7 +38,7 @@ test("only a collector's own 200 or 201 counts as delivered", () => {
 });
 
 test("what may pass is tried again, what can't pass is dropped", () => {
-  for (const status of [302, 304, 408, 429, 500, 502, 503, 599])
+  for (const status of [302, 304, 407, 408, 429, 500, 502, 503, 599])
     assert.equal(kindOf(status, ""), "retry");
   for (const status of [400, 401, 403, 404, 410, 413, 415, 422, 451]) {
     assert.equal(kindOf(status, ""), "refused");
@@ -45,11 +47,10 @@ test("what may pass is tried again, what can't pass is dropped", () => {
 
 test("a 422 that names reports concerns these alone", () => {
   const outcome = judge(422, '{"errors": [{"report": 2, "detail": "bits: x"}, {"report": 0}]}', 3);
-  assert.deepEqual(outcome, {
-    kind: "partly",
-    refused: new Set([2, 0]),
-    why: "status 422: bits: x",
-  });
+  assert.equal(outcome.kind, "partly");
+  assert.deepEqual(outcome.refused, new Set([2, 0]));
+  assert.equal(outcome.reason, "refused by the collector");
+  assert.equal(outcome.error.detail, "bits: x");
 });
 
 test("a 422 whose errors can't be understood concerns the whole batch", () => {
@@ -73,7 +74,7 @@ test("a batch is posted as JSON to /v1/reports below the address", async (t) => 
   const [{ path, headers, batch }] = received;
   assert.equal(path, "/telemetry/v1/reports");
   assert.equal(headers["content-type"], "application/json");
-  assert.equal(batch.batch_id, BATCH.id);
+  assert.equal(batch.batch_id, ID);
   assert.equal(batch.reports.length, 3);
 });
 
@@ -95,12 +96,12 @@ test("a request carries no cookies and no referrer, and follows no redirect", as
   const { redirect, credentials, referrerPolicy, keepalive } = asked;
   assert.deepEqual(
     { redirect, credentials, referrerPolicy, keepalive },
-    { redirect: "error", credentials: "omit", referrerPolicy: "no-referrer", keepalive: false },
+    { redirect: "manual", credentials: "omit", referrerPolicy: "no-referrer", keepalive: false },
   );
   await post("https://telemetry.example.com", { fetch, outliveThePage: true });
   assert.equal(asked.keepalive, true);
-  const batch = makeBatch(Array(1_000).fill(REPORT)); // browsers refuse to keep so much alive
-  await post("https://telemetry.example.com", { fetch, batch, outliveThePage: true });
+  // Browsers refuse to keep so much alive.
+  await post("https://telemetry.example.com", { fetch, count: 1_000, outliveThePage: true });
   assert.equal(asked.keepalive, false);
 });
 
@@ -111,7 +112,8 @@ test("a redirect is tried again, and nothing is sent to where it leads", async (
       status,
       headers: { Location: other.url },
     }));
-    assert.equal((await post(url)).kind, "retry");
+    const { kind, error } = await post(url);
+    assert.deepEqual([kind, error.kind, error.status], ["retry", "redirect", status]);
   }
   assert.equal(other.received.length, 0);
 });
@@ -123,13 +125,17 @@ test("a connection that is closed, and none at all, are tried again", async (t) 
 });
 
 test("a collector that doesn't answer in time is tried again", async (t) => {
-  const { url, counts } = await scriptedCollector(t, () => SILENCE);
-  assert.deepEqual(await post(url, { timeout: 50 }), {
-    kind: "retry",
-    asked: 0,
-    why: "AbortError",
-  });
-  while (!counts.hungUp) await new Promise((resolve) => setTimeout(resolve, 2));
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { url, received, counts } = await scriptedCollector(t, () => SILENCE);
+  const outcome = post(url, { timeout: 5_000 });
+  while (!received.length) await new Promise(setImmediate);
+  t.mock.timers.tick(5_000);
+  const { kind, error } = await outcome;
+  assert.deepEqual(
+    [kind, error.kind, error.detail],
+    ["retry", "timeout", "no complete answer in 5 s"],
+  );
+  while (!counts.hungUp) await new Promise(setImmediate);
 });
 
 test("a broken answer and one longer than any real answer are tried again", async (t) => {
@@ -145,5 +151,38 @@ test("a broken answer and one longer than any real answer are tried again", asyn
 
 test("Retry-After is told", async (t) => {
   const busy = await scriptedCollector(t, () => ({ status: 429, headers: { "Retry-After": "7" } }));
-  assert.deepEqual(await post(busy.url), { kind: "retry", asked: 7_000, why: "status 429" });
+  const { kind, asked, error } = await post(busy.url);
+  assert.deepEqual([kind, asked, error.status], ["retry", 7_000, 429]);
+});
+
+test("an unknown key and a wrong address are told from other refusals", () => {
+  const reasonOf = (status) => judge(status, "", 3).reason;
+  for (const status of [401, 403])
+    assert.equal(reasonOf(status), "refused by the collector: ingest key");
+  for (const status of [404, 405])
+    assert.equal(reasonOf(status), "refused by the collector: no such address");
+  for (const status of [400, 413, 415, 422])
+    assert.equal(reasonOf(status), "refused by the collector");
+});
+
+test("why an attempt failed is told by kind, status and detail, without the address", async (t) => {
+  const closed = await scriptedCollector(t, () => ({ status: 0 }));
+  const portal = await scriptedCollector(t, () => ({ status: 200, body: "<html>Sign in</html>" }));
+  const busy = await scriptedCollector(t, () => ({ status: 503, body: { detail: "store: full" } }));
+  const errorOf = async (url) => (await post(url)).error;
+  const expected = [
+    ["http://127.0.0.1:9", "connection", null, /^(ECONNREFUSED|TypeError)$/],
+    [closed.url, "connection", null, /./],
+    ["http://name.invalid", "DNS", null, /^(ENOTFOUND|EAI_AGAIN)$/],
+    [portal.url.replace("http:", "https:"), "TLS", null, /^ERR_SSL/],
+    [portal.url, "answer", 200, /^not an answer of a hubbub collector$/],
+    [busy.url, "status", 503, /^store: full$/],
+  ];
+  for (const [url, kind, status, detail] of expected) {
+    const error = await errorOf(url);
+    assert.deepEqual([url, error.kind, error.status], [url, kind, status]);
+    assert.match(error.detail, detail);
+    assert.doesNotMatch(JSON.stringify(error), /127\.0|invalid/);
+    assert.ok(Math.abs(error.time - Date.now()) < 3_600_000);
+  }
 });

@@ -1,19 +1,8 @@
 import assert from "node:assert/strict";
-import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { test } from "node:test";
 
-import { fileStorage } from "../src/node-storage.js";
-import { loadOrCreateSecret, SECRET_KEY } from "../src/secret.js";
-import { browserStorage } from "../src/storage.js";
+import { browserStorage, indexedDbStorage, isStorage, updaterOf } from "../src/storage.js";
 import { memoryStorage, replaceGlobal } from "../testing/collecting.js";
-
-async function folder(t) {
-  const path = await mkdtemp(join(tmpdir(), "hubbub-"));
-  t.after(() => rm(path, { recursive: true }));
-  return path;
-}
 
 /** A localStorage of its own. */
 function area(texts = new Map()) {
@@ -21,105 +10,87 @@ function area(texts = new Map()) {
     texts,
     getItem: (key) => texts.get(key) ?? null,
     setItem: (key, value) => void texts.set(key, value),
+    removeItem: (key) => void texts.delete(key),
   };
 }
 
-test("a secret is drawn once and kept, in every storage", async (t) => {
-  const storages = [memoryStorage(), browserStorage(area()), fileStorage(await folder(t))];
-  for (const storage of storages) {
-    const secret = await loadOrCreateSecret(storage);
-    assert.equal(secret.length, 32);
-    assert.deepEqual(await loadOrCreateSecret(storage), secret);
+const increment = (text) => String(Number(text ?? 0) + 1);
+
+async function read(update, key) {
+  let found;
+  await update(key, (text) => void (found = text));
+  return found;
+}
+
+test("an update is told the text, and stores, leaves or deletes it, in every storage", async () => {
+  const { update } = memoryStorage();
+  assert.equal(update, undefined);
+  for (const storage of [memoryStorage(), browserStorage(area())]) {
+    const update = updaterOf(storage);
+    assert.equal(await read(update, "key"), null);
+    await update("key", () => "text");
+    await update("key", (text) => (assert.equal(text, "text"), undefined));
+    assert.equal(await read(update, "key"), "text");
+    assert.equal(await read(update, "other"), null);
+    await update("key", () => null);
+    assert.equal(await read(update, "key"), null);
   }
 });
 
-test("two storages have two secrets", async () => {
-  const one = await loadOrCreateSecret(memoryStorage());
-  assert.notDeepEqual(await loadOrCreateSecret(memoryStorage()), one);
+test("a storage that can't delete remembers that a text was deleted", async () => {
+  const { delete: _, ...storage } = memoryStorage();
+  const update = updaterOf(storage);
+  await update("key", () => "text");
+  await update("key", () => null);
+  assert.equal(await read(update, "key"), null);
+  assert.doesNotMatch(storage.texts.get("key"), /text/);
 });
 
-test("a damaged secret is an error and stays as it is", async () => {
+test("updates of one storage in one process don't overtake each other", async () => {
   const storage = memoryStorage();
-  await loadOrCreateSecret(storage);
-  const whole = storage.texts.get(SECRET_KEY);
-  const at = whole.length - 40;
-  const turned = whole[at] === "0" ? "1" : "0";
-  const damages = [
-    "",
-    "x",
-    whole.slice(0, -1),
-    `${whole} `,
-    whole.slice(0, at) + turned + whole.slice(at + 1),
-  ];
-  for (const damaged of damages) {
-    storage.texts.set(SECRET_KEY, damaged);
-    await assert.rejects(loadOrCreateSecret(storage), /is damaged/);
-    assert.equal(storage.texts.get(SECRET_KEY), damaged);
-  }
-});
-
-test("a storage that forgets is found out at once", async () => {
-  const forgetful = { get: () => null, set: () => {} };
-  await assert.rejects(loadOrCreateSecret(forgetful), /didn't keep/);
-});
-
-test("many that start at once in one directory end up with one secret", async (t) => {
-  const path = await folder(t);
-  const secrets = await Promise.all(
-    Array.from({ length: 20 }, () => loadOrCreateSecret(fileStorage(path))),
+  const updaters = Array.from({ length: 4 }, () => updaterOf(storage));
+  await Promise.all(
+    updaters.flatMap((update) =>
+      Array(25)
+        .fill(0)
+        .map(() => update("n", increment)),
+    ),
   );
-  assert.equal(new Set(secrets.map(String)).size, 1);
-  assert.deepEqual(await readdir(path), [SECRET_KEY]);
+  assert.equal(storage.texts.get("n"), "100");
 });
 
-test("files and directory are the owner's alone", async (t) => {
-  const path = join(await folder(t), "new", "state");
-  await loadOrCreateSecret(fileStorage(path));
-  assert.equal((await stat(join(path, SECRET_KEY))).mode & 0o777, 0o600);
-  assert.equal((await stat(path)).mode & 0o777, 0o700);
-});
-
-test("a secret that others could have read is an error", async (t) => {
-  const path = await folder(t);
-  await loadOrCreateSecret(fileStorage(path));
-  await chmod(join(path, SECRET_KEY), 0o644);
-  await assert.rejects(loadOrCreateSecret(fileStorage(path)), /mode is 644, .* must be 600/);
-});
-
-test("a directory that can't be used is an error", async (t) => {
-  const path = join(await folder(t), "file");
-  await writeFile(path, "");
-  await assert.rejects(loadOrCreateSecret(fileStorage(path)));
-});
-
-test("a key with odd characters is a file in the directory", async (t) => {
-  const path = await folder(t);
-  const storage = fileStorage(path);
-  const key = "hubbub.reported.../../Zürich app.x.1";
-  assert.equal(await storage.create(key, "today"), true);
-  assert.equal(await storage.create(key, "tomorrow"), false);
-  assert.equal(await storage.get(key), "today");
-  const [file] = await readdir(path);
-  assert.equal(await readFile(join(path, file), "utf8"), "today");
-});
-
-test("tabs that start at once end up with one secret", async () => {
-  const shared = area();
-  const tabs = Array.from({ length: 10 }, () => loadOrCreateSecret(browserStorage(shared)));
-  assert.equal(new Set((await Promise.all(tabs)).map(String)).size, 1);
-});
-
-test("what a tab has stored first stays, with and without Web Locks", async (t) => {
-  for (const navigator of [globalThis.navigator, undefined]) {
-    replaceGlobal(t, "navigator", navigator);
-    const storage = browserStorage(area());
-    assert.equal(await storage.create("key", "first"), true);
-    assert.equal(await storage.create("key", "second"), false);
-    assert.equal(await storage.get("key"), "first");
+test("an update that fails stores nothing, rejects, and isn't in the next one's way", async () => {
+  for (const storage of [memoryStorage(), browserStorage(area())]) {
+    const update = updaterOf(storage);
+    const failing = update("key", () => {
+      throw new Error("no");
+    });
+    await assert.rejects(failing, /no/);
+    await update("key", increment);
+    assert.equal(await read(update, "key"), "1");
   }
 });
 
-test("where there is no localStorage, the error says so", async (t) => {
+test("tabs wait for each other by Web Locks, and do without where there are none", async (t) => {
+  const shared = area();
+  for (const [i, navigator] of [globalThis.navigator, undefined].entries()) {
+    replaceGlobal(t, "navigator", navigator);
+    const tabs = Array.from({ length: 10 }, () => updaterOf(browserStorage(shared)));
+    await Promise.all(tabs.map((update) => update("n", increment)));
+    assert.equal(shared.texts.get("n"), String(10 * (i + 1)));
+  }
+});
+
+test("where there is no localStorage or IndexedDB, the error says so", async (t) => {
   replaceGlobal(t, "localStorage", undefined);
-  await assert.rejects(loadOrCreateSecret(browserStorage()), /no localStorage here/);
+  replaceGlobal(t, "indexedDB", undefined);
+  const opened = (storage) => read(updaterOf(storage), "key");
+  await assert.rejects(opened(browserStorage()), /no IndexedDB or localStorage here/);
+  await assert.rejects(opened(indexedDbStorage()), /no IndexedDB here/);
+});
+
+test("a storage has update, or get and set", () => {
+  const f = () => {};
+  assert.ok([{ update: f }, { get: f, set: f }].every(isStorage));
+  assert.ok(![null, undefined, {}, { get: f }, { set: f }, { update: 5 }, "text"].some(isStorage));
 });

@@ -3,10 +3,9 @@ import { execFile } from "node:child_process";
 import { test } from "node:test";
 import { promisify } from "node:util";
 
-import { fromHex } from "../src/bytes.js";
+import { fromHex, toHex } from "../src/bytes.js";
 import { Encoder } from "../src/encoder.js";
 import { MetricError, OptionError } from "../src/errors.js";
-import { SECRET_KEY } from "../src/secret.js";
 import { Telemetry } from "../src/telemetry.js";
 import {
   created,
@@ -15,20 +14,16 @@ import {
   scriptedCollector,
   SILENCE,
   startTelemetry,
+  STATE_KEY,
+  storedState,
 } from "../testing/collecting.js";
 import { buildMetric, buildRegistry } from "../testing/making.js";
+import { turns, until, untilTurned } from "../testing/waiting.js";
 
 const ONCE = { theme: { mode: "one-time", type: "boolean", p: 0, q: 1 } };
 
 function recordMany(telemetry, count) {
   for (let i = 0; i < count; i++) telemetry.record("homepage", `page ${i % 50}`);
-}
-
-async function until(condition) {
-  for (let left = 5_000; !condition(); left--) {
-    assert.ok(left, "waited in vain");
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
 }
 
 function idsOf(received) {
@@ -41,8 +36,15 @@ test("every recorded value becomes one delivered report", async (t) => {
   recordMany(telemetry, 105);
   assert.equal(telemetry.status().waiting, 105);
   assert.equal(await telemetry.flush(), true);
-  const expected = { recorded: 105, delivered: 105, waiting: 0, dropped: {}, disabled: null };
-  assert.deepEqual(telemetry.status(), expected);
+  assert.deepEqual(telemetry.status(), {
+    recorded: 105,
+    stale: 0,
+    delivered: 105,
+    waiting: 0,
+    dropped: {},
+    disabled: null,
+    lastError: null,
+  });
   assert.deepEqual(
     received.map(({ batch }) => batch.reports.length),
     [20, 20, 20, 20, 20, 5],
@@ -57,15 +59,37 @@ test("reports bear the cohort of the secret in the storage", async (t) => {
   const { telemetry } = startTelemetry(t, { endpoint: url, storage });
   recordMany(telemetry, 3);
   await telemetry.flush();
-  const secret = fromHex(storage.texts.get(SECRET_KEY).split(" ")[1]);
-  const { cohort } = new Encoder(buildMetric(), secret);
+  const { secret } = storedState(storage);
+  const { cohort } = new Encoder(buildMetric(), fromHex(secret));
   assert.deepEqual(
     received[0].batch.reports.map((report) => report.cohort),
     [cohort, cohort, cohort],
   );
-  const values = [...storage.texts.keys()].filter((key) => key !== SECRET_KEY);
-  assert.ok(values.every((key) => key.startsWith("hubbub.value.com.example.browser.homepage.1.")));
-  assert.ok([...storage.texts.values()].every((text) => !text.includes("page")));
+});
+
+test("no value is ever in the storage, and no Bloom filter", async (t) => {
+  const storage = memoryStorage();
+  const written = [];
+  const { set } = storage;
+  storage.set = (key, text) => (written.push(text), set(key, text));
+  const registry = buildRegistry({ homepage: {}, page: { memory: "period", period_days: 1 } });
+  const { telemetry } = startTelemetry(t, { storage, registry });
+  telemetry.record("homepage", "hunter2");
+  telemetry.record("page", "hunter2");
+  await telemetry.flush(20);
+  assert.ok(written.length >= 2);
+  const { secret, account } = storedState(storage);
+  const [{ last }, { last: ofPeriod }] = account.entries;
+  for (const [answer, fields] of [
+    [last, {}],
+    [ofPeriod, { name: "page", memory: "period", period_days: 1 }],
+  ]) {
+    const filter = new Encoder(buildMetric(fields), fromHex(secret)).filter(
+      "hunter2",
+      answer.cohort,
+    );
+    assert.ok(written.every((text) => !text.includes(toHex(filter)) && !text.includes("hunter2")));
+  }
 });
 
 test("a full batch is sent at once, a started one after its time", async (t) => {
@@ -124,12 +148,12 @@ test("Retry-After is waited for, even by a flush", async (t) => {
 test("reports that a 422 names are dropped, and the others sent under the same id", async (t) => {
   const { url, received } = await scriptedCollector(t, (n, batch) => {
     const errors = [
-      { report: 1, detail: "cohort" },
+      { report: 1, detail: `cohort ${batch.reports[1].cohort}` },
       { report: 3, detail: "bits" },
     ];
     return n ? created(batch.reports.length) : { status: 422, body: { errors } };
   });
-  const { telemetry } = startTelemetry(t, { endpoint: url });
+  const { telemetry, logged } = startTelemetry(t, { endpoint: url });
   recordMany(telemetry, 5);
   assert.equal(await telemetry.flush(), true);
   const [first, second] = received.map(({ batch }) => batch);
@@ -147,6 +171,11 @@ test("reports that a 422 names are dropped, and the others sent under the same i
       waiting: 0,
     },
   );
+  assert.deepEqual(logged, [
+    "hubbub: a batch wasn't delivered (status: status 422)",
+    "hubbub: dropped a report: refused by the collector (status 422)",
+  ]);
+  assert.match(telemetry.status().lastError.detail, /^cohort \d+$/, "the app may look at it");
 });
 
 test("a batch of which every report is refused is done with", async (t) => {
@@ -173,10 +202,13 @@ test("a batch that can never be accepted is dropped and counted, and the next on
   );
 });
 
-test("beyond the limit the oldest reports make room, but not those under way", async (t) => {
+test("beyond the limit the oldest reports make room", async (t) => {
   let open = false;
+  const accepted = [];
   const { url, received } = await scriptedCollector(t, (_, { reports }) => {
-    return open ? created(reports.length) : { status: 503 };
+    if (!open) return { status: 503 };
+    accepted.push(...reports);
+    return created(reports.length);
   });
   const registry = buildRegistry({ homepage: {}, search: {} });
   const options = { endpoint: url, registry, batchSize: 4, maxWaiting: 10 };
@@ -189,9 +221,8 @@ test("beyond the limit the oldest reports make room, but not those under way", a
   assert.deepEqual(telemetry.status().dropped, { "queue full": 14 });
   open = true;
   assert.equal(await telemetry.flush(), true);
-  const batches = new Map(received.map(({ batch }) => [batch.batch_id, batch.reports]));
-  const delivered = [...batches.values()].flat().map(({ metric }) => metric);
-  assert.deepEqual(delivered, [...Array(4).fill("homepage"), ...Array(6).fill("search")]);
+  const names = accepted.map(({ metric }) => metric).sort();
+  assert.deepEqual(names, [...Array(4).fill("homepage"), ...Array(6).fill("search")]);
   assert.equal(logged.filter((line) => line.includes("queue full")).length, 1);
 });
 
@@ -235,9 +266,9 @@ test("a log that throws doesn't hurt the app", async (t) => {
   assert.deepEqual(telemetry.status().dropped, { "unknown metric": 1 });
 });
 
-test("a damaged secret turns the client off: nothing is sent, and it stays damaged", async (t) => {
+test("a damaged state turns the client off: nothing is sent, and it stays damaged", async (t) => {
   const { url, received } = await scriptedCollector(t);
-  const storage = memoryStorage(new Map([[SECRET_KEY, "damaged"]]));
+  const storage = memoryStorage(new Map([[STATE_KEY, "damaged"]]));
   const { telemetry, logged } = startTelemetry(t, { endpoint: url, storage, batchSize: 1 });
   recordMany(telemetry, 3);
   assert.equal(await telemetry.flush(), true);
@@ -246,18 +277,52 @@ test("a damaged secret turns the client off: nothing is sent, and it stays damag
   assert.match(disabled, /is damaged/);
   assert.deepEqual({ dropped, waiting }, { dropped: { disabled: 5 }, waiting: 0 });
   assert.equal(received.length, 0);
-  assert.equal(storage.texts.get(SECRET_KEY), "damaged");
+  assert.equal(storage.texts.get(STATE_KEY), "damaged");
   assert.match(logged[0], /off: .* is damaged/);
 });
 
-test("a storage that fails turns the client off", async (t) => {
-  const get = () => {
+test("a storage that can't be opened is tried again, and what was recorded meanwhile counted", async (t) => {
+  const { url } = await scriptedCollector(t);
+  const storage = memoryStorage();
+  const { get } = storage;
+  storage.get = () => {
     throw new Error("denied");
   };
-  const { telemetry } = startTelemetry(t, { storage: { get, set() {} } });
+  const { telemetry } = startTelemetry(t, { endpoint: url, storage });
   recordMany(telemetry, 1);
+  await until(() => telemetry.status().disabled === "denied");
+  assert.deepEqual(telemetry.status().dropped, { disabled: 1 });
+  storage.get = get;
+  await until(() => telemetry.status().disabled === null);
+  recordMany(telemetry, 1);
+  assert.equal(await telemetry.flush(), true);
+  assert.equal(telemetry.status().delivered, 1);
+});
+
+test("a storage that fails later is tried again without a hot loop, and loses nothing", async (t) => {
+  const { url } = await scriptedCollector(t);
+  const storage = memoryStorage();
+  const options = { endpoint: url, storage, firstRetryMillis: 60_000, longestRetryMillis: 60_000 };
+  const { telemetry, logged } = startTelemetry(t, options);
   await telemetry.flush();
-  assert.equal(telemetry.status().disabled, "denied");
+  const { set } = storage;
+  let attempts = 0;
+  storage.set = async () => {
+    attempts++;
+    throw new Error("the disk is full");
+  };
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  recordMany(telemetry, 100);
+  await untilTurned(() => attempts === 1);
+  recordMany(telemetry, 100);
+  await turns(50);
+  assert.equal(attempts, 1);
+  assert.equal(telemetry.status().waiting, 200);
+  storage.set = set;
+  t.mock.timers.reset();
+  await telemetry.setConsent(true);
+  assert.deepEqual(telemetry.status().dropped, {});
+  assert.deepEqual(logged, ["hubbub: the storage failed and is tried again (Error)"]);
 });
 
 test("without a system generator the client is off, and says why", async (t) => {
@@ -285,8 +350,9 @@ test("without consent nothing is read, stored, recorded or sent", async (t) => {
   telemetry.record("nothing", 5);
   assert.equal(await telemetry.flush(), true);
   await telemetry.close();
-  const expected = { recorded: 0, delivered: 0, waiting: 0, dropped: {}, disabled: "no consent" };
-  assert.deepEqual(telemetry.status(), expected);
+  const { recorded, delivered, waiting, dropped, disabled } = telemetry.status();
+  assert.deepEqual([recorded, delivered, waiting, dropped], [0, 0, 0, {}]);
+  assert.equal(disabled, "no consent");
   assert.deepEqual(logged, []);
 });
 
@@ -297,65 +363,34 @@ test("an expired metric isn't reported, and its last day counts", async (t) => {
   await telemetry.flush();
   t.mock.timers.enable({ apis: ["Date"], now: Date.parse("2026-03-31T23:59:59Z") });
   telemetry.record("old", "a");
-  await until(() => telemetry.status().recorded === 1);
   t.mock.timers.tick(1_000);
   telemetry.record("old", "a");
+  await telemetry.flush();
   const { recorded, dropped } = telemetry.status();
   assert.deepEqual({ recorded, dropped }, { recorded: 1, dropped: { "expired metric": 1 } });
 });
 
-test("distinct values are capped in the life of the storage, and known ones go on", async (t) => {
-  const { url, received } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const registry = buildRegistry({ homepage: { max_values: 3, k: 1024 } });
-  for (let run = 0; run < 2; run++) {
-    const { telemetry } = startTelemetry(t, { endpoint: url, storage, registry });
-    recordMany(telemetry, 5);
-    recordMany(telemetry, 1);
-    assert.equal(await telemetry.flush(), true);
-    assert.deepEqual(telemetry.status().dropped, { "more distinct values than max_values": 2 });
-  }
-  assert.equal(received.flatMap(({ batch }) => batch.reports).length, 8);
-});
-
-test("of many clients that share a storage, none goes beyond the cap", async (t) => {
-  const { url, received } = await scriptedCollector(t);
-  const texts = new Map();
-  const create = async (key, value) => !texts.has(key) && Boolean(texts.set(key, value));
-  const storage = { ...memoryStorage(texts), create };
-  const registry = buildRegistry({ homepage: { max_values: 3, k: 1024 } });
-  const clients = Array.from({ length: 5 }, () =>
-    startTelemetry(t, { endpoint: url, storage, registry }),
-  );
-  clients.forEach(({ telemetry }, i) => telemetry.record("homepage", `client ${i}`));
-  await Promise.all(clients.map(({ telemetry }) => telemetry.flush()));
-  assert.equal(received.flatMap(({ batch }) => batch.reports).length, 3);
-});
-
-test("a one-time metric is reported once in the life of the storage", async (t) => {
+test("a one-time metric is reported once in the life of the storage, and that is no trouble", async (t) => {
   const { url, received } = await scriptedCollector(t);
   const storage = memoryStorage();
   for (let run = 0; run < 3; run++) {
-    const { telemetry } = startTelemetry(t, {
+    const { telemetry, logged } = startTelemetry(t, {
       endpoint: url,
       storage,
       registry: buildRegistry(ONCE),
     });
     for (let i = 0; i < 3; i++) telemetry.record("theme", true);
     assert.equal(await telemetry.flush(), true);
-    assert.deepEqual(telemetry.status().dropped, { "already reported": run ? 3 : 2 });
+    const { dropped } = telemetry.status();
+    assert.deepEqual(dropped, { "already reported (one-time metric)": run ? 3 : 2 });
+    assert.deepEqual(logged, []);
   }
   assert.equal(received.flatMap(({ batch }) => batch.reports).length, 1);
-  assert.equal(storage.texts.size, 2);
 });
 
-test("of many processes that share a storage, one reports a one-time metric", async (t) => {
+test("of many clients that share a storage, one reports a one-time metric", async (t) => {
   const { url, received } = await scriptedCollector(t);
-  const texts = new Map();
-  const storage = {
-    get: (key) => texts.get(key),
-    create: (key, value) => !texts.has(key) && Boolean(texts.set(key, value)),
-  };
+  const storage = memoryStorage();
   const started = Array.from({ length: 8 }, () => {
     return startTelemetry(t, { endpoint: url, storage, registry: buildRegistry(ONCE) }).telemetry;
   });
@@ -364,28 +399,14 @@ test("of many processes that share a storage, one reports a one-time metric", as
   assert.equal(received.flatMap(({ batch }) => batch.reports).length, 1);
 });
 
-test("a bad value doesn't use up a one-time metric, and neither does a failing storage", async (t) => {
+test("a bad value doesn't use up a one-time metric", async (t) => {
   const { url } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const { telemetry } = startTelemetry(t, {
-    endpoint: url,
-    storage,
-    registry: buildRegistry(ONCE),
-  });
-  await telemetry.flush();
+  const { telemetry } = startTelemetry(t, { endpoint: url, registry: buildRegistry(ONCE) });
   telemetry.record("theme", "yes");
-  const { set } = storage;
-  storage.set = () => Promise.reject(new Error("full disk"));
-  telemetry.record("theme", true);
-  await telemetry.flush();
-  storage.set = set;
   telemetry.record("theme", true);
   await telemetry.flush();
   const { delivered, dropped } = telemetry.status();
-  assert.deepEqual(
-    { delivered, dropped },
-    { delivered: 1, dropped: { "bad value": 1, "storage failed": 1 } },
-  );
+  assert.deepEqual({ delivered, dropped }, { delivered: 1, dropped: { "bad value": 1 } });
 });
 
 test("a new version of a one-time metric is a new question", async (t) => {
@@ -434,28 +455,63 @@ test("close sends what waits; later calls are dropped and counted", async (t) =>
   assert.deepEqual(dropped, { closed: 2 });
 });
 
-test("close gives up in time, counts what it gave up, and sends nothing afterwards", async (t) => {
-  const { url, received } = await scriptedCollector(t, () => ({ status: 503 }));
-  const { telemetry } = startTelemetry(t, { endpoint: url, batchSize: 2 });
+test("close gives up in time, sends nothing afterwards, and the next start sends the rest", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const storage = memoryStorage();
+  let attempts = 0;
+  const fetch = async () => {
+    attempts++;
+    return new Response("", { status: 503 });
+  };
+  const { telemetry } = startTelemetry(t, { fetch, storage, batchSize: 2 });
   recordMany(telemetry, 5);
-  const start = performance.now();
-  await telemetry.close(50);
-  assert.ok(performance.now() - start < 5_000);
+  await untilTurned(() => attempts > 0);
+  let closed = false;
+  const closing = telemetry.close(50).then(() => (closed = true));
+  t.mock.timers.tick(49);
+  await turns(20);
+  assert.equal(closed, false);
+  t.mock.timers.tick(1);
+  await closing;
   const { waiting, dropped } = telemetry.status();
-  assert.deepEqual(
-    { waiting, dropped },
-    { waiting: 0, dropped: { "not delivered before close": 5 } },
-  );
-  const before = received.length;
-  await new Promise((resolve) => setTimeout(resolve, 100));
-  assert.equal(received.length, before);
+  assert.deepEqual({ waiting, dropped }, { waiting: 5, dropped: {} });
+  const before = attempts;
+  for (let hour = 0; hour < 24; hour++) {
+    t.mock.timers.tick(3_600_000);
+    await turns(20);
+  }
+  assert.equal(attempts, before);
+  t.mock.timers.reset();
+  const { url } = await scriptedCollector(t);
+  const next = startTelemetry(t, { endpoint: url, storage }).telemetry;
+  assert.equal(await next.flush(), true);
+  assert.equal(next.status().delivered, 5);
+});
+
+test("close counts what a storage that hangs was never given", async (t) => {
+  const storage = memoryStorage();
+  const { telemetry } = startTelemetry(t, { storage, batchSize: 1 });
+  await telemetry.flush();
+  let asked = false;
+  storage.set = () => {
+    asked = true;
+    return new Promise(() => {});
+  };
+  recordMany(telemetry, 1);
+  await until(() => asked);
+  recordMany(telemetry, 2);
+  await telemetry.close(1);
+  const { waiting, dropped } = telemetry.status();
+  assert.deepEqual({ waiting, dropped }, { waiting: 1, dropped: { "not stored before close": 2 } });
 });
 
 test("close hangs up on a collector that doesn't answer", async (t) => {
-  const { url, counts } = await scriptedCollector(t, () => SILENCE);
-  const { telemetry } = startTelemetry(t, { endpoint: url, timeoutMillis: 600_000 });
+  const { url, received, counts } = await scriptedCollector(t, () => SILENCE);
+  const options = { endpoint: url, batchSize: 1, timeoutMillis: 600_000 };
+  const { telemetry } = startTelemetry(t, options);
   recordMany(telemetry, 1);
-  await telemetry.close(50);
+  await until(() => received.length === 1);
+  await telemetry.close(1);
   await until(() => counts.hungUp === 1);
 });
 
@@ -490,9 +546,8 @@ test("an ingest key is sent with each batch, and told nobody else", async (t) =>
     assert.equal(headers.authorization, "Bearer hub_ingest_zaphod");
   }
   const status = telemetry.status();
-  const dropped = Object.values(status.dropped);
-  assert.deepEqual(dropped, [4]);
-  assert.equal(logged.length, 1);
+  assert.deepEqual(status.dropped, { "refused by the collector: ingest key": 4 });
+  assert.equal(logged.length, 2, "each kind of trouble is logged once");
   assert.doesNotMatch(JSON.stringify([status, logged]), /zaphod/);
 });
 
@@ -516,7 +571,9 @@ test("construction refuses what can't work, and says what was expected", () => {
     storage: memoryStorage(),
   };
   const wrong = {
-    "storage: must be an object with the functions get, and set or create": { storage: undefined },
+    "storage: must be an object with the function update, or with get and set": {
+      storage: undefined,
+    },
     "batchSize = 0: must be an integer between 1 and 2147483647": { batchSize: 0 },
     "batchMillis = 0.5: must be an integer between 1 and 2147483647": { batchMillis: 0.5 },
     "batchSize = 100: must be at most maxWaiting": { maxWaiting: 99 },

@@ -2,8 +2,9 @@
 
 import { createServer } from "node:http";
 
+import { parse } from "../src/state.js";
 import { Telemetry } from "../src/telemetry.js";
-import { buildRegistry } from "./making.js";
+import { APPLICATION, buildRegistry } from "./making.js";
 
 /**
  * What to answer; status 0 closes the connection without a word, SILENCE leaves it open.
@@ -64,13 +65,29 @@ export function replaceGlobal(t, name, value) {
   });
 }
 
-/** Keep texts in a Map, which a test may look into. @param {Map<string, string>} texts */
+export const STATE_KEY = `hubbub.${APPLICATION}`;
+
+/**
+ * Return the state that a client with the tests' registry has stored.
+ *
+ * @param {{texts: Map<string, string>}} storage
+ */
+export function storedState({ texts }) {
+  return parse(String(texts.get(STATE_KEY)), STATE_KEY);
+}
+
+/**
+ * Keep texts in a Map, which a test may look into.
+ *
+ * @param {Map<string, string>} texts
+ */
 export function memoryStorage(texts = new Map()) {
   return {
     texts,
     get: async (/** @type {string} */ key) => texts.get(key),
     set: async (/** @type {string} */ key, /** @type {string} */ value) =>
       void texts.set(key, value),
+    delete: async (/** @type {string} */ key) => void texts.delete(key),
   };
 }
 

@@ -1,0 +1,215 @@
+/**
+ * Recordings into the state: what becomes of each is decided, and the report of its answer drawn, in one
+ * atomic update of the account and the outbox.
+ *
+ * So of several tabs or processes that answer at once, the one whose answer is stored first wins, and
+ * the others report that one. Until then a recording waits in memory as a permanent response; its
+ * value isn't kept.
+ */
+
+import { waitAfter } from "./backoff.js";
+import { wireReport } from "./batch.js";
+import { fromHex, toHex } from "./bytes.js";
+import { HubbubError } from "./errors.js";
+import { enter } from "./ledger.js";
+import { Nap } from "./nap.js";
+import { countsOf, QUEUE_FULL, trim } from "./outbox.js";
+
+/** A page or process that vanishes loses at most what it recorded so long ago. */
+const SPOOL_MILLIS = 1_000;
+/** Or so many times what it took to store the last ones, so that this costs little time. */
+const PATIENCE = 20;
+/** Drawing so many reports takes a page a few dozen milliseconds. */
+const MOST_AT_ONCE = 1_000;
+
+/**
+ * A recording that isn't stored yet.
+ *
+ * @typedef {object} Entry
+ * @property {import("./encoder.js").Encoder} encoder
+ * @property {number} seconds since 1970
+ * @property {import("./ledger.js").Recording["answer"]} answer
+ */
+
+/**
+ * What an update did.
+ *
+ * @typedef {object} Stored
+ * @property {number} recorded reports, stale ones among them
+ * @property {number} stale reports of an earlier answer in place of the value's own
+ * @property {Map<string, number>} refused recordings by reason
+ * @property {Record<string, number>} dropped older reports that had to make room, by reason
+ * @property {import("./outbox.js").Counts} counts
+ */
+
+/**
+ * @typedef {object} RecorderOptions
+ * @property {import("./state.js").StateStore} store
+ * @property {Readonly<import("./registry.js").Registry>} registry
+ * @property {number} batchSize store as soon as so many wait
+ * @property {number} batchMillis store at the latest so long after the first, or after a second; sooner
+ *   where that is cheap, for a page may be left at any moment
+ * @property {{reports: number, bytes: number}} most beyond it the oldest are dropped
+ * @property {import("./backoff.js").Delays} delays
+ * @property {(stored: Stored) => void} onStored
+ * @property {(reason: string, count: number) => void} onDropped
+ * @property {(error: unknown) => void} onTrouble the storage failed; it is tried again
+ * @property {(error: HubbubError) => void} onEnd nothing can be stored any more
+ */
+
+/**
+ * Return a value's entry: all of it that is kept.
+ *
+ * @param {import("./encoder.js").Encoder} encoder
+ * @param {unknown} value
+ * @param {number} seconds since 1970
+ * @returns {Entry} throws ValueError, RandomnessError
+ */
+export function makeEntry(encoder, value, seconds) {
+  const { digest, cohort, permanent } = encoder.answer(value);
+  return { encoder, seconds, answer: { digest, cohort, permanent: toHex(permanent) } };
+}
+
+/**
+ * Enter recordings into the account, and their reports into the outbox.
+ *
+ * @param {import("./state.js").State} state is changed
+ * @param {Readonly<import("./registry.js").Registry>} registry
+ * @param {readonly Entry[]} entries
+ * @param {{reports: number, bytes: number}} most reports in the outbox
+ * @returns {Stored}
+ */
+export function commit({ account, outbox }, registry, entries, most) {
+  let [recorded, stale] = [0, 0];
+  /** @type {Map<string, number>} */
+  const refused = new Map();
+  for (const { encoder, seconds, answer } of entries) {
+    const { metric } = encoder;
+    const decision = enter(account, registry, { metric, seconds, answer });
+    if (decision.kind === "refused") {
+      refused.set(decision.reason, (refused.get(decision.reason) ?? 0) + 1);
+      continue;
+    }
+    const { cohort, permanent } = decision.answer;
+    const report = wireReport(encoder.report({ cohort, permanent: fromHex(permanent) }));
+    outbox.spool.push({ report, lasting: metric.memory === "value" && metric.params.m > 1 });
+    recorded++;
+    if (decision.kind === "stale") stale++;
+  }
+  const dropped = trim(outbox, most, Date.now());
+  return { recorded, stale, refused, dropped, counts: countsOf(outbox) };
+}
+
+/** Recordings on their way to the storage, and the one loop that moves them. */
+export class Recorder {
+  #options;
+  /** @type {Entry[]} */
+  #pending = [];
+  #underWay = 0;
+  #since = 0;
+  #lastTook = 0;
+  #failures = 0;
+  #hurry = false;
+  #stopped = false;
+  #nap = new Nap();
+  /** @type {Promise<void> | null} */
+  #work = null;
+
+  /** @param {RecorderOptions} options */
+  constructor(options) {
+    this.#options = options;
+  }
+
+  /** How many recordings aren't stored yet. */
+  get waiting() {
+    return this.#pending.length + this.#underWay;
+  }
+
+  /** @param {Entry} entry */
+  add(entry) {
+    if (!this.#pending.length) this.#since = performance.now();
+    this.#pending.push(entry);
+    this.#dropSurplus();
+    this.#work ??= this.#store();
+    if (this.#isDue()) this.#nap.wake();
+  }
+
+  /** @returns {Promise<void>} fulfilled once all that was recorded so far is stored, or given up */
+  async flush() {
+    if (!this.#work) return;
+    this.#hurry = true;
+    this.#nap.wake();
+    await this.#work;
+  }
+
+  /**
+   * Give up what isn't on its way to the storage.
+   *
+   * @returns {{lost: number, ended: Promise<void>}} how many, and when the rest is stored
+   */
+  stop() {
+    const lost = this.#pending.splice(0).length;
+    this.#stopped = true;
+    this.#nap.wake();
+    return { lost, ended: this.#work ?? Promise.resolve() };
+  }
+
+  /** Store what waits until nothing does; never rejects. */
+  async #store() {
+    while (this.#pending.length && !this.#stopped) {
+      await this.#untilDue();
+      const entries = this.#pending.splice(0, MOST_AT_ONCE);
+      if (entries.length) await this.#attempt(entries);
+    }
+    this.#hurry = false;
+    this.#work = null;
+  }
+
+  async #untilDue() {
+    while (!this.#stopped && this.#pending.length && !this.#isDue()) {
+      const most = Math.min(SPOOL_MILLIS, this.#options.batchMillis);
+      const rest = this.#since + Math.min(most, PATIENCE * this.#lastTook) - performance.now();
+      if (rest <= 0) return;
+      await this.#nap.sleep(rest);
+    }
+  }
+
+  #isDue() {
+    return this.#hurry || this.#pending.length >= this.#options.batchSize;
+  }
+
+  /** @param {Entry[]} entries */
+  async #attempt(entries) {
+    const { store, registry, most, delays, onStored, onTrouble } = this.#options;
+    this.#underWay = entries.length;
+    try {
+      const start = performance.now();
+      const stored = await store.change((state) => commit(state, registry, entries, most));
+      this.#lastTook = performance.now() - start;
+      this.#underWay = this.#failures = 0;
+      onStored(stored);
+    } catch (error) {
+      this.#underWay = 0;
+      if (error instanceof HubbubError) return this.#end(error, entries.length);
+      if (this.#stopped) return this.#options.onDropped("storage failed", entries.length);
+      this.#pending.unshift(...entries);
+      this.#dropSurplus();
+      onTrouble(error);
+      const wait = waitAfter(++this.#failures, 0, delays);
+      await this.#nap.sleepThrough(wait, () => this.#stopped);
+    }
+  }
+
+  /** @param {HubbubError} error @param {number} lost */
+  #end(error, lost) {
+    const { onDropped, onEnd } = this.#options;
+    onEnd(error);
+    onDropped("disabled", lost + this.#pending.splice(0).length);
+    this.#stopped = true;
+  }
+
+  #dropSurplus() {
+    const surplus = this.#pending.length - this.#options.most.reports;
+    if (surplus > 0) this.#options.onDropped(QUEUE_FULL, this.#pending.splice(0, surplus).length);
+  }
+}

@@ -1,0 +1,215 @@
+/**
+ * All that a client keeps, as one text: its secret, its account, and its unsent reports.
+ *
+ * One text, so that what a report costs and the report itself are stored together or not at all. A
+ * client that lost its secret and quietly drew another would answer the same question twice with
+ * fresh permanent noise, and so spend its privacy twice; hence a text that can't be trusted is an
+ * error, never a reason to make a new one.
+ */
+
+import { fromHex, toHex } from "./bytes.js";
+import { randomBytes } from "./coins.js";
+import { SECRET_BYTES } from "./encoder.js";
+import { StorageError } from "./errors.js";
+import { closePastPeriods, countReset, countRestore, emptyAccount } from "./ledger.js";
+import { murmur3x86 } from "./murmur3.js";
+import { clear, countsOf, dropSpool, emptyOutbox } from "./outbox.js";
+import { updaterOf } from "./storage.js";
+
+const FORMAT = "hubbub-javascript-state-1";
+const REMEDY = "nothing is sent; forget() starts this client's privacy account anew";
+const encoder = new TextEncoder();
+
+/**
+ * @typedef {object} State
+ * @property {string} secret 64 hexadecimal digits
+ * @property {import("./ledger.js").Account} account
+ * @property {import("./outbox.js").Outbox} outbox
+ */
+
+/** The state was deleted or replaced by another tab or process, or by this one. */
+export class StateGoneError extends StorageError {}
+
+/** One client's state in a storage. Everything that happens to it is one atomic update. */
+export class StateStore {
+  #update;
+  #key;
+  /** @type {string | null} the secret that this client works with, once it is open */
+  #secret = null;
+
+  /**
+   * @param {import("./storage.js").KeptTexts} storage
+   * @param {string} application each has a state of its own
+   */
+  constructor(storage, application) {
+    this.#update = updaterOf(storage);
+    this.#key = `hubbub.${application}`;
+  }
+
+  /**
+   * Return the client's secret, drawing it if there is no state yet.
+   *
+   * @param {Readonly<import("./registry.js").Registry>} registry
+   * @param {number} seconds since 1970
+   * @returns {Promise<{secret: Uint8Array, counts: import("./outbox.js").Counts, lost: number}>} with
+   *   the unsent reports, and how many were given up because the state is a copy; throws StorageError
+   *   if it is damaged, RandomnessError, and what the storage throws
+   */
+  async open(registry, seconds) {
+    let lost = 0;
+    const state = await this.#work((kept, copied) => {
+      const opened = kept ?? newState();
+      lost = 0;
+      if (copied) {
+        countRestore(opened.account, registry);
+        // The original may have sent these, under an id that isn't known here.
+        lost = dropSpool(opened.outbox);
+      }
+      closePastPeriods(opened.account, seconds);
+      return opened;
+    });
+    // Whoever stored it first, all go by what the storage now holds.
+    const stored = await this.read();
+    if (!state || stored?.secret !== state.secret) {
+      throw new StorageError(`the storage didn't keep ${this.#key}`);
+    }
+    this.#secret = state.secret;
+    return { secret: fromHex(state.secret), counts: countsOf(state.outbox), lost };
+  }
+
+  /**
+   * Change the state. The work may be done several times over, on different states, before one is
+   * stored; what it returned then is returned.
+   *
+   * @template T
+   * @param {(state: State) => T} work changes the state in place
+   * @returns {Promise<T>} throws StateGoneError if it isn't the state that was opened any more
+   */
+  async change(work) {
+    let result = /** @type {T} */ (undefined);
+    await this.#work((state) => {
+      if (!state || state.secret !== this.#secret) {
+        throw new StateGoneError(
+          `${this.#key}: deleted or replaced by another tab, process or call; nothing is sent`,
+        );
+      }
+      result = work(state);
+      return state;
+    });
+    return result;
+  }
+
+  /** @returns {Promise<State | null>} as it is stored; throws StorageError if it is damaged */
+  async read() {
+    /** @type {State | null} */
+    let state = null;
+    await this.#update(this.#key, (text) => {
+      state = text === null ? null : parse(text, this.#key);
+      return undefined;
+    });
+    return state;
+  }
+
+  /**
+   * Draw another secret; the account stays, and counts that.
+   *
+   * @returns {Promise<number>} how many unsent reports were deleted; throws StorageError if there is no
+   *   state, or it is damaged
+   */
+  async reset() {
+    let cleared = 0;
+    await this.#work((state) => {
+      if (!state) throw new StorageError(`${this.#key}: there is no state to reset`);
+      state.secret = toHex(randomBytes(SECRET_BYTES));
+      countReset(state.account);
+      // What waits was drawn with the old secret; beside new reports it would tell of both.
+      cleared = clear(state.outbox);
+      return state;
+    });
+    return cleared;
+  }
+
+  /**
+   * Delete the unsent reports, if there are any; the rest stays, and nothing is made.
+   *
+   * @returns {Promise<number>} how many; throws StorageError if the state is damaged
+   */
+  async clearOutbox() {
+    let cleared = 0;
+    await this.#update(this.#key, (text) => {
+      if (text === null) return undefined;
+      const state = parse(text, this.#key);
+      cleared = clear(state.outbox);
+      return cleared ? serialize(state) : undefined;
+    });
+    return cleared;
+  }
+
+  /** Delete the state, damaged or not. @returns {Promise<void>} throws what the storage throws */
+  async forget() {
+    await this.#update(this.#key, () => null);
+  }
+
+  /**
+   * @param {(state: State | null, copied: boolean) => State} work
+   * @returns {Promise<State | null>} what was stored
+   */
+  async #work(work) {
+    /** @type {State | null} */
+    let changed = null;
+    await this.#update(this.#key, (text, { copied } = { copied: false }) => {
+      changed = work(text === null ? null : parse(text, this.#key), copied);
+      return text?.endsWith(` ${toJson(changed)}`) ? undefined : serialize(changed);
+    });
+    return changed;
+  }
+}
+
+/** @returns {State} */
+function newState() {
+  const secret = toHex(randomBytes(SECRET_BYTES));
+  return { secret, account: emptyAccount(), outbox: emptyOutbox() };
+}
+
+/** @param {State} state @returns {string} */
+export function serialize(state) {
+  const json = toJson(state);
+  return `${FORMAT} ${checksum(json)} ${json}`;
+}
+
+/** @param {State} state */
+function toJson({ secret, account, outbox }) {
+  return JSON.stringify({ secret, account, outbox });
+}
+
+/**
+ * @param {string} text
+ * @param {string} key what to call it in an error
+ * @returns {State} throws StorageError
+ */
+export function parse(text, key) {
+  const [format, sum] = text.split(" ", 2);
+  const known = format === FORMAT;
+  if (!known && /^hubbub-javascript-state-\d+$/.test(format)) {
+    throw new StorageError(`${key}: ${format} is the format of another version; ${REMEDY}`);
+  }
+  const json = text.slice(FORMAT.length + sum?.length + 2);
+  if (!known || checksum(json) !== sum) {
+    throw new StorageError(`${key}: is damaged (its checksum doesn't match); ${REMEDY}`);
+  }
+  const state = JSON.parse(json);
+  if (!/^[0-9a-f]{64}$/.test(state.secret) || !state.account?.entries || !state.outbox?.spool) {
+    throw new StorageError(`${key}: is damaged (a part is missing); ${REMEDY}`);
+  }
+  return state;
+}
+
+/**
+ * Return what tells damage, not malice.
+ *
+ * @param {string} json
+ */
+function checksum(json) {
+  const words = murmur3x86(encoder.encode(json));
+  return Array.from(words, (word) => word.toString(16).padStart(8, "0")).join("");
+}

@@ -1,0 +1,260 @@
+import assert from "node:assert/strict";
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { chmod, cp, link, readdir, readFile, rm, stat, utimes, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { promisify } from "node:util";
+import { Worker } from "node:worker_threads";
+
+import { fileStorage, makeFileStorage } from "../src/node-storage.js";
+import { temporaryFolder } from "../testing/folders.js";
+import { until } from "../testing/waiting.js";
+
+const COUNTING = new URL("../testing/counting.js", import.meta.url);
+
+const increment = (text) => String(Number(text ?? 0) + 1);
+
+/** As file systems without hard links do. */
+const noLinks = async () => {
+  throw Object.assign(new Error("no links here"), { code: "EPERM" });
+};
+
+const FILE_SYSTEMS = { "with links": link, "without links": noLinks };
+
+async function read(storage, key) {
+  let found;
+  await storage.update(key, (text, about) => void (found = { text, ...about }));
+  return found;
+}
+
+for (const [name, makeLink] of Object.entries(FILE_SYSTEMS)) {
+  test(`an update stores, leaves and deletes, ${name}`, async (t) => {
+    const folder = await temporaryFolder(t);
+    const storage = makeFileStorage(folder, makeLink);
+    const absent = { text: null, copied: false };
+    assert.deepEqual(await read(storage, "key"), absent);
+    assert.deepEqual(await readdir(folder), [], "to read makes nothing");
+    for (let i = 1; i <= 5; i++) {
+      await storage.update("key", increment);
+      assert.deepEqual(await read(storage, "key"), { text: String(i), copied: false });
+      assert.equal((await readdir(folder)).length, 1, "old versions are removed");
+    }
+    await storage.update("key", () => null);
+    assert.deepEqual(await read(storage, "key"), absent);
+    await storage.update("key", () => "Zürich 日本\n");
+    assert.equal((await read(fileStorage(folder), "key")).text, "Zürich 日本\n");
+  });
+
+  test(`of updates at the same time none is lost, ${name}`, async (t) => {
+    const folder = await temporaryFolder(t);
+    const storages = Array.from({ length: 5 }, () => makeFileStorage(folder, makeLink));
+    await Promise.all(
+      storages.flatMap((one) =>
+        Array(10)
+          .fill(0)
+          .map(() => one.update("n", increment)),
+      ),
+    );
+    assert.equal((await read(storages[0], "n")).text, "50");
+    assert.equal((await readdir(folder)).length, 1);
+  });
+
+  test(`a copy is told from what was stored, also in place, ${name}`, async (t) => {
+    const folder = await temporaryFolder(t);
+    const state = join(folder, "state");
+    const backup = join(folder, "backup");
+    const storage = makeFileStorage(state, makeLink);
+    for (let i = 0; i < 3; i++) await storage.update("n", increment);
+    await cp(state, backup, { recursive: true, preserveTimestamps: true });
+    await chmod(backup, 0o700);
+    assert.deepEqual(await read(makeFileStorage(backup, makeLink), "n"), {
+      text: "3",
+      copied: true,
+    });
+    for (let i = 0; i < 3; i++) await storage.update("n", increment);
+    assert.equal((await read(storage, "n")).copied, false);
+    await rm(state, { recursive: true });
+    await cp(backup, state, { recursive: true, preserveTimestamps: true });
+    assert.equal((await read(storage, "n")).copied, true);
+    await storage.update("n", increment);
+    assert.equal((await read(storage, "n")).copied, false);
+  });
+}
+
+test("of many processes' updates none is lost", async (t) => {
+  const folder = await temporaryFolder(t);
+  const counting = () => promisify(execFile)(process.execPath, [COUNTING.pathname, folder, "50"]);
+  await Promise.all(Array.from({ length: 4 }, counting));
+  assert.equal((await read(fileStorage(folder), "n")).text, "200");
+});
+
+test("of workers' updates none is lost", async (t) => {
+  const folder = await temporaryFolder(t);
+  const work = () => once(new Worker(COUNTING, { argv: [folder, "25"] }), "exit");
+  await Promise.all([work(), work(), work()]);
+  assert.equal((await read(fileStorage(folder), "n")).text, "75");
+});
+
+test("a process that is killed at any moment leaves a whole text and no lock", async (t) => {
+  const folder = await temporaryFolder(t);
+  const storage = fileStorage(folder);
+  let before = 0;
+  for (let kill = 0; kill < 12; kill++) {
+    const child = spawn(process.execPath, [COUNTING.pathname, folder, "1000000"]);
+    const enough = before + 1 + 3 * kill;
+    await until(async () => Number((await read(storage, "n")).text) >= enough);
+    child.kill("SIGKILL");
+    await once(child, "exit");
+    const { text } = await read(storage, "n");
+    assert.match(text, /^\d+$/);
+    assert.ok(Number(text) >= enough);
+    await storage.update("n", increment);
+    before = Number(text) + 1;
+    assert.equal((await read(storage, "n")).text, String(before));
+  }
+});
+
+test("a process that slept through others' updates undoes none of them", async (t) => {
+  const folder = await temporaryFolder(t);
+  const others = fileStorage(folder);
+  await others.update("n", increment);
+  // Its link comes when the number that it chose is long free again.
+  let asleep = true;
+  const sleeper = makeFileStorage(folder, async (from, to) => {
+    if (asleep) {
+      asleep = false;
+      for (let i = 0; i < 5; i++) await others.update("n", increment);
+    }
+    await link(from, to);
+  });
+  await sleeper.update("n", increment);
+  assert.equal((await read(others, "n")).text, "7");
+});
+
+/** A storage without links whose second version is whole, and whose third is half written. */
+async function halfWritten(t, time) {
+  const folder = await temporaryFolder(t);
+  const storage = makeFileStorage(folder, noLinks);
+  for (let i = 0; i < 2; i++) await storage.update("n", increment);
+  const [name] = await readdir(folder);
+  const content = await readFile(join(folder, name), "utf8");
+  const half = join(folder, name.replace(".2.", ".3."));
+  await writeFile(half, content.slice(0, -3), { mode: 0o600 });
+  await utimes(half, time, time);
+  return storage;
+}
+
+for (const [name, hours] of Object.entries({ "an hour ago": -1, "a year from now": 8_760 })) {
+  test(`a version that was left half written ${name} doesn't count, without links`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] }); // so that it can't be waited for
+    const storage = await halfWritten(t, new Date(Date.now() + hours * 3_600_000));
+    assert.equal((await read(storage, "n")).text, "2");
+    await storage.update("n", increment);
+    assert.equal((await read(storage, "n")).text, "3");
+  });
+}
+
+test("a half written version is not waited for for ever, even if the clock stands still", async (t) => {
+  const now = Date.now();
+  const storage = await halfWritten(t, new Date(now));
+  t.mock.method(Date, "now", () => now);
+  t.mock.method(globalThis, "setTimeout", setImmediate);
+  await assert.rejects(read(storage, "n"), /no version was whole in \d+ looks/);
+});
+
+test("a version that is being written is waited for, without links", async (t) => {
+  const folder = await temporaryFolder(t);
+  const storage = makeFileStorage(folder, noLinks);
+  for (let i = 0; i < 2; i++) await storage.update("n", increment);
+  const [name] = await readdir(folder);
+  const content = await readFile(join(folder, name), "utf8");
+  const next = join(folder, name.replace(".2.", ".3."));
+  await writeFile(next, "", { mode: 0o600 });
+  const reading = read(storage, "n");
+  await writeFile(next, content.replace("\n2\n", "\n3\n"));
+  assert.equal((await reading).text, "3");
+});
+
+test("files and directory are the owner's alone; a readable directory is mended", async (t) => {
+  const path = join(await temporaryFolder(t), "new", "state");
+  const storage = fileStorage(path);
+  await storage.update("key", () => "text");
+  const modeOf = async (found) => (await stat(found)).mode & 0o777;
+  const [name] = await readdir(path);
+  assert.deepEqual([await modeOf(path), await modeOf(join(path, name))], [0o700, 0o600]);
+  await chmod(path, 0o755);
+  assert.equal((await read(storage, "key")).text, "text");
+  assert.equal(await modeOf(path), 0o700);
+});
+
+test("a directory that others may write to is refused, and a file that they may read", async (t) => {
+  const path = await temporaryFolder(t);
+  const storage = fileStorage(path);
+  await storage.update("key", () => "text");
+  for (const mode of [0o777, 0o770, 0o702]) {
+    await chmod(path, mode);
+    await assert.rejects(read(storage, "key"), {
+      name: "StorageError",
+      message: /mode is 7\d\d, others may write to it: must be 700/,
+    });
+  }
+  await chmod(path, 0o700);
+  const [name] = await readdir(path);
+  for (const mode of [0o644, 0o604, 0o666]) {
+    await chmod(join(path, name), mode);
+    await assert.rejects(
+      read(storage, "key"),
+      /mode is 6\d\d, others may have read it: must be 600/,
+    );
+  }
+});
+
+test("a damaged file is an error and stays as it is", async (t) => {
+  const folder = await temporaryFolder(t);
+  const storage = fileStorage(folder);
+  await storage.update("key", () => "text");
+  const [name] = await readdir(folder);
+  const path = join(folder, name);
+  const content = await readFile(path, "utf8");
+  for (const damaged of ["", "x", content.slice(0, -1), content.slice(0, 20), `${content}\n`]) {
+    await writeFile(path, damaged);
+    await assert.rejects(storage.update("key", increment), /is damaged/);
+    assert.equal(await readFile(path, "utf8"), damaged);
+  }
+});
+
+test("a directory that can't be used is an error, but no damage", async (t) => {
+  const path = join(await temporaryFolder(t), "file");
+  await writeFile(path, "");
+  const failed = fileStorage(join(path, "state")).update("key", increment);
+  await assert.rejects(failed, { code: "ENOTDIR" });
+});
+
+test("any key is a file in the directory, whatever its letters, case and length", async (t) => {
+  const folder = await temporaryFolder(t);
+  const storage = fileStorage(folder);
+  const keys = [
+    "hubbub.../../x",
+    "hubbub.Zürich 日本",
+    "hubbub.a",
+    "hubbub.A",
+    `hubbub.${"日".repeat(300)}`,
+  ];
+  for (const key of keys) await storage.update(key, () => key);
+  for (const key of keys) assert.equal((await read(storage, key)).text, key);
+  const names = await readdir(folder);
+  assert.equal(new Set(names.map((name) => name.toLowerCase())).size, keys.length);
+});
+
+test("what a crash left is removed once it is old", async (t) => {
+  const folder = await temporaryFolder(t);
+  const storage = fileStorage(folder);
+  await storage.update("key", increment);
+  const paths = ["0123", "4567"].map((token) => join(folder, `key.new.${token}`));
+  for (const path of paths) await writeFile(path, "half", { mode: 0o600 });
+  const longAgo = new Date(Date.now() - 2 * 3_600_000);
+  await utimes(paths[0], longAgo, longAgo);
+  await storage.update("key", increment);
+  assert.deepEqual((await readdir(folder)).sort(), ["key.2", "key.new.4567"]);
+});

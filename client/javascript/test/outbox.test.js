@@ -1,0 +1,270 @@
+/** Unsent reports: bounded, batched, leased, and never under two ids. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { bodyOf } from "../src/batch.js";
+import {
+  batchSpooled,
+  clear,
+  countsOf,
+  emptyOutbox,
+  leaseOldest,
+  release,
+  trim,
+} from "../src/outbox.js";
+import {
+  created,
+  memoryStorage,
+  scriptedCollector,
+  startTelemetry,
+} from "../testing/collecting.js";
+import { buildRegistry } from "../testing/making.js";
+import { until, untilTurned } from "../testing/waiting.js";
+
+const NOW = Date.parse("2026-03-01T12:00:00Z");
+const DAY = 86_400_000;
+const NO_BOUNDS = { reports: Infinity, bytes: Infinity };
+
+function outboxOf(
+  count,
+  { metric = "homepage", lasting = true, bits = "AAAAAAAAAAAAAAAAAAAAAA==" } = {},
+) {
+  const report = (i) => ({ metric, version: 1, cohort: i, bits });
+  return {
+    ...emptyOutbox(),
+    spool: Array.from({ length: count }, (_, i) => ({ report: report(i), lasting })),
+  };
+}
+
+const lease = (holder, since = NOW) => ({ holder, since, millis: 15_000 });
+
+test("a batch takes the oldest reports and leaves the others in their order", () => {
+  const outbox = outboxOf(10);
+  batchSpooled(outbox, 4, NOW);
+  assert.deepEqual(
+    outbox.spool.map(({ report }) => report.cohort),
+    [4, 5, 6, 7, 8, 9],
+  );
+  const [{ id, reports, lease: leased }] = outbox.batches;
+  assert.deepEqual(reports.map(({ cohort }) => cohort).sort(), [0, 1, 2, 3]);
+  assert.match(id, /^[0-9a-f]{32}$/);
+  assert.equal(leased, null);
+});
+
+test("reports stand in random order in a batch", () => {
+  const firsts = new Set();
+  for (let i = 0; i < 400; i++) {
+    const outbox = outboxOf(4);
+    batchSpooled(outbox, 4, NOW);
+    firsts.add(outbox.batches[0].reports.map(({ cohort }) => cohort).join(""));
+  }
+  assert.equal(firsts.size, 24); // P(any of the 24 orders missing) < 1e-6
+});
+
+test("cohorts for life of two metrics never meet in a batch; others may be beside", () => {
+  const outbox = emptyOutbox();
+  for (const [metric, lasting] of [
+    ["homepage", true],
+    ["search", true],
+    ["theme", false],
+  ]) {
+    outbox.spool.push(...outboxOf(3, { metric, lasting }).spool);
+  }
+  for (let i = 0; i < 3; i++) batchSpooled(outbox, 100, NOW);
+  const metrics = outbox.batches.map(({ reports }) =>
+    [...new Set(reports.map((r) => r.metric))].sort(),
+  );
+  assert.deepEqual(metrics, [["homepage", "theme"], ["search"]]);
+  assert.equal(countsOf(outbox).waiting, 9);
+});
+
+test("a batch's body has at most 1,000,000 bytes, and nearly as many where there is more", () => {
+  const outbox = outboxOf(10_000, { bits: "A".repeat(172) });
+  while (outbox.spool.length) batchSpooled(outbox, 1_000_000, NOW);
+  const sizes = outbox.batches.map(
+    ({ id, reports }) => new TextEncoder().encode(bodyOf(id, reports)).length,
+  );
+  assert.equal(sizes.length, 3);
+  assert.ok(sizes.every((size) => size <= 1_000_000));
+  assert.ok(sizes[0] > 999_000 && sizes[1] > 999_000);
+});
+
+test("a leased batch is left to its holder until the lease ends", () => {
+  const outbox = outboxOf(2);
+  batchSpooled(outbox, 1, NOW);
+  batchSpooled(outbox, 1, NOW);
+  const [first, second] = outbox.batches.map(({ id }) => id);
+  assert.equal(leaseOldest(outbox, lease("one")).id, first);
+  assert.equal(leaseOldest(outbox, lease("other")).id, second);
+  assert.equal(leaseOldest(outbox, lease("third")), null);
+  assert.equal(leaseOldest(outbox, lease("one")).id, first, "its own it may have again");
+  assert.equal(leaseOldest(outbox, lease("third", NOW + 15_000)).id, first);
+});
+
+test("a clock that was set back doesn't make leases last", () => {
+  const outbox = outboxOf(1);
+  batchSpooled(outbox, 1, NOW);
+  leaseOldest(outbox, lease("one"));
+  assert.notEqual(leaseOldest(outbox, lease("other", NOW - DAY)), null);
+});
+
+test("what is settled is forgotten, the rest keeps its id", () => {
+  const outbox = outboxOf(3);
+  batchSpooled(outbox, 3, NOW);
+  const { id, reports } = leaseOldest(outbox, lease("one"));
+  const expected = [reports[0], reports[2]];
+  assert.equal(release(outbox, id, new Set([1])), true);
+  assert.deepEqual(outbox.batches, [{ ...outbox.batches[0], id, reports: expected, lease: null }]);
+  assert.equal(release(outbox, id, new Set([0, 1])), true);
+  assert.deepEqual(outbox.batches, []);
+  assert.equal(release(outbox, id, new Set()), false);
+});
+
+test("batches of 13 days ago are dropped and counted, but none that is being sent", () => {
+  const outbox = outboxOf(2);
+  batchSpooled(outbox, 1, NOW);
+  batchSpooled(outbox, 1, NOW);
+  assert.deepEqual(trim(outbox, NO_BOUNDS, NOW + 12 * DAY), { "too old": 0, "queue full": 0 });
+  leaseOldest(outbox, lease("one", NOW + 13 * DAY));
+  assert.deepEqual(trim(outbox, NO_BOUNDS, NOW + 13 * DAY), { "too old": 1, "queue full": 0 });
+  assert.equal(countsOf(outbox).waiting, 1);
+});
+
+test("only a batch's day is kept of its time", () => {
+  const outbox = outboxOf(1);
+  batchSpooled(outbox, 1, NOW);
+  assert.deepEqual(Object.keys(outbox.batches[0]).sort(), ["day", "id", "lease", "reports"]);
+  assert.equal(outbox.batches[0].day, Date.parse("2026-03-01") / DAY);
+});
+
+test("beyond the bounds the oldest make room, but none that is being sent", () => {
+  const outbox = outboxOf(10);
+  batchSpooled(outbox, 2, NOW);
+  batchSpooled(outbox, 2, NOW);
+  const [{ id: sent }] = outbox.batches;
+  leaseOldest(outbox, lease("one"));
+  assert.equal(trim(outbox, { reports: 5, bytes: Infinity }, NOW)["queue full"], 5);
+  assert.deepEqual(
+    outbox.batches.map(({ id }) => id),
+    [sent],
+  );
+  assert.deepEqual(
+    outbox.spool.map(({ report }) => report.cohort),
+    [7, 8, 9],
+  );
+  const [full] = [outboxOf(100)];
+  const dropped = trim(full, { reports: Infinity, bytes: 1_000 }, NOW)["queue full"];
+  assert.ok(dropped > 50 && JSON.stringify(full.spool.map(({ report }) => report)).length <= 1_000);
+});
+
+test("to clear an outbox is to count what was in it", () => {
+  const outbox = outboxOf(5);
+  batchSpooled(outbox, 2, NOW);
+  assert.equal(clear(outbox), 5);
+  assert.deepEqual(outbox, emptyOutbox());
+});
+
+test("reports survive their page, and go out under the id that they had", async (t) => {
+  const storage = memoryStorage();
+  const first = await scriptedCollector(t, () => ({ status: 503 }));
+  const page = startTelemetry(t, { endpoint: first.url, storage, batchSize: 3 }).telemetry;
+  for (const value of ["a", "b", "c", "d"]) page.record("homepage", value);
+  await until(() => first.received.length > 0);
+  await page.close(1);
+  const second = await scriptedCollector(t);
+  const next = startTelemetry(t, { endpoint: second.url, storage }).telemetry;
+  assert.equal(await next.flush(), true);
+  assert.equal(next.status().delivered, 4);
+  assert.deepEqual(second.received[0].batch, first.received[0].batch);
+  assert.equal(second.received.flatMap(({ batch }) => batch.reports).length, 4);
+});
+
+test("what is recorded is stored before any time passes, and all of one turn at once", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const storage = memoryStorage();
+  const { telemetry } = startTelemetry(t, { storage });
+  await untilTurned(() => storage.texts.size);
+  const { set } = storage;
+  let writes = 0;
+  storage.set = (key, text) => (writes++, set(key, text));
+  for (const value of ["a", "b", "c"]) telemetry.record("homepage", value);
+  await untilTurned(() => telemetry.status().recorded === 3);
+  t.mock.timers.reset();
+  assert.equal(writes, 1);
+});
+
+test("what a page was sending when it vanished is sent again under its id, once its lease ends", async (t) => {
+  const storage = memoryStorage();
+  const { url, received } = await scriptedCollector(t, (n, { reports }) => {
+    return n ? created(reports.length) : { status: -1 };
+  });
+  const vanished = startTelemetry(t, {
+    endpoint: url,
+    storage,
+    batchSize: 1,
+    timeoutMillis: 600_000,
+  });
+  vanished.telemetry.record("homepage", "a");
+  await until(() => received.length === 1);
+  const next = startTelemetry(t, { endpoint: url, storage }).telemetry;
+  assert.equal(await next.flush(50), false, "it may still be under way");
+  t.mock.timers.enable({ apis: ["Date"], now: Date.now() + 3_600_000 });
+  assert.equal(await next.flush(), true);
+  assert.deepEqual(received[1].batch, received[0].batch);
+});
+
+test("tabs that share a storage send each report once, under one id", async (t) => {
+  const { url, received } = await scriptedCollector(t);
+  const storage = memoryStorage();
+  const tabs = Array.from({ length: 5 }, () => {
+    return startTelemetry(t, { endpoint: url, storage, batchSize: 7 }).telemetry;
+  });
+  for (let i = 0; i < 40; i++) for (const tab of tabs) tab.record("homepage", `page ${i}`);
+  assert.deepEqual(await Promise.all(tabs.map((tab) => tab.flush(60_000))), Array(5).fill(true));
+  const ids = received.map(({ batch }) => batch.batch_id);
+  assert.equal(new Set(ids).size, ids.length);
+  assert.equal(received.flatMap(({ batch }) => batch.reports).length, 200);
+  const delivered = tabs.map((tab) => tab.status().delivered);
+  assert.equal(
+    delivered.reduce((sum, count) => sum + count),
+    200,
+  );
+});
+
+test("a page's batches keep to the protocol's bounds", async (t) => {
+  const { url, received } = await scriptedCollector(t);
+  const registry = buildRegistry({ homepage: { k: 1024 }, search: {}, theme: { type: "boolean" } });
+  const options = { endpoint: url, registry, batchSize: 6_000, maxOutboxBytes: 5_000_000 };
+  const { telemetry } = startTelemetry(t, options);
+  for (let i = 0; i < 4_500; i++) telemetry.record("homepage", "a");
+  for (let i = 0; i < 100; i++) {
+    telemetry.record("search", "a");
+    telemetry.record("theme", true);
+  }
+  assert.equal(await telemetry.flush(60_000), true);
+  assert.equal(telemetry.status().delivered, 4_700);
+  for (const { batch, headers } of received) {
+    const names = new Set(batch.reports.map(({ metric }) => metric));
+    assert.ok(!(names.has("homepage") && names.has("search")));
+    assert.ok(Number(headers["content-length"]) <= 1_000_000);
+  }
+  assert.equal(received.length, 3);
+});
+
+test("reports that wait for 13 days are dropped and counted", async (t) => {
+  let open = false;
+  const { url } = await scriptedCollector(t, (_, { reports }) => {
+    return open ? created(reports.length) : { status: 503 };
+  });
+  const { telemetry } = startTelemetry(t, { endpoint: url, batchSize: 1 });
+  telemetry.record("homepage", "a");
+  await until(() => telemetry.status().lastError !== null);
+  t.mock.timers.enable({ apis: ["Date"], now: Date.now() + 13 * DAY });
+  await until(() => telemetry.status().waiting === 0);
+  open = true;
+  telemetry.record("homepage", "a");
+  assert.equal(await telemetry.flush(), true);
+  const { delivered, dropped } = telemetry.status();
+  assert.deepEqual({ delivered, dropped }, { delivered: 1, dropped: { "too old": 1 } });
+});
