@@ -2,8 +2,9 @@
 
 A pure function from a chunk of records to `CohortCounts`, and counts add, so any engine can count
 chunks anywhere and sum. Bits aren't unpacked: with the records in order of their cohorts, eight
-bits of a 64-bit word at a time, one of each byte, are added up in the word's eight bytes. What a
-maintainer must not break: a byte holds the sum of 255 records and no more.
+bits of a 64-bit word at a time, one of each byte, are added up in the word's eight bytes.
+
+Invariant: a byte holds the sum of 255 records and no more.
 """
 
 from __future__ import annotations

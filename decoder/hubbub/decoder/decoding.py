@@ -27,12 +27,11 @@ from hubbub.decoder.inference.multiple_testing import (
     log_cutoff,
     log_q_values,
 )
-from hubbub.decoder.regression.estimates import total_share
+from hubbub.decoder.regression.estimates import constrained_shares, total_share
 from hubbub.decoder.regression.forgery import FORGED_SHARE, largest_shift
 from hubbub.decoder.regression.model import Fit
 from hubbub.decoder.regression.power import limit_of_detection
-from hubbub.decoder.regression.refit import possible_shares
-from hubbub.decoder.regression.search import Found, Search
+from hubbub.decoder.regression.search import Search, SearchResult
 from hubbub.decoder.regression.testing import Tests
 
 POWER = 0.9
@@ -95,8 +94,8 @@ class Diagnostics:
     observed, fitted : float64 array, shape (m, k)
         Estimated share of clients whose true bit is set, and what the model says.
     std_error : float64 array, shape (m, k)
-        Of the observed, background included; nan in cohorts without reports.
-    background : float
+        Of the observed, the excess included; nan in cohorts without reports.
+    excess_deviation : float
         tau, the standard deviation of what unlisted strings add to a row.
     """
 
@@ -104,7 +103,7 @@ class Diagnostics:
     observed: FloatArray
     fitted: FloatArray
     std_error: FloatArray
-    background: float
+    excess_deviation: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +180,15 @@ def decode(
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
     listed.check(params)
     bits = estimate_bits(counts, params)
-    twins = indistinguishable(listed, counts.reports > 0)
-    search = Search(bits, listed, twins, params, float(np.log(alpha)), correction)
+    same = indistinguishable(listed, counts.reports > 0)
+    search = Search(bits, listed, same, params, float(np.log(alpha)), correction)
     # The digits that sums of many threads end in depend on how many there are.
     with threadpool_limits(1):
         return _decode(search, counts, alpha)
 
 
 def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
-    found = search.settle()
+    found = search.run()
     log_q = log_q_values(found.log_p, search.correction, allowance=SEARCHED)
     detected = log_q <= search.log_alpha
     tests = Tests(found.fit, search.candidates, search.bits, search.params)
@@ -212,19 +211,19 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
 
 def diagnose(fit: Fit, bits: BitEstimates, counts: CohortCounts) -> Diagnostics:
     """Return how well a model fits the rows."""
-    spread = np.full(len(fit.weights), np.nan)
-    np.divide(1.0, fit.weights, out=spread, where=fit.weights > 0)
+    variance = np.full(len(fit.weights), np.nan)
+    np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
     return Diagnostics(
         reports=counts.reports,
         observed=bits.rate,
         fitted=bits.rate - fit.residuals.reshape(bits.rate.shape),
-        std_error=np.sqrt(spread).reshape(bits.rate.shape),
-        background=float(np.sqrt(fit.background)),
+        std_error=np.sqrt(variance).reshape(bits.rate.shape),
+        excess_deviation=float(np.sqrt(fit.excess_variance)),
     )
 
 
 def _intervals(
-    search: Search, found: Found, detected: BoolArray, tests: Tests, noise: HashNull
+    search: Search, found: SearchResult, detected: BoolArray, tests: Tests, noise: HashNull
 ) -> tuple[FloatArray, FloatArray]:
     def thresholds(chosen: IntArray) -> FloatArray:
         cutoff = log_cutoff(
@@ -236,17 +235,17 @@ def _intervals(
     return reported_intervals(estimates.share, estimates.std_error, detected, thresholds, noise)
 
 
-def _refit(search: Search, found: Found, detected: BoolArray) -> FloatArray:
+def _refit(search: Search, found: SearchResult, detected: BoolArray) -> FloatArray:
     refit = np.where(detected, np.clip(found.estimates.share, 0.0, 1.0), 0.0)
     if detected.any():
-        selected, shares = possible_shares(search.of_detected(found, detected))
+        selected, shares = constrained_shares(search.of_detected(found, detected))
         refit[selected] = shares
     return np.where(detected, refit, 0.0)
 
 
 def _summary(
     search: Search,
-    found: Found,
+    found: SearchResult,
     noise: HashNull,
     counts: CohortCounts,
     detected: BoolArray,
@@ -262,7 +261,7 @@ def _summary(
         empty_cohorts=int(np.count_nonzero(counts.reports == 0)),
         candidates=len(detected),
         detected=int(detected.sum()),
-        indistinguishable=int(search.twins.sum()),
+        indistinguishable=int(search.indistinguishable.sum()),
         alpha=alpha,
         correction=search.correction,
         method=LEAST_SQUARES,

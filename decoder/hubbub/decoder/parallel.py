@@ -1,7 +1,9 @@
 """The same work on many pieces, by all cores at once.
 
-numpy lets go of the interpreter while it computes, so threads suffice. What a maintainer must not
-break: pieces are cut the same way however many cores there are, so that results are the same, too.
+numpy lets go of the interpreter while it computes, so threads suffice.
+
+Invariant: pieces are cut the same way however many cores there are, so that results are the same,
+too.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from hubbub.decoder.cli.errors_told import errors_told
+from hubbub.decoder.cli.errors import cli_errors
 from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.output.files import refuse_place
-from hubbub.decoder.output.strings import stdout_console
+from hubbub.decoder.formats.files import refuse_place
+from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.parallel import cores
 from hubbub.simulations.demo import run_demo
 from hubbub.simulations.experiments.command import run
@@ -61,7 +61,7 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
     if seed is None:
         seed = secrets.randbelow(2**32)
     try:
-        with errors_told():
+        with cli_errors():
             run_demo(output, reports, clients, seed, stdout_console())
     except (ProcessError, UploadError) as error:
         raise click.ClickException(str(error)) from error
@@ -105,7 +105,7 @@ def suite(
     for path in output:
         if path.suffix not in FORMATS:
             raise click.BadParameter(f"--output {path}: must end in {', '.join(FORMATS)}")
-        with errors_told():
+        with cli_errors():
             refuse_place(path)
     try:
         cases = matching(quick_cases() if quick else all_cases(), patterns)
@@ -120,7 +120,7 @@ def suite(
         results = run_suite(cases, seeds or (5 if quick else 10), workers or cores(), bar)
     console.print(suite_table(results))
     console.print(suite_sentence(results))
-    with errors_told():
+    with cli_errors():
         for path in output:
             write_suite(path, results)
     if not promises_kept(results):

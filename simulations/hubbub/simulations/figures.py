@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.output.strings import visible
+from hubbub.decoder.results.wording import visible
 from hubbub.simulations.experiments.bands import Band
 
 _BLUE, _ORANGE, _GREY = "#0b62a4", "#c2410c", "#9a9a9a"

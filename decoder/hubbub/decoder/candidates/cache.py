@@ -1,9 +1,10 @@
 """Hashed candidates kept on disk, so that a repeated job needn't read and hash them again.
 
 An entry is a directory named after the SHA-256 of the list's file; it holds the table as .npy files
-that are mapped into memory, and a description of them. What a maintainer must not break: an entry
-is used only if every byte of it is what was written; otherwise it is made anew, and a note says so.
-It depends on the file alone, not on k, h and m.
+that are mapped into memory, and a description of them.
+
+Invariant: an entry is used only if every byte of it is what was written; otherwise it is made anew,
+and a note says so. It depends on the file alone, not on k, h and m.
 """
 
 from __future__ import annotations
@@ -92,12 +93,11 @@ def _load(entry: Path, digest: str) -> CandidateList:
     for name in _ARRAYS:
         if described.get(name) != _digest(_array_path(entry, name)):
             raise _UnusableError(f"{name}.npy was damaged")
-    blob, offsets, words = (_mapped(_array_path(entry, name)) for name in _ARRAYS)
+    blob, offsets, words = (
+        np.asarray(np.load(_array_path(entry, name), mmap_mode="r", allow_pickle=False))
+        for name in _ARRAYS
+    )
     return CandidateList(StringTable(blob, offsets), words, described["repeats"])
-
-
-def _mapped(path: Path) -> npt.NDArray[Any]:
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def _keep(listed: CandidateList, entry: Path, digest: str, *, replace: bool) -> None:

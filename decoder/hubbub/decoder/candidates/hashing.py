@@ -1,8 +1,9 @@
 """Many strings -> hash words -> the bits that they set, as `hubbub.client.bloom` says.
 
 The two words of a string are all that its Bloom filters depend on, so eight bytes stand for it
-whatever k, h and m are. What a maintainer must not break: every number here equals the client's to
-the bit (a property test holds them together).
+whatever k, h and m are.
+
+Invariant: every number here equals the client's to the bit (a property test holds them together).
 """
 
 from __future__ import annotations

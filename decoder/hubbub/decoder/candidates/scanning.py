@@ -91,10 +91,10 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> BoolArr
     order = np.lexsort((second, first[rows]))
     rows, second = rows[order], second[order]
     equal = (first[rows[1:]] == first[rows[:-1]]) & (second[1:] == second[:-1])
-    twins = np.zeros(len(candidates), dtype=np.bool_)
-    twins[rows[1:][equal]] = True
-    twins[rows[:-1][equal]] = True
-    return twins
+    marks = np.zeros(len(candidates), dtype=np.bool_)
+    marks[rows[1:][equal]] = True
+    marks[rows[:-1][equal]] = True
+    return marks
 
 
 def _fingerprints(

@@ -15,7 +15,6 @@ from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind
 from hubbub.client.metrics import Metric
 from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.categories.bounded import Interval
 from hubbub.decoder.categories.known_rates import KnownRates, known_rates
 from hubbub.decoder.categories.ordinal import (
     OrdinalEstimates,
@@ -23,7 +22,12 @@ from hubbub.decoder.categories.ordinal import (
     bucket_label,
     estimate_ordinal,
 )
-from hubbub.decoder.categories.shares import CategoryEstimates, estimate_categories, noise_variance
+from hubbub.decoder.categories.shares import (
+    CategoryEstimates,
+    Interval,
+    estimate_categories,
+    noise_variance,
+)
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import POWER
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values

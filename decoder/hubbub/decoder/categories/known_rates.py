@@ -16,7 +16,7 @@ from hubbub.client.kinds import BooleanKind, StringKind
 from hubbub.client.metrics import Metric
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.counts import CohortCounts
-from hubbub.decoder.reports.scrutiny import ALARM, REPORTS_A_CLIENT
+from hubbub.decoder.reports.anomalies import ALARM, REPORTS_A_CLIENT
 
 
 class KnownRates(NamedTuple):

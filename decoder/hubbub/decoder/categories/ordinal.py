@@ -1,6 +1,6 @@
 """Shares of buckets -> what was asked of an ordinal metric: cumulative shares, quantiles, a mean.
 
-Reports say in which bucket a value lies, never where in it. So quantiles are told as buckets, with
+Reports say in which bucket a value lies, never where in it. So quantiles are given as buckets, with
 intervals that end at edges; and the first and last bucket are open, so no mean of all values can be
 told, only one of those between the first and the last edge.
 """
@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.categories.bounded import Interval, share_interval
-from hubbub.decoder.categories.shares import CategoryEstimates
+from hubbub.decoder.categories.shares import CategoryEstimates, Interval, share_interval
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 
 LEVELS = (0.25, 0.5, 0.75, 0.9)
-"""Quantiles that are told: the quartiles and the level that nine tenths stay below."""
+"""Quantiles that are reported: the quartiles and the level that nine tenths stay below."""
 
 _FIRM = 5.0  # a quotient's normal interval needs a denominator this many standard errors above 0
 

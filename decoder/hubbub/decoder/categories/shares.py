@@ -1,17 +1,20 @@
 """Reports of enum, boolean and ordinal metrics -> the share of each category, with covariance.
 
 One bit a category, one cohort, no hash: each bit's observed rate is a straight line in its
-category's share, and that every client is in exactly one category is used, too. What a maintainer
-must not break: `unbiased` and `covariance` belong together and are never cut off at 0; `share` is
-the nearest distribution, for people, and biased where shares are smaller than their noise.
+category's share, and that every client is in exactly one category is used, too.
+
+Invariant: `unbiased` and `covariance` belong together and are never cut off at 0. `share` is the
+nearest distribution, for people, and biased where shares are smaller than their noise.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
 from hubbub.client.errors import MetricError
 from hubbub.client.kinds import BooleanKind, StringKind
@@ -19,8 +22,11 @@ from hubbub.client.metrics import Metric
 from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.bits import estimate_bits
-from hubbub.decoder.categories.bounded import Interval, share_interval
 from hubbub.decoder.counts import CohortCounts
+from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
+
+_FARTHEST = 1e4  # standard errors below 0; from there on the interval no longer shrinks
+_STEPS = 20_001
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +177,64 @@ def _log_tail(ones: IntArray, n_reports: int, chance: float, *, upper: bool) -> 
     )
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.where(upper & (ones == 0), 1.0, tail)))
+
+
+class Interval(NamedTuple):
+    """Lower and upper ends, each a float64 array of the estimates' shape."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+def share_interval(estimate: FloatArray, std_error: FloatArray) -> Interval:
+    """Return 95% confidence intervals of shares, which lie between 0 and 1.
+
+    Cutting the usual interval off at 0 would leave nothing of some. The construction of Feldman and
+    Cousins (Physical Review D 57, 1998) holds the confidence at every share, 0 included, and never
+    gives an empty interval.
+
+    Parameters
+    ----------
+    estimate : float64 array
+        Unbiased and about normal; may fall outside [0, 1].
+    std_error : float64 array, same shape
+        Above 0.
+
+    Notes
+    -----
+    In standard errors from the nearer end of [0, 1], with truth mu >= 0 and estimate x: the values
+    of x that are accepted at mu are those of greatest likelihood ratio against the best mu that is
+    possible, max(x, 0). For mu >= z = 1.96 these are mu - z to mu + z. For mu < z they run from
+    mu - u < 0 to mu + t with
+
+        Phi(t) = 0.95 + Phi(-u),        mu = u - sqrt(u^2 - t^2),
+
+    because exp(-t^2/2) = exp(mu (mu - u) - mu^2/2) at both ends. u >= z parametrises the curve. The
+    interval is the set of mu that accept x, which beyond 2z is x - z to x + z. The other end of
+    [0, 1] is taken to be far away; where standard errors are so large that it isn't, what lies
+    beyond is cut off.
+    """
+    from_top = estimate > 0.5
+    near = np.where(from_top, 1 - estimate, estimate) / std_error
+    low, high = _limits(near)
+    low, high = np.clip(low * std_error, 0.0, 1.0), np.clip(high * std_error, 0.0, 1.0)
+    return Interval(np.where(from_top, 1 - high, low), np.where(from_top, 1 - low, high))
+
+
+def _limits(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of the interval for mu >= 0, in standard errors."""
+    mu, lowest, highest = _accepted()
+    low = np.where(x > 2 * Z_CONFIDENCE, x - Z_CONFIDENCE, np.interp(x, highest, mu, left=0.0))
+    high = np.where(x >= 0, x + Z_CONFIDENCE, np.interp(x, lowest, mu))
+    return low, high
+
+
+@cache
+def _accepted() -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return values of mu < z, ascending, and the lowest and highest x that each accepts."""
+    u = np.geomspace(_FARTHEST, Z_CONFIDENCE, _STEPS)
+    t = stats.norm.ppf(CONFIDENCE + stats.norm.cdf(-u))
+    t[-1] = Z_CONFIDENCE
+    root = np.sqrt(u**2 - t**2)
+    mu = t**2 / (u + root)  # = u - root, without the cancellation
+    return mu, -root, mu + t

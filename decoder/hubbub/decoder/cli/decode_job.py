@@ -1,11 +1,15 @@
-"""`hubbub-decoder decode`, after its options are understood: read, decode, give out.
+"""`hubbub-decoder decode`, after its options are understood: read, decode, write the result.
 
-Candidates are read before reports, so that the mistakes that are quickly told come first.
+Candidates are read before reports, so that the mistakes that are quickly found come first.
 """
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 import click
@@ -13,37 +17,41 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.client.kinds import StringKind
 from hubbub.client.metrics import Metric, Registry
-from hubbub.decoder.categories.command import refuse_options_of_strings, show_categories
-from hubbub.decoder.cli.decode_command import STORE
+from hubbub.decoder.categories.decoding import decode_categories
+from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.cli.inputs import (
-    Input,
-    Listed,
+    CandidateInput,
+    ReportInput,
     counted_reports,
     list_candidates,
     metric_of,
     reports_file,
     stored_reports,
 )
-from hubbub.decoder.cli.method import Choice, Method
+from hubbub.decoder.cli.options import STORE, InputOptions, OutputOptions, check_candidates
 from hubbub.decoder.cli.progress import pass_counter, progress_bar
-from hubbub.decoder.cli.usage import Given, Wanted, check_candidates
-from hubbub.decoder.decoding import Decoding, decode
-from hubbub.decoder.html.report import write_report
+from hubbub.decoder.decoding import decode
+from hubbub.decoder.formats.writers import needs_provenance, write_results
 from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.output import parquet as parquet_output
-from hubbub.decoder.output import strings as output
-from hubbub.decoder.output.files import Rendering, utf8
-from hubbub.decoder.output.giving_out import give_out, needs_provenance
-from hubbub.decoder.output.provenance import Provenance
-from hubbub.decoder.output.provenance_of import provenance_of
+from hubbub.decoder.likelihood.choice import Choice, Method
 from hubbub.decoder.rappor.csv_files import read_params
-from hubbub.decoder.reports.loading import SpoolFor
-from hubbub.decoder.reports.scrutiny import Findings
-from hubbub.decoder.trends.command import refuse_days_of, show_trends
+from hubbub.decoder.reports.anomalies import AnomalyDetector
+from hubbub.decoder.reports.loading import SpoolFor, load_days
+from hubbub.decoder.results.provenance import (
+    Provenance,
+    Source,
+    build_provenance,
+    file_source,
+    strings_source,
+)
+from hubbub.decoder.results.result import Result
+from hubbub.decoder.results.strings import StringsResult
+from hubbub.decoder.trends.decoding import decode_days
+from hubbub.decoder.trends.result import TrendsResult
 
 
-def run(given: Given, wanted: Wanted) -> None:
-    """Decode what is given, and give out what is wanted.
+def run(inputs: InputOptions, outputs: OutputOptions) -> None:
+    """Decode the inputs, and write what is wanted.
 
     Raises
     ------
@@ -51,119 +59,188 @@ def run(given: Given, wanted: Wanted) -> None:
     """
     # Last digits depend on how many threads linear algebra takes; results must not depend on cores.
     with threadpool_limits(1):
-        _run(given, wanted)
+        write_results(_result(inputs, outputs), outputs.files)
 
 
-def _run(given: Given, wanted: Wanted) -> None:
-    entry = _metric(given)
-    if entry and not isinstance(entry.kind, StringKind):
-        refuse_options_of_strings(entry, given, wanted)
-        if wanted.by:
-            refuse_days_of(entry)
-        taken = _reports(given, entry, wanted.min_reports, lambda _total: None)
-        show_categories(entry, taken, given, wanted)
-        return
-    check_candidates(given)
-    listed = _listed(given, entry, wanted)
-    if entry and wanted.by:
-        show_trends(entry, given.store or STORE, listed, given, wanted)
-        return
-    method = Method(wanted.method)
-    if entry is None:
-        params = read_params(Path(given.params or ""))
-        taken = counted_reports(given.counts or "", params, min_reports=wanted.min_reports)
-        choice = Choice(method, params, len(listed.candidates))
-    else:
-        choice = Choice(method, entry.params, len(listed.candidates))
-        taken = _reports(given, entry, wanted.min_reports, choice.spool_for)
-    decoding = _decoded(taken, listed, choice, wanted)
-    _show_strings(entry, taken, decoding, given, wanted)
-
-
-def _metric(given: Given) -> Metric | None:
-    """Return the metric whose reports are decoded; None if there are only counts."""
-    if given.metric is not None:
-        return Registry.load(given.metrics or "")[given.metric]
-    return metric_of(given.params or "") if given.reports is not None else None
-
-
-def _listed(given: Given, entry: Metric | None, wanted: Wanted) -> Listed:
-    params = entry.params if entry else read_params(Path(given.params or ""))
-    cache = Path(wanted.candidate_cache) if wanted.candidate_cache else None
-    listed = list_candidates(given.candidates, given.map, params, cache)
+def _result(inputs: InputOptions, outputs: OutputOptions) -> Result:
+    metric = None  # there are only counts
+    if inputs.metric is not None:
+        metric = Registry.load(inputs.metrics or "")[inputs.metric]
+    elif inputs.reports is not None:
+        metric = metric_of(inputs.params or "")
+    if metric and not isinstance(metric.kind, StringKind):
+        _refuse_options_of_strings(metric, inputs, outputs)
+        return _categories(metric, inputs, outputs)
+    check_candidates(inputs)
+    params = metric.params if metric else read_params(Path(inputs.params or ""))
+    cache = Path(outputs.candidate_cache) if outputs.candidate_cache else None
+    listed = list_candidates(inputs.candidates, inputs.map, params, cache)
     for note in listed.notes:
         click.echo(f"note: {note}", err=True)
-    return listed
+    if metric and outputs.by:
+        return _trends(metric, listed, inputs, outputs)
+    choice = Choice(Method(outputs.method), params, len(listed.candidates))
+    if metric:
+        reports = _reports(inputs, metric, outputs.min_reports, choice.spool_for)
+    else:
+        reports = counted_reports(inputs.counts or "", params, min_reports=outputs.min_reports)
+    return _strings(metric, reports, listed, choice, inputs, outputs)
 
 
-def _reports(given: Given, entry: Metric, min_reports: int, spool_for: SpoolFor) -> Input:
-    with progress_bar("counting reports") as bar:
-        if given.reports is not None:
-            return reports_file(
-                given.reports, entry, min_reports=min_reports, progress=bar, spool_for=spool_for
-            )
-        days = (_date(given.since), _date(given.until))
-        store = given.store or STORE
-        return stored_reports(
-            store, entry, *days, min_reports=min_reports, progress=bar, spool_for=spool_for
+def _refuse_options_of_strings(
+    metric: Metric, inputs: InputOptions, outputs: OutputOptions
+) -> None:
+    """Refuse strings to look for, and their method, where the registry says what there is."""
+    what = f"metrics.{metric.name}.type = {metric.kind.name!r}"
+    for name in inputs.names("candidates", "map"):
+        raise click.UsageError(f"{name}: must be left out; {what} says which values there are.")
+    if outputs.method == "likelihood":
+        raise click.UsageError(
+            f"--method likelihood: {what}; its bit counts say all that whole reports do. "
+            "Leave --method out."
+        )
+    if outputs.by:
+        raise click.UsageError(
+            f"--by day: {what}; days can be compared for metrics of type 'string' only. "
+            "Use --since and --until, a day at a time."
         )
 
 
-def _date(moment: dt.datetime | None) -> dt.date | None:
-    return moment.date() if moment else None
+def _categories(metric: Metric, inputs: InputOptions, outputs: OutputOptions) -> CategoriesResult:
+    reports = _reports(inputs, metric, outputs.min_reports, lambda _total: None)
+    decoding = decode_categories(
+        reports.counts, metric, alpha=outputs.alpha, correction=Correction(outputs.correction)
+    )
+    origin = _provenance(inputs, outputs, metric, reports, method="inversion")
+    return CategoriesResult(
+        decoding, reports.anomalies, origin, outputs.detected_only, outputs.rows
+    )
 
 
-def _decoded(taken: Input, listed: Listed, choice: Choice, wanted: Wanted) -> Decoding:
-    counted = decode(
-        taken.counts,
-        taken.params,
+def _trends(
+    metric: Metric, listed: CandidateInput, inputs: InputOptions, outputs: OutputOptions
+) -> TrendsResult:
+    detector = AnomalyDetector(metric)
+    with progress_bar("counting reports") as bar:
+        loading = load_days(
+            inputs.store or STORE, metric, *_days(inputs), detector=detector, progress=bar
+        )
+        by_day = asyncio.run(loading)
+    trends = decode_days(
+        by_day,
+        metric.params,
         listed.candidates,
-        alpha=wanted.alpha,
-        correction=Correction(wanted.correction),
+        alpha=outputs.alpha,
+        correction=Correction(outputs.correction),
+        min_reports=outputs.min_reports,
+    )
+    anomalies = detector.result()
+    reports = ReportInput(metric.params, reduce(add, by_day.values()), anomalies)
+    strings = trends.pooled.candidates
+    origin = _provenance(
+        inputs, outputs, metric, reports, method="least squares, day by day", strings=strings
+    )
+    return TrendsResult(trends, anomalies, origin, outputs.rows)
+
+
+def _strings(
+    metric: Metric | None,
+    reports: ReportInput,
+    listed: CandidateInput,
+    choice: Choice,
+    inputs: InputOptions,
+    outputs: OutputOptions,
+) -> StringsResult:
+    counted = decode(
+        reports.counts,
+        reports.params,
+        listed.candidates,
+        alpha=outputs.alpha,
+        correction=Correction(outputs.correction),
     )
     with pass_counter("maximising the likelihood") as passed:
-        return choice.complete(counted, taken.reports, listed.candidates, passed)
+        decoding = choice.complete(counted, reports.whole, listed.candidates, passed)
+    method, strings = decoding.summary.method, decoding.candidates
+    origin = _provenance(inputs, outputs, metric, reports, method=method, strings=strings)
+    return StringsResult(decoding, reports.anomalies, origin, outputs.detected_only, outputs.rows)
 
 
-def _show_strings(
-    entry: Metric | None, taken: Input, decoding: Decoding, given: Given, wanted: Wanted
-) -> None:
-    origin = None
-    if needs_provenance(wanted.outputs):
-        origin = provenance_of(
-            given, wanted, entry, taken, method=decoding.summary.method, strings=decoding.candidates
+def _reports(
+    inputs: InputOptions, metric: Metric, min_reports: int, spool_for: SpoolFor
+) -> ReportInput:
+    with progress_bar("counting reports") as bar:
+        if inputs.reports is not None:
+            return reports_file(
+                inputs.reports, metric, min_reports=min_reports, progress=bar, spool_for=spool_for
+            )
+        return stored_reports(
+            inputs.store or STORE,
+            metric,
+            *_days(inputs),
+            min_reports=min_reports,
+            progress=bar,
+            spool_for=spool_for,
         )
-    chosen, findings = wanted.detected_only, taken.findings
-    give_out(
-        wanted.outputs,
-        _renderings(decoding, findings, origin, detected_only=chosen),
-        lambda: output.print_table(
-            decoding,
-            output.stdout_console(),
-            detected_only=chosen,
-            limit=wanted.rows,
-            findings=findings,
-        ),
-        suspicious=bool(findings and findings.suspicious),
+
+
+def _days(inputs: InputOptions) -> tuple[dt.date | None, dt.date | None]:
+    return (
+        inputs.since.date() if inputs.since else None,
+        inputs.until.date() if inputs.until else None,
     )
 
 
-def _renderings(
-    decoding: Decoding,
-    findings: Findings | None,
-    origin: Provenance | None,
+def _provenance(
+    inputs: InputOptions,
+    outputs: OutputOptions,
+    metric: Metric | None,
+    reports: ReportInput,
     *,
-    detected_only: bool,
-) -> dict[str, Rendering]:
-    return {
-        ".csv": utf8(lambda: output.csv_chunks(decoding, detected_only=detected_only)),
-        ".json": utf8(
-            lambda: output.json_chunks(
-                decoding, detected_only=detected_only, findings=findings, provenance=origin
-            )
-        ),
-        ".parquet": lambda file: parquet_output.write_strings(
-            file, decoding, detected_only=detected_only, findings=findings, provenance=origin
-        ),
-        ".html": lambda file: write_report(file, decoding, findings=findings, provenance=origin),
-    }
+    method: str,
+    strings: Sequence[str] = (),
+) -> Provenance | None:
+    """Return where a result comes from, unless no output says it.
+
+    Candidates are named by the digest of `strings` if they came through a pipe, which is read only
+    once.
+
+    Raises
+    ------
+    OSError
+        If a file that was read is gone.
+    """
+    if not needs_provenance(outputs.files):
+        return None
+    sources: list[Source] = []
+    if inputs.candidates is not None:
+        is_file = Path(inputs.candidates).is_file()
+        sources.append(
+            file_source("candidates", inputs.candidates)
+            if is_file
+            else strings_source("candidates", strings)
+        )
+    files = (
+        ("params", inputs.params),
+        ("map", inputs.map),
+        ("counts file", inputs.counts),
+        ("reports", inputs.reports),
+    )
+    sources += [file_source(role, path) for role, path in files if path is not None]
+    days = "not known"
+    if inputs.metric is not None and inputs.reports is None:
+        since, until = _days(inputs)
+        days = f"{since or 'the first'} to {until or 'the last'}"
+    return build_provenance(
+        reports.params,
+        reports.counts,
+        metric=Path(metric.name if metric else inputs.params or "").name,
+        metric_version=metric.version if metric and inputs.metric else None,
+        settings={
+            "alpha": f"{outputs.alpha:g}",
+            "correction": outputs.correction,
+            "method": method,
+            "min_reports": f"{outputs.min_reports}",
+        },
+        days=days,
+        sources=sources,
+    )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import click
 
-from hubbub.decoder.cli.decode_command import decode
-from hubbub.decoder.planning.command import plan
-from hubbub.decoder.privacy.command import privacy
+from hubbub.decoder.cli.decode import decode
+from hubbub.decoder.cli.plan import plan
+from hubbub.decoder.cli.privacy import privacy
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

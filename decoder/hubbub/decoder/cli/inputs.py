@@ -23,10 +23,10 @@ from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import InputError
 from hubbub.decoder.rappor.csv_files import read_counts, read_params
 from hubbub.decoder.rappor.map_files import is_uneven, read_map
+from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.decoder.reports.loading import SpoolFor, load_counts, load_file
 from hubbub.decoder.reports.packed import PackedReports, ReportSpool
 from hubbub.decoder.reports.release import require_enough, require_reports
-from hubbub.decoder.reports.scrutiny import Findings, Scrutiny
 
 _UNEVEN = (
     "some bits occur in the map far more often than others; p-values take them to be equally "
@@ -35,7 +35,7 @@ _UNEVEN = (
 Progress = Callable[[int, int], None]
 
 
-class Input(NamedTuple):
+class ReportInput(NamedTuple):
     """Reports, counted.
 
     Attributes
@@ -43,19 +43,19 @@ class Input(NamedTuple):
     params : RapporParams
         With which they were made.
     counts : CohortCounts
-    findings : Findings, optional
+    anomalies : AnomalyReport, optional
         None if there were only counts to look at.
-    reports : PackedReports, optional
+    whole : PackedReports, optional
         The whole reports, if they were kept.
     """
 
     params: RapporParams
     counts: CohortCounts
-    findings: Findings | None = None
-    reports: PackedReports | None = None
+    anomalies: AnomalyReport | None = None
+    whole: PackedReports | None = None
 
 
-class Listed(NamedTuple):
+class CandidateInput(NamedTuple):
     """What to look for.
 
     Attributes
@@ -71,7 +71,7 @@ class Listed(NamedTuple):
 
 def list_candidates(
     candidates: str | None, map_file: str | None, params: RapporParams, cache: Path | None = None
-) -> Listed:
+) -> CandidateInput:
     """Read a list of candidates ("-": standard input), or a map.
 
     Parameters
@@ -89,9 +89,9 @@ def list_candidates(
     if map_file is not None:
         found = read_map(Path(map_file), params)
         notes = (_UNEVEN,) if is_uneven(found.candidates.positions(slice(None)), params) else ()
-        return Listed(found.candidates, (*_repeats(found.repeats), *notes))
+        return CandidateInput(found.candidates, (*_repeats(found.repeats), *notes))
     listed = read_candidates(candidates or "-", cache)
-    return Listed(listed.hashed(params), (*listed.notes, *_repeats(listed.repeats)))
+    return CandidateInput(listed.hashed(params), (*listed.notes, *_repeats(listed.repeats)))
 
 
 def _repeats(left_out: int) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def stored_reports(
     min_reports: int,
     progress: Progress,
     spool_for: SpoolFor = lambda _total: None,
-) -> Input:
+) -> ReportInput:
     """Count a metric's reports in a store or an exported directory; see `load_counts`.
 
     Raises
@@ -117,13 +117,13 @@ def stored_reports(
     UndecodableError
         If there are too few.
     """
-    scrutiny, keeper = Scrutiny(metric), _Keeper(spool_for)
+    detector, keeper = AnomalyDetector(metric), _Keeper(spool_for)
     loading = load_counts(
-        store, metric, since, until, scrutiny=scrutiny, spool_for=keeper, progress=progress
+        store, metric, since, until, detector=detector, spool_for=keeper, progress=progress
     )
     counts = asyncio.run(loading)
     require_reports(metric, counts.total, min_reports, since, until)
-    return Input(metric.params, counts, scrutiny.result(), keeper.reports())
+    return ReportInput(metric.params, counts, detector.result(), keeper.reports())
 
 
 def reports_file(
@@ -133,7 +133,7 @@ def reports_file(
     min_reports: int,
     progress: Progress,
     spool_for: SpoolFor = lambda _total: None,
-) -> Input:
+) -> ReportInput:
     """Count the reports of one Parquet file; see `load_file`.
 
     Raises
@@ -143,10 +143,10 @@ def reports_file(
     UndecodableError
         If there are too few.
     """
-    scrutiny, keeper = Scrutiny(metric), _Keeper(spool_for)
-    counts = load_file(Path(path), metric, scrutiny=scrutiny, spool_for=keeper, progress=progress)
+    detector, keeper = AnomalyDetector(metric), _Keeper(spool_for)
+    counts = load_file(Path(path), metric, detector=detector, spool_for=keeper, progress=progress)
     require_enough(path, counts.total, min_reports)
-    return Input(metric.params, counts, scrutiny.result(), keeper.reports())
+    return ReportInput(metric.params, counts, detector.result(), keeper.reports())
 
 
 class _Keeper:
@@ -164,7 +164,7 @@ class _Keeper:
         return self._spool.finish() if self._spool else None
 
 
-def counted_reports(path: str, params: RapporParams, *, min_reports: int) -> Input:
+def counted_reports(path: str, params: RapporParams, *, min_reports: int) -> ReportInput:
     """Read counts in google/rappor's form.
 
     Raises
@@ -176,7 +176,7 @@ def counted_reports(path: str, params: RapporParams, *, min_reports: int) -> Inp
     """
     counts = read_counts(Path(path), params)
     require_enough(path, counts.total, min_reports)
-    return Input(params, counts)
+    return ReportInput(params, counts)
 
 
 def metric_of(params_file: str) -> Metric:
@@ -190,7 +190,9 @@ def metric_of(params_file: str) -> Metric:
     try:
         params = RapporParams(*read_params(Path(params_file)))
     except ParameterError as error:
-        raise InputError(f"{params_file}: {error}; of --counts it may be another") from error
+        raise InputError(
+            f"{params_file}: {error}; only --counts may have other parameters"
+        ) from error
     return Metric(
         application="",
         name=params_file,

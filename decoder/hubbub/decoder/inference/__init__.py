@@ -1,1 +1,1 @@
-"""What all methods share: the law of an absent string, error rates, intervals after selection."""
+"""What all methods share: an absent string's score, error rates, intervals after selection."""

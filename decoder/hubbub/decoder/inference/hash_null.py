@@ -1,9 +1,9 @@
 """How likely an absent string is to look present: tail probabilities over the hash.
 
 An absent string sets random bits, so its score T = sum_ci g[c, J_ci], with J_ci independent and
-uniform over the k positions, has a law that is known exactly *given* the residual scores g. That
-holds whatever the residuals hold, unlisted strings included, which no normal approximation promises
-when a few strong strings stick out. Small problems are enumerated; otherwise the tail is a
+uniform over the k positions, has a distribution that is known exactly *given* the residual scores
+g. That holds whatever the residuals hold, unlisted strings included, which no normal approximation
+promises when a few strong strings stick out. Small problems are enumerated; otherwise the tail is a
 saddlepoint approximation (Lugannani and Rice 1980, in Barndorff-Nielsen's r* form).
 """
 
@@ -33,7 +33,7 @@ class _Cumulants(NamedTuple):
 
 
 class HashNull:
-    """The law of an absent candidate's score.
+    """The distribution of an absent candidate's score.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class HashNull:
         return np.asarray(np.interp(given, grid, tails))
 
     def log_tail(self, total: float) -> float:
-        """Return ln P(T >= t) for one t; cheaper than `log_tails` where laws differ."""
+        """Return ln P(T >= t) for one t; cheaper than `log_tails` where distributions differ."""
         given = total - self._constant
         z = (given - self._mean) / self._deviation if self._deviation else 0.0
         if self._is_enumerable() or abs(z) < _NEAR_MEAN:
@@ -102,7 +102,7 @@ class HashNull:
         return max(min(tails), self.log_smallest()) if end > 0 else tails[-1]
 
     def standardised(self) -> tuple[FloatArray, FloatArray] | None:
-        """Return the law of (T - its mean) / its deviation, or None if it has few outcomes.
+        """Return the distribution of the standardised T, or None if it has few outcomes.
 
         Returns
         -------

@@ -2,10 +2,10 @@
 
 Of strings near the limit those are detected whose noise was upward, so that the usual interval
 holds the truth too rarely: its promise is about all candidates, not about the detected. Here the
-law of the estimate is taken given that it passed its threshold, and the interval holds 95% of the
-times *under that law*, for every share from 0 on. It is made as Feldman and Cousins (Physical
-Review D 57, 1998) do: a share is inside if the estimate is among the likeliest 95% for it, judged
-by its likelihood beside that of the best share. So no interval is empty or goes below 0.
+distribution of the estimate is taken given that it passed its threshold, and the interval holds 95%
+of the times *under that distribution*, for every share from 0 on. It is made as Feldman and Cousins
+(Physical Review D 57, 1998) do: a share is inside if the estimate is among the likeliest 95% for
+it, judged by its likelihood beside that of the best share. So no interval is empty or goes below 0.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _LOWEST, _HIGHEST = -14.0, 24.0
 _THRESHOLD_STEP = 2 * _STEP  # so that shares, thresholds and errors share one grid
 _SHARES_BEYOND, _ESTIMATES_BEYOND = 14.0, 20.0
 _FAR = 8.0
-_LEAST_STEP = 1e-9  # the law ends where its grid stands still
+_LEAST_STEP = 1e-9  # the distribution ends where its grid stands still
 
 
-class NoiseLaw:
-    """The law of an estimate's error in standard errors, on a grid.
+class ErrorDistribution:
+    """The distribution of an estimate's error in standard errors, on a grid.
 
     Parameters
     ----------
     null : HashNull, optional
         Whose shape it has: heavy to the right where a few strong unlisted strings may collide with
-        a candidate. None, and a law of few outcomes, stand for the normal law.
+        a candidate. None, and a distribution of few outcomes, stand for the normal distribution.
     """
 
     def __init__(self, null: HashNull | None = None) -> None:
@@ -82,15 +82,17 @@ class NoiseLaw:
         shares = np.arange(0.0, threshold + _SHARES_BEYOND, _STEP)
         estimates = threshold + _STEP * (np.arange(_ESTIMATES_BEYOND / _STEP) + 0.5)
         cells = (estimates[None, :] - shares[:, None] - _LOWEST) / _STEP
-        law = self._chances[np.clip(cells.astype(np.int64), 0, len(self._chances) - 1)]
-        law /= law.sum(axis=1, keepdims=True)
-        ratios = np.log(law) - np.log(law.max(axis=0))
+        distribution = self._chances[np.clip(cells.astype(np.int64), 0, len(self._chances) - 1)]
+        distribution /= distribution.sum(axis=1, keepdims=True)
+        ratios = np.log(distribution) - np.log(distribution.max(axis=0))
         order = np.argsort(-ratios, axis=1, kind="stable")
-        reached = np.cumsum(np.take_along_axis(law, order, axis=1), axis=1)
+        reached = np.cumsum(np.take_along_axis(distribution, order, axis=1), axis=1)
         last = np.minimum((reached < CONFIDENCE).sum(axis=1), len(estimates) - 1)
         least = np.take_along_axis(np.take_along_axis(ratios, order, axis=1), last[:, None], axis=1)
         inside = ratios >= least
-        inside[np.arange(len(shares))[law.argmax(axis=0)], np.arange(len(estimates))] = True
+        inside[np.arange(len(shares))[distribution.argmax(axis=0)], np.arange(len(estimates))] = (
+            True
+        )
         low = shares[inside.argmax(axis=0)] - _STEP / 2  # a share stands for its cell
         high = shares[len(shares) - 1 - inside[::-1].argmax(axis=0)] + _STEP / 2
         return np.maximum(low, 0.0), high
@@ -113,20 +115,23 @@ def reported_intervals(
         From the detected candidates to the shares above which each is detected; not called if
         there are none.
     null : HashNull
-        Law of an absent candidate's score, whose shape the errors have.
+        Distribution of an absent candidate's score, whose shape the errors have.
     """
     half_width = Z_CONFIDENCE * std_error
     low, high = share - half_width, share + half_width
     chosen = np.flatnonzero(detected)
     if len(chosen):
         low[chosen], high[chosen] = after_selection(
-            share[chosen], std_error[chosen], thresholds(chosen), NoiseLaw(null)
+            share[chosen], std_error[chosen], thresholds(chosen), ErrorDistribution(null)
         )
     return low, high
 
 
 def after_selection(
-    share: FloatArray, std_error: FloatArray, threshold: FloatArray, noise: NoiseLaw | None = None
+    share: FloatArray,
+    std_error: FloatArray,
+    threshold: FloatArray,
+    noise: ErrorDistribution | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Return 95% intervals that hold given that each estimate passed its threshold.
 
@@ -134,18 +139,18 @@ def after_selection(
     ----------
     share, std_error, threshold : float64 array, shape (d,)
         Estimates, at least their thresholds, which are at least 0.
-    noise : NoiseLaw, optional
-        By default the normal law.
+    noise : ErrorDistribution, optional
+        By default the normal distribution.
 
     Returns
     -------
     low, high : float64 array, shape (d,)
     """
-    law = noise or NoiseLaw()
-    lowest, highest = law.quantiles()
+    distribution = noise or ErrorDistribution()
+    lowest, highest = distribution.quantiles()
     low, high = share - highest * std_error, share - lowest * std_error
     estimate, needed = share / std_error, np.maximum(threshold / std_error, 0.0)
     for i in np.flatnonzero(estimate - needed < _FAR):
-        bounds = law.bounds(float(estimate[i]), float(needed[i]))
+        bounds = distribution.bounds(float(estimate[i]), float(needed[i]))
         low[i], high[i] = (bound * std_error[i] for bound in bounds)
     return low, high

@@ -1,10 +1,10 @@
 """Sums over reports for *every* string at once: one number a cohort and set of bits.
 
 A string's score is a sum over cohorts of a number that depends on its h positions there alone. So
-one table over all position tuples serves a million candidates, and its columns are the exact law of
-the score of a string that nobody has, whose positions are uniform. Tuples that set the same bits
-share a cell; sums over reports of products over bits are matrix products of half of the bits by
-the other half.
+one table over all position tuples serves a million candidates, and its columns are the exact
+distribution of the score of a string that nobody has, whose positions are uniform. Tuples that set
+the same bits share a cell; sums over reports of products over bits are matrix products of half of
+the bits by the other half.
 """
 
 from __future__ import annotations

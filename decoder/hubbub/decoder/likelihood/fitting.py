@@ -120,11 +120,11 @@ def _settle(
 ) -> Likelihood:
     """Fit, test, and let in what is detected, until it settles; then refit."""
     candidates = solver.candidates
-    twins = indistinguishable(candidates, np.diff(solver.reports.starts) > 0)
-    members, shares = propose(proposals, twins), proposals.share
+    same = indistinguishable(candidates, np.diff(solver.reports.starts) > 0)
+    members, shares = propose(proposals, same), proposals.share
     for _ in range(_MAX_ROUNDS):
         mixture, solution = solver.solve(members, shares[members])
-        found = infer(mixture, solution, members, candidates, twins)
+        found = infer(mixture, solution, members, candidates, same)
         log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
         detected = log_q <= log_alpha
         wanted = np.union1d(members, np.flatnonzero(detected))
@@ -148,13 +148,13 @@ def _settle(
     )
 
 
-def propose(decoding: Decoding, twins: BoolArray) -> IntArray:
+def propose(decoding: Decoding, indistinguishable: BoolArray) -> IntArray:
     """Return the candidates that the mixture begins with, in ascending order.
 
     All of them if they are few; otherwise those of which the counts have seen something, the
     strongest first, and all that the counts detected.
     """
-    known = ~np.isnan(decoding.share) & ~twins
+    known = ~np.isnan(decoding.share) & ~indistinguishable
     if np.count_nonzero(known) <= MOST_MEMBERS:
         return np.flatnonzero(known)
     z = np.where(known, decoding.share / decoding.std_error, -np.inf)

@@ -37,7 +37,7 @@ class Test:
     Attributes
     ----------
     null : HashNull
-        Law of an absent candidate's weighed score.
+        Distribution of an absent candidate's weighed score.
     by_part : float64 array, shape (a, parts)
         The members' scores if their estimates were the parts `PARTS` of what they are.
     """
@@ -58,7 +58,7 @@ class Inference:
         ln of the one-sided p-value of "nobody has it".
     test : Test
     noise : HashNull
-        Law of an absent candidate's score, unweighed, which is that of its estimate.
+        Distribution of an absent candidate's score, unweighed, which is that of its estimate.
     members : int64 array, shape (a,)
         Candidates in the model, in ascending order.
     model_share : float64 array, shape (1 + a,)
@@ -85,7 +85,7 @@ def infer(
     solution: Solution,
     members: IntArray,
     candidates: Candidates,
-    twins: BoolArray,
+    indistinguishable: BoolArray,
 ) -> Inference:
     """Estimate and test all candidates.
 
@@ -97,7 +97,7 @@ def infer(
     members : int64 array, shape (a,)
         Which candidates the mixture's members are, in ascending order.
     candidates : Candidates
-    twins : bool array, shape (n,)
+    indistinguishable : bool array, shape (n,)
         Candidates that set the same bits as another one.
 
     Raises
@@ -111,14 +111,14 @@ def infer(
     _require_information(left_over, mixture.reports.total)
     tables = tabulate(model.mixture, model.shares, model.step)
     weighed = weigh_scores(tables, mixture.reports.by_cohort)
-    law = tables.score[:, tables.cells.of_tuple]
-    phi = max(1.0, float(law.var(axis=1).sum()) / left_over)
+    distribution = tables.score[:, tables.cells.of_tuple]
+    phi = max(1.0, float(distribution.var(axis=1).sum()) / left_over)
     _require_information(left_over / phi, mixture.reports.total)
 
     in_tables = (tables.score, tables.information, tables.unknown, weighed.table)
     score, own, unknown, tested = totals(tables.cells, in_tables, candidates)
     information = _information(model, solution, probes, candidates, (score, own, unknown))
-    known = (information > _TINY * own) & ~twins
+    known = (information > _TINY * own) & ~indistinguishable
     share = np.divide(score, information, out=np.full(len(score), np.nan), where=known)
     variance = np.divide(phi, information, out=np.full(len(score), np.nan), where=known)
     shares = model.shares + model.step
@@ -137,7 +137,7 @@ def infer(
         std_error=np.sqrt(_without_sampling(variance, share, n_reports)),
         log_p=log_p,
         test=Test(weighed.null, by_part),
-        noise=HashNull(law, 1),
+        noise=HashNull(distribution, 1),
         members=model.rows,
         model_share=shares,
         covariance=covariance,

@@ -1,8 +1,8 @@
 """The model that estimates are made in: the unknown, and the members that the maximum left above 0.
 
-Members at the boundary have no normal law and are left out; each of them, like every candidate
-outside, is estimated as if it alone were added. The unknown always stays, and may go below 0, so
-that estimates are unbiased when everything is listed, too.
+Members at the boundary have no normal distribution and are left out; each of them, like every
+candidate outside, is estimated as if it alone were added. The unknown always stays, and may go
+below 0, so that estimates are unbiased when everything is listed, too.
 """
 
 from __future__ import annotations

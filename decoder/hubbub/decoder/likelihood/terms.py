@@ -107,14 +107,10 @@ def unknown_densities(params: RapporParams) -> FloatArray:
     zero, one = bit_ratios(params)
     ones = np.arange(params.k + 1)
     total = np.zeros(params.k + 1)
-    for d, chance in enumerate(_distinct_bits(params.k, params.h)):
+    for d in range(params.h + 1):
+        ways = special.stirling2(params.h, d, exact=True) * math.perm(params.k, d)
+        chance = ways / params.k**params.h
         hit = np.arange(d + 1)
         mass = stats.hypergeom.pmf(hit[None, :], params.k, ones[:, None], d)
         total += chance * (mass @ (one**hit * zero ** (d - hit)))
     return total
-
-
-def _distinct_bits(k: int, h: int) -> list[float]:
-    """Return the chances that h uniform positions are 0, 1, ... h different bits."""
-    ways = [special.stirling2(h, d, exact=True) * math.perm(k, d) for d in range(h + 1)]
-    return [way / k**h for way in ways]

@@ -1,11 +1,13 @@
-"""P-values from the law of a score over the hash, given everything else.
+"""P-values from the distribution of a score over the hash, given everything else.
 
 An absent string's positions are independent and uniform, whatever the reports hold, so its score in
-a model that doesn't know it has exactly the law of the score tables' cells. Each cohort's say is
-weighed, so that no single collision with a strong unlisted string decides. A member is tested as if
-it had never been proposed: it is taken out, and the others move to where they would be the most
-likely without it. What a maintainer must not break: they move *all*, those at 0 too; otherwise, of
-many absent strings that compete to explain an unlisted one, the winner looks present.
+a model that doesn't know it has exactly the distribution of the score tables' cells. Each cohort's
+say is weighed, so that no single collision with a strong unlisted string decides. A member is
+tested as if it had never been proposed: it is taken out, and the others move to where they would be
+the most likely without it.
+
+Invariant: they move *all*, those at 0 too; otherwise, of many absent strings that compete to
+explain an unlisted one, the winner looks present.
 """
 
 from __future__ import annotations
@@ -34,18 +36,18 @@ class Weighed:
 
     Attributes
     ----------
-    background : float
+    excess_variance : float
         tau^2: variance of a cohort's own estimate of the share beyond the model's.
     floor : float
         Least variance of a cohort's score.
     table : float64 array, shape (m, cells)
     null : HashNull
-        Law of an absent string's total.
+        Distribution of an absent string's total.
     mean, deviation : float
-        Of that law.
+        Of that distribution.
     """
 
-    background: float
+    excess_variance: float
     floor: float
     table: FloatArray
     null: HashNull
@@ -54,7 +56,7 @@ class Weighed:
 
     def __call__(self, score: FloatArray, variance: FloatArray) -> FloatArray:
         """Return weighed scores."""
-        return _weighed(score, variance, self.background, self.floor)
+        return _weighed(score, variance, self.excess_variance, self.floor)
 
 
 def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
@@ -77,17 +79,20 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
     chance = np.bincount(tables.cells.of_tuple) / len(tables.cells.of_tuple)
     floor = _LEAST_VARIANCE * float((variance @ chance).mean())
     excess = float(((tables.score**2 - variance) @ chance).sum())
-    background = max(0.0, excess / float((variance**2 @ chance).sum()))
-    table = _weighed(tables.score, variance, background, floor)
-    law = table[:, tables.cells.of_tuple]
-    mean, deviation = float(law.mean(axis=1).sum()), float(np.sqrt(law.var(axis=1).sum()))
-    return Weighed(background, floor, table, HashNull(law, 1), mean, deviation)
+    excess_variance = max(0.0, excess / float((variance**2 @ chance).sum()))
+    table = _weighed(tables.score, variance, excess_variance, floor)
+    distribution = table[:, tables.cells.of_tuple]
+    mean, deviation = (
+        float(distribution.mean(axis=1).sum()),
+        float(np.sqrt(distribution.var(axis=1).sum())),
+    )
+    return Weighed(excess_variance, floor, table, HashNull(distribution, 1), mean, deviation)
 
 
 def member_scores(
     mixture: Mixture, solution: Solution, model: FreeModel, weighed: Weighed, phi: float
 ) -> FloatArray:
-    """Return the members' weighed scores in the mixture without them, as draws from the null law.
+    """Return the members' weighed scores in the mixture without them, as draws from the null.
 
     Parameters
     ----------
@@ -107,10 +112,11 @@ def member_scores(
 
     Notes
     -----
-    By how much the law of absent strings' scores moves and widens when a member is taken out is
-    seen on random strings, to first order in the shares' moves; its shape is taken to stay. The
-    member's own score is taken to first order, too, so that the two agree, unless it is 6 standard
-    errors above 0: then that would be far too little, for a large share explains its own reports.
+    By how much the distribution of absent strings' scores moves and widens when a member is taken
+    out is seen on random strings, to first order in the shares' moves; its shape is taken to stay.
+    The member's own score is taken to first order, too, so that the two agree, unless it is 6
+    standard errors above 0: then that would be far too little, for a large share explains its own
+    reports.
     """
     chosen = model.kept[1:]
     sure = solution.shares[chosen] > _SURE_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
@@ -165,8 +171,8 @@ def _moments(weighed: Weighed, other: Moved, move: int) -> tuple[float, float]:
 
 
 def _weighed(
-    score: FloatArray, variance: FloatArray, background: float, floor: float
+    score: FloatArray, variance: FloatArray, excess_variance: float, floor: float
 ) -> FloatArray:
     known = np.maximum(variance, floor)
-    spread = np.sqrt(known + background * known**2)
-    return np.clip(score / spread, -_CLIP, _CLIP) * (known / spread)
+    deviation = np.sqrt(known + excess_variance * known**2)
+    return np.clip(score / deviation, -_CLIP, _CLIP) * (known / deviation)

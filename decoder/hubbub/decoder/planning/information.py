@@ -90,13 +90,13 @@ def filter_variance(k: int, h: int) -> float:
 
 
 def distinct_bits(k: int, h: int) -> FloatArray:
-    """Return the law of the number of distinct bits among h hashes: shape (h + 1,)."""
-    law = np.zeros(h + 1)
-    law[0] = 1.0
+    """Return the distribution of the number of distinct bits among h hashes: shape (h + 1,)."""
+    distribution = np.zeros(h + 1)
+    distribution[0] = 1.0
     hit = np.arange(h + 1) / k
     for _ in range(h):
-        law = law * hit + np.concatenate([[0.0], (law * (1 - hit))[:-1]])
-    return law
+        distribution = distribution * hit + np.concatenate([[0.0], (distribution * (1 - hit))[:-1]])
+    return distribution
 
 
 def _random_likelihood(k: int, h: int, one: float, zero: float) -> FloatArray:

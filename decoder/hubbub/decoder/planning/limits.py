@@ -170,7 +170,7 @@ def string_errors(
 
 
 def corrected(z: float, skewness: float) -> float:
-    """Return the normal threshold moved to that of a slightly skewed law (Cornish and Fisher).
+    """Return the normal threshold moved for a slight skewness (Cornish and Fisher).
 
     Skewness that helps lowers it by a quarter at most: beyond that the expansion means nothing.
     """

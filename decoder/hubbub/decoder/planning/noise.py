@@ -1,14 +1,21 @@
 """Which noise two epsilons buy: f, p and q for a budget, and how they compare with the optimum.
 
+The RAPPOR paper's own formulas for what can be learned (no collisions, one string at a time) are
+here, too.
+
 The permanent epsilon fixes f, the report's epsilon the odds ratio of p* and q*; what is left is
-one number, q*, between "ones are rare" and "ones are common". What a maintainer must not break:
-parameters that are given out stay within the budget as `RapporParams` computes it, to the last bit.
+one number, q*, between "ones are rare" and "ones are common".
+
+Invariant: parameters that are given out stay within the budget as `RapporParams` computes it, to
+the last bit.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+
+from scipy import special
 
 from hubbub.client.errors import ParameterError
 from hubbub.client.params import RapporParams
@@ -173,6 +180,28 @@ def quantised_epsilon(h: int, f: float, steps: int = 128) -> float:
     return RapporParams(8, h, 1, math.floor(f * steps) / steps, 0.25, 0.75).epsilon_permanent
 
 
+def count_variance(params: RapporParams) -> float:
+    """Return the variance of an absent string's share, times N, as the RAPPOR paper has it.
+
+    p*(1 - p*) / (h (q* - p*)^2): without collisions (Erlingsson et al. 2014, section 5.2).
+    """
+    return _rate_variance(params.p_star, params.q_star) / params.h
+
+
+def count_deviation(params: RapporParams, n_reports: float) -> float:
+    """Return the standard deviation of an absent string's *count*, by the same formula."""
+    return math.sqrt(n_reports * count_variance(params))
+
+
+def learnable_strings(params: RapporParams, n_reports: float, candidates: float) -> float:
+    """Return how many strings N reports can teach at most (Erlingsson et al. 2014, appendix).
+
+    sqrt(N) (q* - p*) / (z sqrt(p*(1 - p*))), z being the normal quantile of 0.05 / candidates.
+    """
+    z = -float(special.ndtri(0.05 / candidates))
+    return math.sqrt(n_reports / _rate_variance(params.p_star, params.q_star)) / z
+
+
 def _rate_variance(p_star: float, q_star: float) -> float:
     return p_star * (1 - p_star) / (q_star - p_star) ** 2
 
@@ -200,7 +229,7 @@ def _rounded(
     p = ((1 - turned) * p_star - turned * q_star) / (1 - 2 * turned)
     q = ((1 - turned) * q_star - turned * p_star) / (1 - 2 * turned)
     p = _up(p, digits) if p > _NOTHING else 0.0
-    q = _down(q, digits) if 1 - q > _NOTHING else 1.0
+    q = -_up(-q, digits) if 1 - q > _NOTHING else 1.0
     try:
         params = RapporParams(k, h, m, f, p, q)
     except ParameterError:
@@ -223,7 +252,3 @@ def _up(number: float, digits: int) -> float:
     nearest = round(scaled)
     is_decimal = nearest != 0 and abs(scaled - nearest) <= min(1e-14 * abs(scaled), 1e-3)
     return (nearest if is_decimal else math.ceil(scaled)) / scale
-
-
-def _down(number: float, digits: int) -> float:
-    return -_up(-number, digits)

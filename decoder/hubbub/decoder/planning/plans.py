@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from hubbub.client.params import RapporParams
 from hubbub.decoder.planning.limits import Question, detection_limit
-from hubbub.decoder.planning.noise import Budget, oue_variance
-from hubbub.decoder.planning.paper import count_variance
+from hubbub.decoder.planning.noise import Budget, count_variance, oue_variance
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,20 @@ the limit is computed anew for each trial, so whatever the theory says decides.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 from scipy import optimize
 
 from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
+from hubbub.decoder.planning.information import bit_rate
 from hubbub.decoder.planning.limits import (
     Question,
+    coin_variance,
     detection_limit,
     fewest_cohorts,
     reports_needed,
@@ -31,7 +35,6 @@ from hubbub.decoder.planning.noise import (
     rare_rate,
 )
 from hubbub.decoder.planning.plans import Comparison, Plan, make_plan
-from hubbub.decoder.planning.rounding import round_params
 
 MOST_BITS = 1024
 _HASHES = range(1, 9)
@@ -42,6 +45,8 @@ _COHORTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768
 _FIRST_BITS, _FIRST_COHORTS = 256, 64
 _ROUNDS = 8
 _ROUND_STEPS = (20, 100)  # as fractions of 1: multiples of .05, else of .01
+_MOST_ROUND = 12
+_CURVE_POINTS = 25
 
 
 def compare(
@@ -101,7 +106,7 @@ def compare_for_share(
     return compare(budget, question, math.ceil(needed), most_bits)
 
 
-def limit_at_epsilon(plan: Plan, budget: Budget, question: Question) -> float:
+def _limit_at_epsilon(plan: Plan, budget: Budget, question: Question) -> float:
     """Return the limit within another budget, with the plan's k, h, m and number of reports."""
     params = plan.params
     limit_at = _limit_at(params.k, params.h, params.m, budget, question, plan.reports)
@@ -236,3 +241,90 @@ def _simple(best: Plan, budget: Budget, question: Question, most_bits: int) -> P
         if plans:
             return min(plans, key=lambda plan: plan.limit)
     return None
+
+
+def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[RapporParams]:
+    """Return the least noisy parameters within a budget whose f, p and q are multiples of 1/steps.
+
+    Parameters
+    ----------
+    k, h, m : int
+    budget : Budget
+    steps : int
+        Such as 20: multiples of .05.
+
+    Returns
+    -------
+    list of RapporParams
+        At most twelve, those with the least variance first.
+    """
+    least = math.ceil(permanent_noise(h, budget.permanent) * steps - 1e-9)
+    found = []
+    for up, low, high in itertools.product((least, least + 1), range(steps + 1), range(steps + 1)):
+        if low >= high or up >= steps or (up == 0) != (budget.permanent == math.inf):
+            continue
+        f, p, q = up / steps, low / steps, high / steps
+        p_star, q_star = p + f / 2 * (q - p), q - f / 2 * (q - p)
+        if p_star <= 0 or q_star >= 1:
+            continue
+        spent = h * math.log(q_star * (1 - p_star) / (p_star * (1 - q_star)))
+        if 0.5 * budget.report <= spent <= budget.report:
+            found.append(RapporParams(k, h, m, f, p, q))
+    found.sort(key=lambda params: coin_variance(params, bit_rate(k, h)))
+    return [
+        params
+        for params in found[:_MOST_ROUND]
+        if params.epsilon_permanent <= budget.permanent and params.epsilon_report <= budget.report
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Detectable shares at one epsilon or number of reports; infinite: none, nan: not defined.
+
+    Attributes
+    ----------
+    at : float
+    best, paper : float
+        Of the best plan and of the RAPPOR paper's default at the same epsilons.
+    """
+
+    at: float
+    best: float
+    paper: float
+
+
+def limit_by_epsilon(found: Comparison) -> list[Point]:
+    """Return limits over epsilons of a report, with k, h and m of the plans and noise of its own.
+
+    From a quarter of the budget's to four times, or the permanent epsilon.
+    """
+    spent = found.budget.report
+    highest = min(4 * spent, found.budget.permanent)
+    points = []
+    for epsilon in np.geomspace(spent / 4, highest, _CURVE_POINTS).tolist():
+        budget = Budget(found.budget.permanent, min(epsilon, found.budget.permanent))
+        best = _limit_at_epsilon(found.best, budget, found.question)
+        points.append(Point(epsilon, best, _paper_at(found, budget)))
+    return points
+
+
+def limit_by_reports(found: Comparison) -> list[Point]:
+    """Return limits over N, from a hundredth of the plan's to a hundred times, at fixed noise."""
+    n_reports = found.best.reports
+    points = []
+    for n in np.geomspace(n_reports / 100, n_reports * 100, _CURVE_POINTS).tolist():
+        best = detection_limit(found.best.params, n, found.question)
+        paper = detection_limit(found.paper.params, n, found.question) if found.paper else math.nan
+        points.append(Point(n, best, paper))
+    return points
+
+
+def _paper_at(found: Comparison, budget: Budget) -> float:
+    if not found.paper:
+        return math.nan
+    try:
+        params = paper_within(found.paper.params.k, found.paper.params.m, budget)
+    except PlanError:
+        return math.nan
+    return detection_limit(params, found.best.reports, found.question)

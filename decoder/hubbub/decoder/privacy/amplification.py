@@ -2,8 +2,10 @@
 
 Whoever sees N shuffled reports doesn't know which is whose. Three theorems turn that into numbers,
 each an upper bound: a closed form, the numbers behind it, and one that knows the likelihood ratios
-of RAPPOR's own reports. What a maintainer must not break: every rounding, cut and discretisation
-makes delta larger. docs/privacy.md has the proofs.
+of RAPPOR's own reports.
+
+Invariant: every rounding, cut and discretisation makes delta larger. docs/privacy.md has the
+proofs.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Ratios:
     ----------
     blanket : float
         Share gamma of a report that doesn't depend on the value: with this probability a report
-        is a draw from one law, the blanket, whoever sends it.
+        is a draw from one distribution, the blanket, whoever sends it.
     chance : float64 array, shape (a,)
         The blanket's probability of each kind of report.
     first, second : float64 array, shape (a,)
@@ -66,7 +68,7 @@ class Amplification:
     highest_local : float
         The closed form's condition: local must be at most this.
     clones : float
-        The same paper's reduction to a pair of binomial laws (section 3), in numbers.
+        The same paper's reduction to a pair of binomial distributions (section 3), in numbers.
     blanket : float
         Balle, Bell, Gascon and Nissim 2019, section 5, of the report's own likelihood ratios.
     """
@@ -147,7 +149,7 @@ def clone_delta(epsilon: float, local: float, n_reports: int) -> float:
     clones, chance = edges[:-1], np.diff(others.cdf(edges - 1))
     true = 1 / (1 + math.exp(-local))
     false, ratio = 1 - true, math.exp(epsilon)
-    # The first law exceeds the other by more than the ratio from this many on.
+    # The first distribution exceeds the other by more than the ratio from this many on.
     odds = (ratio * true - false) / (true - ratio * false)
     least = np.floor(odds * (clones + 1) / (1 + odds)) + 1
     gain = np.zeros(len(clones))
@@ -221,9 +223,9 @@ def report_ratios(metric: Metric) -> tuple[Ratios, ...]:
 def filter_ratios(params: RapporParams) -> Ratios:
     """Return the ratios of two values that set h bits each, none in common.
 
-    A report's law relative to that of no true bit at all is a product over the value's bits, each
-    factor at least Q = min(q*/p*, (1 - q*)/(1 - p*)): so a share Q^h of every report is noise that
-    has no true bit. Under it each of the 2h bits is 1 with probability p*.
+    A report's distribution relative to that of no true bit at all is a product over the value's
+    bits, each factor at least Q = min(q*/p*, (1 - q*)/(1 - p*)): so a share Q^h of every report is
+    noise that has no true bit. Under it each of the 2h bits is 1 with probability p*.
     """
     one, zero = params.q_star / params.p_star, (1 - params.q_star) / (1 - params.p_star)
     ones = np.arange(params.h + 1)

@@ -2,7 +2,8 @@
 
 The values move to a lattice, each split between its two neighbours so that the mean stays: that
 makes the sum more spread out in the convex order, and so its positive part larger, never smaller.
-The law of the sum follows by one Fourier transform; what that could lose is bounded and added.
+The distribution of the sum follows by one Fourier transform; what that could lose is bounded and
+added.
 """
 
 from __future__ import annotations
@@ -117,15 +118,15 @@ def _inside(
 ) -> float:
     """Return E[S_+; S < top] plus a bound on the transforms' error; the window has 2 top cells.
 
-    The law is tilted by e^(tS), so that what matters isn't in its tail, and tilted back afterwards:
-    errors are then small against the result. Mass from outside of the window is folded into it,
-    which can only add.
+    The distribution is tilted by e^(tS), so that what matters isn't in its tail, and tilted back
+    afterwards: errors are then small against the result. Mass from outside of the window is folded
+    into it, which can only add.
     """
     cells = 2 * cells_above
     tilted, log_total = _tilted(places.astype(np.float64), weights, tilt)
-    law = np.zeros(cells)
-    np.add.at(law, places % cells, tilted)
-    transform = fft.rfft(law)
+    distribution = np.zeros(cells)
+    np.add.at(distribution, places % cells, tilted)
+    transform = fft.rfft(distribution)
     law_of_sum = fft.irfft(transform**n_draws, cells)
     sums = np.arange(1, cells_above)
     worth = sums * np.exp(n_draws * log_total - tilt * sums)

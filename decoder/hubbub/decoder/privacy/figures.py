@@ -1,23 +1,31 @@
 """What a registry's metrics reveal: of a report, a life, a household, a whole registry, a crowd.
 
-Each figure is an upper bound and names the theorem that it rests on. The sums are those of the
-client's own ledger (`hubbub.client.ledger`), so that what operators read is what clients enforce.
+Each figure is an upper bound and names the theorem that it rests on. What a client's reports reveal
+over time has two figures: for histories that change at the same times, which is what the client's
+own account adds up, and for any history.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hubbub.client.kinds import BooleanKind
-from hubbub.client.ledger import Price
 from hubbub.client.metrics import Metric, Registry
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.privacy.amplification import Amplification, amplify
+from hubbub.decoder.privacy.histories import (
+    ROUNDED_UP,
+    Budget,
+    any_history_epsilon,
+    constant_epsilon,
+    linked_epsilon,
+    most_periods,
+    same_times_epsilon,
+)
 from hubbub.decoder.privacy.tracking import reports_to_know
 
-_ROUNDED_UP = 1 + 1e-12
 KNOWN = (0.5, 0.99)
 """Probabilities with which an observer is said to know a permanent response."""
 
@@ -26,12 +34,26 @@ OF_BIT = "the exact law of one randomized bit (Warner 1965), as RAPPOR's theorem
 OF_DAYS = (
     "min(reports x epsilon_report, epsilon_permanent): docs/statistics.md, What a client spends"
 )
+OF_PERIODS = (
+    "the sum over periods of min(reports x epsilon_report, epsilon_permanent), "
+    "{:,} periods at most: docs/privacy.md, Periods"
+)
+ONE_REPORT = "one report in a client's life"
+FIRST_VALUE = OF_DAYS + "; only a client's first value is ever reported ({})"
+NOT_BOUNDED = (
+    "not bounded: a change can be seen by whoever links reports: "
+    "docs/privacy.md, Values that change"
+)
 EXACT = (
     "the exact law of n reports that share a permanent response: docs/privacy.md, Linked reports"
 )
 SEQUENTIAL = "sequential composition (Dwork et al. 2006; McSherry 2009, theorem 3)"
 PARALLEL = "parallel composition (McSherry 2009, theorem 4) of the metrics that exclude each other"
-LEDGER = "the client's ledger, which refuses to spend more than lifetime_epsilon"
+LEDGER = "the client's account, which admits no more than lifetime_epsilon"
+RESERVE = (
+    "prices of all first values, one-time reports and max_periods periods: docs/protocol, section 6"
+)
+CHANGES = "what the reserve leaves of lifetime_epsilon for second and later values"
 GROUP = "group privacy (Dwork, Roth 2014, theorem 2.2)"
 TRACKING = "exact binomial probabilities of the likeliest permanent bits: docs/privacy.md, Tracking"
 CLOSED_FORM = "Feldman, McMillan, Talwar 2021, theorem 3.1; needs epsilon_report <= {:.3g}"
@@ -51,7 +73,8 @@ class Situation:
     days : int
         T; a client makes one report of each metric a day.
     values : int
-        V, distinct values of a metric that it reports in that time, at most.
+        V, distinct values of a metric that it reports in that time, at most; concerns the figure
+        for histories that change at the same times.
     household : int
         Clients whose reports stand for the same person, or people with the same answer.
     reports : int or None
@@ -98,16 +121,35 @@ class Figure:
     theorem: str
 
 
-def metric_figures(metric: Metric, situation: Situation) -> tuple[Figure, ...]:
-    """Return all figures of a metric; those of a crowd only if its size is known."""
+def metric_figures(
+    metric: Metric, situation: Situation, budget: Budget | None = None
+) -> tuple[Figure, ...]:
+    """Return all figures of a metric; those of a crowd only if its size is known.
+
+    Parameters
+    ----------
+    metric : Metric
+    situation : Situation
+    budget : Budget, optional
+        The registry's; without it there is no bound but the metric's own caps.
+    """
+    budget = budget or Budget()
     law = OF_BIT if isinstance(metric.kind, BooleanKind) else OF_PAPER
+    of_days, composed = OF_DAYS, f"{OF_DAYS}; {SEQUENTIAL}"
+    if metric.memory == "period":
+        of_days = composed = OF_PERIODS.format(most_periods(metric, situation.days))
+    same_times, any_history = _spent(metric, situation, budget), _any(metric, situation, budget)
+    theorem = _why_any(metric, situation, budget)
+    household = situation.household
     figures = [
         Figure("epsilon_report", metric.epsilon_report, law.format(2)),
         Figure("epsilon_permanent", metric.epsilon_permanent, law.format(1)),
-        Figure("epsilon_days", days_epsilon(metric, situation.days), OF_DAYS),
+        Figure("epsilon_days", constant_epsilon(metric, situation.days), of_days),
         Figure("epsilon_days_exact", linked_epsilon(metric, situation.days), EXACT),
-        Figure("epsilon_values", spent(metric, situation), f"{OF_DAYS}; {SEQUENTIAL}"),
-        Figure("epsilon_household", situation.household * spent(metric, situation), GROUP),
+        Figure("epsilon_values", same_times, composed),
+        Figure("epsilon_any_history", any_history, theorem),
+        Figure("epsilon_household", household * same_times, GROUP),
+        Figure("epsilon_household_any_history", household * any_history, f"{theorem}; {GROUP}"),
     ]
     for probability in KNOWN:
         reports = math.nan if metric.one_time else reports_to_know(metric.params, probability)
@@ -120,7 +162,9 @@ def metric_figures(metric: Metric, situation: Situation) -> tuple[Figure, ...]:
 def registry_figures(
     registry: Registry, situation: Situation, exclusive: Sequence[Collection[str]] = ()
 ) -> tuple[Figure, ...]:
-    """Return what a client spends on all metrics together, and a household.
+    """Return what a client reveals with all metrics together, and a household, in both senses.
+
+    Where the registry has a lifetime_epsilon, its division in reserve and changes follows.
 
     Parameters
     ----------
@@ -137,70 +181,60 @@ def registry_figures(
         If a name isn't registered.
     """
     _check_groups(registry, exclusive)
+    budget = Budget.of(registry)
+    composed = f"{SEQUENTIAL}; {PARALLEL}" if exclusive else SEQUENTIAL
+    senses = {
+        "": {name: _spent(metric, situation, budget) for name, metric in registry.items()},
+        "_any_history": {
+            name: _any(metric, situation, budget) for name, metric in registry.items()
+        },
+    }
+    figures = []
+    for key, epsilons in senses.items():
+        total, theorem = _total(epsilons, exclusive), composed
+        if math.isinf(total):
+            endless = [name for name, epsilon in epsilons.items() if math.isinf(epsilon)]
+            theorem = f"{', '.join(endless)}: {NOT_BOUNDED}"
+        elif registry.lifetime_epsilon is not None and registry.lifetime_epsilon < total:
+            total, theorem = registry.lifetime_epsilon, LEDGER
+        of_household = situation.household * total
+        figures += [
+            Figure(f"epsilon_registry{key}", total, theorem),
+            Figure(f"epsilon_registry_household{key}", of_household, f"{theorem}; {GROUP}"),
+        ]
+    if registry.lifetime_epsilon is not None:
+        figures.append(Figure("lifetime_reserve", budget.reserve, RESERVE))
+        figures.append(Figure("lifetime_changes", budget.changes, CHANGES))
+    return tuple(figures)
+
+
+def _spent(metric: Metric, situation: Situation, budget: Budget) -> float:
+    values = min(situation.values, budget.most_values(metric))
+    return same_times_epsilon(metric, situation.days, values)
+
+
+def _any(metric: Metric, situation: Situation, budget: Budget) -> float:
+    return any_history_epsilon(metric, situation.days, budget.most_values(metric))
+
+
+def _why_any(metric: Metric, situation: Situation, budget: Budget) -> str:
+    if metric.memory == "period":
+        return OF_PERIODS.format(most_periods(metric, situation.days))
+    if metric.one_time:
+        return ONE_REPORT
+    if metric.max_values == 1:
+        return FIRST_VALUE.format("max_values = 1")
+    if budget.most_values(metric) == 1:
+        return FIRST_VALUE.format("lifetime_epsilon has no room for a change")
+    return NOT_BOUNDED
+
+
+def _total(epsilons: Mapping[str, float], exclusive: Sequence[Collection[str]]) -> float:
+    """Return the sum over metrics, of groups that exclude each other the dearest."""
     grouped = {name for group in exclusive for name in group}
-    alone = [spent(registry[name], situation) for name in registry if name not in grouped]
-    worst = [max(spent(registry[name], situation) for name in group) for group in exclusive]
-    total = math.fsum(alone + worst) * _ROUNDED_UP
-    theorem = f"{SEQUENTIAL}; {PARALLEL}" if exclusive else SEQUENTIAL
-    if registry.lifetime_epsilon is not None and registry.lifetime_epsilon < total:
-        total, theorem = registry.lifetime_epsilon, LEDGER
-    return (
-        Figure("epsilon_registry", total, theorem),
-        Figure("epsilon_registry_household", situation.household * total, f"{theorem}; {GROUP}"),
-    )
-
-
-def days_epsilon(metric: Metric, days: int) -> float:
-    """Return what a client's daily reports of one value reveal, together, at most."""
-    return Price(metric.epsilon_report, metric.epsilon_permanent).of(_reports(metric, days))
-
-
-def spent(metric: Metric, situation: Situation) -> float:
-    """Return the same for up to V values: min(T epsilon_report, V epsilon_permanent).
-
-    However T reports are divided among V values: each term of the ledger's sum is at most
-    n_v epsilon_report and at most epsilon_permanent.
-    """
-    reports = _reports(metric, situation.days)
-    values = min(situation.values, metric.max_values, reports)
-    bound = min(reports * metric.epsilon_report, values * metric.epsilon_permanent)
-    return bound if values == 1 else bound * _ROUNDED_UP
-
-
-def linked_epsilon(metric: Metric, reports: int) -> float:
-    """Return the exact loss of linked reports of one value: the largest log likelihood ratio.
-
-    With a = 1 - f/2 and u the log ratio that n reports give for a permanent bit, a true bit's is
-    G(u) = 2 artanh((2a - 1) tanh(u/2)); u is largest if all reports agree. Two values of h bits
-    differ in 2h of them.
-    """
-    params = metric.params
-    n = _reports(metric, reports)
-    ones = _true_ratio(n * _log_ratio(params.q, params.p), params.flip)
-    zeros = _true_ratio(n * _log_ratio(1 - params.q, 1 - params.p), params.flip)
-    if isinstance(metric.kind, BooleanKind):
-        exact = max(abs(ones), abs(zeros))
-    else:
-        exact = params.h * abs(ones - zeros)
-    return min(exact * _ROUNDED_UP, days_epsilon(metric, reports))
-
-
-def _reports(metric: Metric, days: int) -> int:
-    return 1 if metric.one_time else days
-
-
-def _log_ratio(one: float, other: float) -> float:
-    if one == 0 or other == 0:
-        return math.inf if one else -math.inf
-    return math.log(one / other)
-
-
-def _true_ratio(permanent: float, flip: float) -> float:
-    """Return G(u); u itself where there is no permanent response."""
-    if flip == 0:
-        return permanent
-    slope = (1 - 2 * flip) * math.tanh(permanent / 2)
-    return 2 * math.atanh(slope) if abs(slope) < 1 else math.copysign(math.inf, slope)
+    alone = [epsilon for name, epsilon in epsilons.items() if name not in grouped]
+    worst = [max(epsilons[name] for name in group) for group in exclusive]
+    return math.fsum(alone + worst) * ROUNDED_UP
 
 
 def _crowd(found: Amplification, situation: Situation) -> list[Figure]:

@@ -1,9 +1,11 @@
 """The CSV files of github.com/google/rappor: their parameters and their counts.
 
 Their tools sum reports up to a line a cohort: the number of reports, then how many of them have bit
-0 set, bit 1, and so on. What a maintainer must not break: though they write a *report* with its
-highest bit first, column j of their counts, position j of their maps and column j of `CohortCounts`
-are the same bit, so nothing is turned round here.
+0 set, bit 1, and so on.
+
+Invariant: though they write a *report* with its highest bit first, column j of their counts,
+position j of their maps and column j of `CohortCounts` are the same bit, so nothing is turned round
+here.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -24,7 +26,56 @@ from hubbub.client.params import RapporParams
 from hubbub.collector.exchange.rappor_reports import open_unpacked
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import InputError
-from hubbub.decoder.rappor.parameters import DecodingParams
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+MAX_BITS = 4096
+MAX_HASHES = 16
+MAX_COHORTS = 2**16
+
+
+class DecodingParams(RapporParams):
+    """As `RapporParams`, but for any k, h and m whose counts the decoder can take.
+
+    Clients and stores of hubbub need k to fill bytes, and h and m within what the protocol allows;
+    bit counts need neither. Where single reports are read, `RapporParams` is asked for.
+
+    Parameters
+    ----------
+    k : int
+        Bits, 2 to 4096.
+    h : int
+        Hash functions, 1 to 16.
+    m : int
+        Cohorts, 1 to 65,536.
+    f, p, q : float
+        As of `RapporParams`.
+
+    Raises
+    ------
+    ParameterError
+        If a value is out of range, if p = q, or if some report would reveal a true bit for certain
+        (such a bit has no noise by which it could be weighed).
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, k: int, h: int, m: int, f: float, p: float, q: float) -> Self:
+        """Check and keep the six numbers."""
+        for name, value, low, high in (
+            ("k", k, 2, MAX_BITS),
+            ("h", h, 1, MAX_HASHES),
+            ("m", m, 1, MAX_COHORTS),
+        ):
+            if not low <= value <= high:
+                raise ParameterError(
+                    f"{name} = {value}: must be an integer between {low} and {high}"
+                )
+        checked = RapporParams(8, 1, 1, f, p, q)
+        return tuple.__new__(cls, (k, h, m, checked.f, checked.p, checked.q))
+
 
 HEADER = ("k", "h", "m", "p", "q", "f")
 _UNIT = re.compile(r"[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)

@@ -3,11 +3,13 @@
 The model of the rate y_cj of bit j in cohort c is
     y_cj = beta_0 b + sum_s beta_s x_scj + noise,     b = 1 - (1 - 1/k)^h,
 where x_s is candidate s's Bloom filter and beta_0 the mass of strings nobody listed, which set a
-bit with probability b. Shares beta_s of *free* members may be anything; those of the others are
-taken as draws of variance sigma^2 about 0, so that many of them can be in the model at once. The
-noise is sampling, known from the fitted rates, and a background tau^2, because unlisted strings set
-*their* bits rather than a little of each. What a maintainer must not break: weights come from
-fitted rates, never from the observed ones, which would bias every estimate towards its own noise.
+bit with probability b. Shares beta_s are fixed effects, which may be anything, or random effects,
+draws of variance sigma^2 about 0, so that many of them can be in the model at once. The noise is
+sampling, known from the fitted rates, and an excess variance tau^2, because unlisted strings set
+*their* bits rather than a little of each.
+
+Invariant: weights come from fitted rates, never from the observed ones, which would bias every
+estimate towards its own noise.
 """
 
 from __future__ import annotations
@@ -15,13 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import linalg, sparse, special
 
 from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.bits import BitEstimates, variance_of_one
 from hubbub.decoder.candidates.listing import Design
-from hubbub.decoder.regression.background import excess_variance
 
 _REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2
 _TINY = 1e-9
@@ -37,17 +38,17 @@ class Members:
         In ascending order.
     matrix : sparse 0/1 float64 array, shape (a, m * k)
         Their Bloom filters.
-    free : bool array, shape (a,)
-        Whether a share may be anything, or is taken as a draw about 0.
+    fixed : bool array, shape (a,)
+        Whether a share is a fixed effect, which may be anything, or a random one, a draw about 0.
     """
 
     selected: IntArray
     matrix: SparseMatrix
-    free: BoolArray
+    fixed: BoolArray
 
     def keep(self, chosen: BoolArray) -> Members:
         """Return those that are marked."""
-        return Members(self.selected[chosen], self.matrix[chosen], self.free[chosen])
+        return Members(self.selected[chosen], self.matrix[chosen], self.fixed[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +62,16 @@ class Fit:
     basis : sparse float64 array, shape (1 + a, m * k)
         The unknown mass's column and the selected candidates', as rows.
     penalties : float64 array, shape (1 + a,)
-        0 for the unknown mass and free members, 1 / sigma^2 for the others.
+        0 for the unknown mass and fixed effects, 1 / sigma^2 for random effects.
     coefficients : float64 array, shape (1 + a,)
         Shares of the population, the unknown mass first; those with a penalty are drawn towards 0.
     covariance : float64 array, shape (1 + a, 1 + a)
         C, the inverse of the weighted Gram matrix plus the penalties.
     residuals, weights : float64 array, shape (m * k,)
-        Weights are 1 / (sampling variance + background), 0 where there are no reports.
-    background : float
+        Weights are 1 / (sampling variance + excess variance), 0 where there are no reports.
+    excess_variance : float
         tau^2.
-    spread : float
+    prior_variance : float
         sigma^2.
     """
 
@@ -81,34 +82,18 @@ class Fit:
     covariance: FloatArray
     residuals: FloatArray
     weights: FloatArray
-    background: float
-    spread: float
+    excess_variance: float
+    prior_variance: float
 
     @property
     def scores(self) -> FloatArray:
-        """W (y - fitted), which is V^-1 (y - free part) for the covariance V of y."""
+        """W (y - fitted), which is V^-1 (y - fixed effects) for the covariance V of y."""
         return self.weights * self.residuals
 
     @property
     def freedom(self) -> FloatArray:
         """1 - lambda_s C_ss, shape (a,): how much of a member's share its penalty leaves it."""
         return 1.0 - (self.penalties * np.diag(self.covariance))[1:]
-
-    def influence(self, members: IntArray) -> FloatArray:
-        """Return how each row moves some members' shares if these alone are freed.
-
-        Parameters
-        ----------
-        members : int64 array, shape (b,)
-            Places in `selected`.
-
-        Returns
-        -------
-        float64 array, shape (m * k, b)
-            Columns a with share = a'y, all other penalties as they are.
-        """
-        moved = np.asarray(self.basis.T @ self.covariance[:, 1 + members])
-        return np.asarray(self.weights[:, None] * moved / self.freedom[members])
 
     def scores_without(self, members: IntArray) -> FloatArray:
         """Return the scores of the models in which one member each is left out.
@@ -136,7 +121,7 @@ def unknown_column(params: RapporParams) -> float:
 def fit_selected(
     bits: BitEstimates, design: Design, selected: IntArray, params: RapporParams
 ) -> Fit:
-    """Fit the unknown mass and the selected candidates, all free.
+    """Fit the unknown mass and the selected candidates, all as fixed effects.
 
     Candidates whose column depends on the others' are left out of the model.
     """
@@ -150,50 +135,52 @@ def fit_members(
     members: Members,
     params: RapporParams,
     *,
-    spread: float = 0.0,
+    prior_variance: float = 0.0,
     start: Fit | None = None,
 ) -> Fit:
     """Fit the unknown mass and the members, reweighting until weights settle.
 
-    Free members whose column depends on the other free ones' are left out of the model, as are all
-    that aren't free if there is no spread.
+    Fixed effects whose column depends on the others' are left out of the model, as are all random
+    ones if their prior variance is 0.
 
     Parameters
     ----------
     bits : BitEstimates
     members : Members
     params : RapporParams
-    spread : float
-        sigma^2, the variance of the shares that aren't free.
+    prior_variance : float
+        sigma^2, the variance of the random effects.
     start : Fit, optional
         A similar model, from whose weights the search for this one's sets out.
     """
     rates, reports = bits.rate.ravel(), reports_by_row(bits)
     fitted = np.full(rates.shape, np.average(rates, weights=reports))
-    background = 0.0
+    excess_variance = 0.0
     if start is not None:
-        fitted, background = rates - start.residuals, start.background
-    weights = row_weights(fitted, reports, background, params)
-    kept = members.free.copy()
+        fitted, excess_variance = rates - start.residuals, start.excess_variance
+    weights = row_weights(fitted, reports, excess_variance, params)
+    kept = members.fixed.copy()
     kept[kept] = _independent(members.matrix[kept], weights, params)
-    members = members.keep(kept | ~members.free if spread > 0 else kept)
+    members = members.keep(kept | ~members.fixed if prior_variance > 0 else kept)
     basis = _basis(members.matrix, params)
-    penalties = np.concatenate([[0.0], np.where(members.free, 0.0, 1.0 / spread if spread else 0)])
+    penalties = np.concatenate(
+        [[0.0], np.where(members.fixed, 0.0, 1.0 / prior_variance if prior_variance else 0)]
+    )
     steps = _REWEIGHTINGS if start is None else _REWEIGHTINGS_AGAIN
     for step in range(steps):
-        weights = row_weights(fitted, reports, background, params)
+        weights = row_weights(fitted, reports, excess_variance, params)
         weighted = _scaled(basis, weights)
         gram = (weighted @ basis.T).toarray()
         covariance: FloatArray = linalg.inv(gram + np.diag(penalties))
         coefficients: FloatArray = covariance @ np.asarray(weighted @ rates)
         residuals = rates - np.asarray(basis.T @ coefficients)
         fit = Fit(members.selected, basis, penalties, coefficients, covariance, residuals,
-                  weights, background, spread)  # fmt: skip
+                  weights, excess_variance, prior_variance)  # fmt: skip
         fitted = rates - residuals
         if step < steps - 1:
             sampling = _sampling(fitted, reports, params)
-            background = excess_variance(
-                fit.scores, weights, sampling, basis, covariance, penalties, spread
+            excess_variance = estimate_excess_variance(
+                fit.scores, weights, sampling, basis, covariance, penalties, prior_variance
             )
     return fit
 
@@ -204,10 +191,10 @@ def reports_by_row(bits: BitEstimates) -> FloatArray:
 
 
 def row_weights(
-    fitted: FloatArray, reports: FloatArray, background: float, params: RapporParams
+    fitted: FloatArray, reports: FloatArray, excess_variance: float, params: RapporParams
 ) -> FloatArray:
-    """Return 1 / (sampling variance + background) of rows, 0 where there are no reports."""
-    return reports / (variance_of_one(fitted, params) + background * reports)
+    """Return 1 / (sampling variance + excess variance) of rows, 0 where there are no reports."""
+    return reports / (variance_of_one(fitted, params) + excess_variance * reports)
 
 
 def _basis(matrix: SparseMatrix, params: RapporParams) -> SparseMatrix:
@@ -237,3 +224,67 @@ def _independent(matrix: SparseMatrix, weights: FloatArray, params: RapporParams
     kept = np.zeros(basis.shape[0], dtype=np.bool_)
     kept[pivots[:rank] - 1] = True
     return kept[1:]
+
+
+def estimate_excess_variance(
+    scores: FloatArray,
+    weights: FloatArray,
+    sampling: FloatArray,
+    basis: SparseMatrix,
+    covariance: FloatArray,
+    penalties: FloatArray,
+    prior_variance: float,
+) -> float:
+    """Return tau^2: how much rates scatter beyond what sampling and the members explain.
+
+    Parameters
+    ----------
+    scores : float64 array, shape (m * k,)
+        P y, with P = W - W B' C B W.
+    weights, sampling : float64 array, shape (m * k,)
+        W, and the sampling variances D; 0 where there are no reports.
+    basis : sparse float64 array, shape (1 + a, m * k)
+        B.
+    covariance : float64 array, shape (1 + a, 1 + a)
+        C.
+    penalties : float64 array, shape (1 + a,)
+    prior_variance : float
+        sigma^2.
+
+    Notes
+    -----
+    With Z the penalised columns, E |P y|^2 = tr(P D P) + tau^2 tr(P P) + sigma^2 |P Z'|^2 (Rao
+    1971, MINQUE). The moment's solution has standard deviation sqrt(2 / tr(P P)); what is returned
+    is the mean of a normal distribution with that mean and deviation, cut off below 0. A plain
+    estimate would be exactly 0 in half of the populations without unlisted strings, and where rows
+    are few that would make every standard error too small.
+    """
+    fixed = int(np.count_nonzero(penalties == 0))
+    if np.count_nonzero(weights) <= fixed:  # as many columns as rows: nothing to go by
+        return 0.0
+    squares = _gram(basis, weights**2)
+    twice = covariance @ squares @ covariance
+
+    def trace_with(diagonal: FloatArray, inner: FloatArray) -> float:
+        """Return tr(diag P P), from products no larger than the covariance."""
+        crossed = np.vdot(covariance, _gram(basis, diagonal * weights**3))
+        return float(diagonal @ weights**2 - 2 * crossed + np.vdot(twice, inner))
+
+    trace = trace_with(np.ones_like(weights), squares)
+    if trace <= _TINY * float(weights @ weights):
+        return 0.0
+    from_sampling = trace_with(sampling, _gram(basis, sampling * weights**2))
+    from_prior = float(penalties**2 @ np.diag(twice))
+    found = (float(scores @ scores) - from_sampling - prior_variance * from_prior) / trace
+    return _mean_above_zero(found, float(np.sqrt(2 / trace)))
+
+
+def _gram(basis: SparseMatrix, diagonal: FloatArray) -> FloatArray:
+    """Return B diag(d) B'."""
+    return np.asarray(((basis @ sparse.diags_array(diagonal)) @ basis.T).toarray())
+
+
+def _mean_above_zero(mean: float, deviation: float) -> float:
+    """Mean of a normal distribution that is cut off below 0."""
+    z = mean / deviation
+    return float(mean + deviation * np.exp(-(z**2) / 2 - special.log_ndtr(z)) / np.sqrt(2 * np.pi))

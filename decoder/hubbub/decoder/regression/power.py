@@ -1,8 +1,8 @@
 """How small a share this decoding could have found.
 
-The test's threshold follows from the law that an absent string's score has in these very reports;
-beyond it a present string needs some of its own standard errors, which grow with its share because
-its bits are set more often.
+The test's threshold follows from the distribution that an absent string's score has in these very
+reports; beyond it a present string needs some of its own standard errors, which grow with its share
+because its bits are set more often.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def limit_of_detection(
     ----------
     estimates : Estimates
     null : HashNull
-        Law of an absent candidate's score.
+        Distribution of an absent candidate's score.
     params : RapporParams
     n_reports : int
     level, power : float
@@ -61,11 +61,11 @@ def threshold_z(null: HashNull, level: float) -> float:
 
     Infinite if no score is that rare: there are too few cohorts for such a small level.
     """
-    law = null.standardised()
-    if law is None:
+    distribution = null.standardised()
+    if distribution is None:
         smallest = null.log_smallest()
         return float(stats.norm.isf(level)) if np.log(level) >= smallest else np.inf
-    z, log_tails = law
+    z, log_tails = distribution
     if log_tails[-1] > np.log(level):
         return np.inf
     return float(np.interp(-np.log(level), -log_tails, z))

@@ -1,25 +1,30 @@
 """Which candidates belong in the model: fit, test, and let in what is detected, until it settles.
 
-A short list goes into the model whole: all free where rows are plenty (plain weighted least
-squares), otherwise the detected free and the others as draws about 0 whose variance is estimated.
-Of a long list only those go in that Lasso proposes or a test detects; the others are background.
+A short list goes into the model whole: all as fixed effects where rows are plenty (plain weighted
+least squares), otherwise the detected as fixed and the others as random effects, whose variance is
+estimated.
+Of a long list only those go in that a screen and a non-negative Lasso propose, or that a test
+detects; the others add to the excess variance. Proposals decide nothing: whether a candidate is
+detected is decided by its p-value, so a generous selection costs time, not false discoveries.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize, special, stats
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Lasso
 
 from hubbub.client.params import RapporParams
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.bits import BitEstimates
 from hubbub.decoder.candidates.listing import Candidates, make_design
 from hubbub.decoder.inference.multiple_testing import SEARCHED, Correction, log_q_values
 from hubbub.decoder.regression.estimates import Estimates, estimate_all
 from hubbub.decoder.regression.model import Fit, Members, fit_members
-from hubbub.decoder.regression.selection import keep_fittest, select
 from hubbub.decoder.regression.testing import Tests
 
 MOST_LISTED = 1_200
@@ -32,11 +37,15 @@ _ROUNDS = 12
 _SETTLED = 0.1
 _LARGEST_LOG_VARIANCE = 8.0
 _NEGLIGIBLE = 1e-3
+_SCREEN_Z = 2.0
+_MAX_SURVIVORS = 1000
+_MAX_SHARE_OF_ROWS = 3  # at most a third as many candidates as rows leaves noise to be estimated
+_MAX_STEPS = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A settled model.
+class SearchResult:
+    """A model in which nothing changes any more, or the last one tried.
 
     Attributes
     ----------
@@ -58,7 +67,7 @@ class Search:
     ----------
     bits : BitEstimates
     candidates : Candidates
-    twins : bool array, shape (n,)
+    indistinguishable : bool array, shape (n,)
         Candidates that can't be told from another one.
     params : RapporParams
     log_alpha : float
@@ -67,16 +76,16 @@ class Search:
 
     bits: BitEstimates
     candidates: Candidates
-    twins: BoolArray
+    indistinguishable: BoolArray
     params: RapporParams
     log_alpha: float
     correction: Correction
 
-    def settle(self) -> Found:
+    def run(self) -> SearchResult:
         """Return the model in which nothing changes any more, or the last one tried."""
         if len(self.candidates) <= MOST_LISTED:
-            return self._settle_whole_list()
-        return self._settle_proposed()
+            return self._run_whole_list()
+        return self._run_proposed()
 
     def detected(self, log_p: FloatArray) -> BoolArray:
         """Mark what is detected."""
@@ -84,45 +93,50 @@ class Search:
             log_q_values(log_p, self.correction, allowance=SEARCHED) <= self.log_alpha
         )
 
-    def of_detected(self, found: Found, detected: BoolArray) -> Fit:
+    def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
         """Return the model by which the shares of the detected are refitted.
 
-        Of a short list the detected are free and the others draws about 0, which takes up what they
-        hold together without letting the noise of each push the shares of the detected about. If
-        most of the list is detected, the others are likely there, too, and stay as they are.
+        Of a short list the detected are fixed effects and the others random, which takes up what
+        they hold together without letting the noise of each push the shares of the detected about.
+        If most of the list is detected, the others are likely there, too, and stay as they are.
         """
-        listed = np.flatnonzero(~self.twins)
+        listed = np.flatnonzero(~self.indistinguishable)
         if len(self.candidates) > MOST_LISTED or detected.sum() * 2 > len(listed):
             return found.fit
-        free = detected[listed]
-        spread = self._spread(found, listed[~free], int(detected.sum()))
-        members = self._members(listed, free)
-        return fit_members(self.bits, members, self.params, spread=spread, start=found.fit)
+        fixed = detected[listed]
+        prior_variance = self._prior_variance(found, listed[~fixed], int(detected.sum()))
+        members = self._members(listed, fixed)
+        return fit_members(
+            self.bits, members, self.params, prior_variance=prior_variance, start=found.fit
+        )
 
-    def _settle_whole_list(self) -> Found:
-        listed = np.flatnonzero(~self.twins)
+    def _run_whole_list(self) -> SearchResult:
+        listed = np.flatnonzero(~self.indistinguishable)
         rows, n = self.bits.informative, len(listed)
-        free, spread, fit = np.full(n, n * _FEW <= rows), 0.0, None
-        members = self._members(listed, free)
+        fixed, prior_variance, fit = np.full(n, n * _FEW <= rows), 0.0, None
+        members = self._members(listed, fixed)
         for _ in range(_ROUNDS):
-            members = replace(members, free=free)
-            fit = fit_members(self.bits, members, self.params, spread=spread, start=fit)
+            members = replace(members, fixed=fixed)
+            fit = fit_members(
+                self.bits, members, self.params, prior_variance=prior_variance, start=fit
+            )
             found = self._tested(fit)
-            if free.all():
+            if fixed.all():
                 return found
             detected = self.detected(found.log_p)[listed]
             if detected.sum() * _FEW > n and n <= _CROWDED * rows:
-                free = np.ones(n, dtype=np.bool_)
+                fixed = np.ones(n, dtype=np.bool_)
                 continue
-            room = max(rows // _ROOM - int(free.sum()), 0)
-            news = _strongest(detected & ~free, found.log_p[listed], room)
-            free = free | news
-            previous, spread = spread, self._spread(found, listed[~free], int(detected.sum()))
-            if not news.any() and abs(spread - previous) <= _SETTLED * previous:
+            room = max(rows // _ROOM - int(fixed.sum()), 0)
+            news = _strongest(detected & ~fixed, found.log_p[listed], room)
+            fixed = fixed | news
+            previous = prior_variance
+            prior_variance = self._prior_variance(found, listed[~fixed], int(detected.sum()))
+            if not news.any() and abs(prior_variance - previous) <= _SETTLED * previous:
                 return found
         return found
 
-    def _settle_proposed(self) -> Found:
+    def _run_proposed(self) -> SearchResult:
         fit = self._fit_free(np.empty(0, dtype=np.int64))
         estimates = self._estimates(fit)
         selected = select(fit, estimates, self.candidates, self.bits)
@@ -137,31 +151,31 @@ class Search:
             selected = kept
         return found
 
-    def _tested(self, fit: Fit) -> Found:
+    def _tested(self, fit: Fit) -> SearchResult:
         estimates = self._estimates(fit)
         log_p = Tests(fit, self.candidates, self.bits, self.params).log_p_values(estimates)
-        return Found(fit, estimates, log_p)
+        return SearchResult(fit, estimates, log_p)
 
     def _fit_free(self, selected: IntArray) -> Fit:
         members = self._members(selected, np.ones(len(selected), dtype=np.bool_))
         return fit_members(self.bits, members, self.params)
 
-    def _members(self, selected: IntArray, free: BoolArray) -> Members:
+    def _members(self, selected: IntArray, fixed: BoolArray) -> Members:
         design = make_design(self.candidates.positions(selected), self.params)
-        return Members(selected, design.matrix, free)
+        return Members(selected, design.matrix, fixed)
 
     def _estimates(self, fit: Fit) -> Estimates:
         estimates = estimate_all(fit, self.candidates, self.bits, self.params)
-        estimates.share[self.twins] = np.nan
-        estimates.std_error[self.twins] = np.nan
+        estimates.share[self.indistinguishable] = np.nan
+        estimates.std_error[self.indistinguishable] = np.nan
         return estimates
 
-    def _spread(self, found: Found, others: IntArray, n_detected: int) -> float:
+    def _prior_variance(self, found: SearchResult, others: IntArray, n_detected: int) -> float:
         """Return sigma^2 of the candidates that aren't detected, by maximum likelihood.
 
         Their z-scores are normal with variance 1 + sigma^2 / s^2, but cut off at the limit of
         detection: without regard to that those that came out low would seem to be absent. Of those
-        detected only the weakest, for which there was no room among the free, are here.
+        detected only the weakest, for which there was no room among the fixed, are here.
         """
         share, std_error = found.estimates.share[others], found.estimates.std_error[others]
         known = ~np.isnan(share)
@@ -188,3 +202,67 @@ def _strongest(marked: BoolArray, log_p: FloatArray, most: int) -> BoolArray:
     kept = np.zeros_like(marked)
     kept[places[np.argsort(log_p[places], kind="stable")[:most]]] = True
     return kept
+
+
+def select(fit: Fit, estimates: Estimates, candidates: Candidates, bits: BitEstimates) -> IntArray:
+    """Return the candidates for the model, in ascending order.
+
+    Parameters
+    ----------
+    fit, estimates
+        Of the model that holds nothing but the unknown mass: the marginal statistics.
+    candidates : Candidates
+    bits : BitEstimates
+    """
+    z = np.nan_to_num(estimates.share / estimates.std_error)
+    survivors = _largest(z, _MAX_SURVIVORS)
+    survivors = survivors[z[survivors] > _SCREEN_Z]
+    if not len(survivors):
+        return survivors
+    design = make_design(candidates.positions(survivors), candidates.params)
+    lasso = Lasso(
+        alpha=penalty(fit.weights, design.matrix, len(candidates)),
+        positive=True,
+        max_iter=_MAX_STEPS,
+        random_state=0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # it only proposes
+        lasso.fit(design.matrix.T.tocsc(), bits.rate.ravel(), sample_weight=fit.weights)
+    return keep_fittest(survivors, lasso.coef_, bits)
+
+
+def penalty(weights: FloatArray, matrix: SparseMatrix, n_candidates: int) -> float:
+    """Return the Lasso's alpha, in scikit-learn's scale, that lets through about one of n nulls.
+
+    The noise level is known, so no cross-validation is needed: the score of an absent candidate has
+    standard deviation sqrt(x'Wx), and the n-th part of a normal lies above Phi^-1(1 - 1/n).
+
+    Parameters
+    ----------
+    weights : float64 array, shape (m * k,)
+    matrix : sparse array, shape (s, m * k)
+        Bloom filters of some of the candidates.
+    n_candidates : int
+        n.
+    """
+    z = max(float(stats.norm.isf(1.0 / n_candidates)), 1.0)
+    typical = float(np.median(np.asarray(matrix @ weights)))
+    return z * float(np.sqrt(typical) / weights.sum())
+
+
+def keep_fittest(candidates: IntArray, merit: FloatArray, bits: BitEstimates) -> IntArray:
+    """Keep candidates of positive merit, the best ones if the rows can't carry them all."""
+    room = max(1, bits.informative // _MAX_SHARE_OF_ROWS)
+    best = np.argsort(-merit, kind="stable")[:room]
+    return np.sort(candidates[best[merit[best] > 0]])
+
+
+def _largest(z: FloatArray, most: int) -> IntArray:
+    """Return the places of the largest values, largest first, equal ones by place."""
+    if len(z) > most:
+        limit = np.partition(z, len(z) - most)[len(z) - most]
+        places = np.flatnonzero(z >= limit)
+    else:
+        places = np.arange(len(z))
+    return places[np.argsort(-z[places], kind="stable")[:most]]

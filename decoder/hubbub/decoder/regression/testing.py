@@ -1,8 +1,8 @@
 """Is a candidate there at all? P-values, and how large a share had to look to be detected.
 
-The null hypothesis is that nobody has the string. Then its bits are random, and the law of its
-score over the hash is known exactly given the scores of the rows (`hash_null`), whatever unlisted
-strings these hold. A member of the model is tested in the model without it.
+The null hypothesis is that nobody has the string. Then its bits are random, and the distribution of
+its score over the hash is known exactly given the scores of the rows (`hash_null`), whatever
+unlisted strings these hold. A member of the model is tested in the model without it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Tests:
     def log_p_values(self, estimates: Estimates) -> FloatArray:
         """Return ln p of every candidate, one-sided; 0 where the data can't tell.
 
-        Members that look absent get the normal law's p-value: nothing depends on which of two
-        large p-values is the larger.
+        Members that look absent get the normal distribution's p-value: nothing depends on which of
+        two large p-values is the larger.
         """
         scores = self._table(self.fit.scores, self.fit.weights)
         null = HashNull(scores, self.params.h)
@@ -100,7 +100,7 @@ class Tests:
         return np.asarray(estimates.share[detected] * parts)
 
     def noise(self) -> HashNull:
-        """Return the law of an absent string's score, no row's say bounded."""
+        """Return the distribution of an absent string's score, no row's say bounded."""
         return HashNull(self.fit.scores.reshape(self.params.m, self.params.k), self.params.h)
 
     def _member_log_p(self, place: int) -> float:
@@ -111,8 +111,8 @@ class Tests:
     def _part_at(self, place: int, part: float, needed: float) -> float:
         """Return the part of a member's share at which its p-value is the cutoff (secant steps).
 
-        P-values are taken as the z-scores that they are a normal law's tails of, because these are
-        close to a straight line in the share: 0 where nothing is left of it.
+        P-values are taken as the z-scores that they are a normal distribution's tails of, because
+        these are close to a straight line in the share: 0 where nothing is left of it.
         """
         residuals, weights = self._without(place)
         taken = (residuals - self.fit.residuals) / self.fit.freedom[place]
@@ -137,7 +137,7 @@ class Tests:
         rates, reports = self.bits.rate.ravel()[own], reports_by_row(self.bits)[own]
         others = rates - fit.residuals[own] - fit.coefficients[1 + place]
         weights = fit.weights.copy()
-        weights[own] = row_weights(others, reports, fit.background, self.params)
+        weights[own] = row_weights(others, reports, fit.excess_variance, self.params)
         scores = fit.scores_without(np.array([place]))[:, 0]
         residuals = fit.residuals.copy()
         np.divide(scores, fit.weights, out=residuals, where=fit.weights > 0)

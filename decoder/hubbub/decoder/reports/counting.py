@@ -2,7 +2,7 @@
 
 Small chunks are joined and large ones cut, so that whatever a store holds is counted in pieces of
 four megabytes, few of them at a time. Sums of integers don't depend on the order, so neither do
-counts on the number of threads; the scrutiny sees the records one after the other, as they came.
+counts on the number of threads; the detector sees the records one after the other, as they came.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from hubbub.client.params import RapporParams
 from hubbub.collector.store.records import Records, record_width
 from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.decoder.parallel import cores
+from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.packed import ReportSpool
-from hubbub.decoder.reports.scrutiny import Scrutiny
 
 _PIECE_BYTES = 2**22
 _PIECES_A_THREAD = 3
@@ -28,7 +28,7 @@ class _UnderWay(NamedTuple):
     """A piece that is being counted and looked at."""
 
     counts: Future[CohortCounts]
-    scrutiny: Future[None] | None
+    look: Future[None] | None
 
 
 class Counting:
@@ -37,7 +37,7 @@ class Counting:
     Parameters
     ----------
     params : RapporParams
-    scrutiny : Scrutiny, optional
+    detector : AnomalyDetector, optional
         Gets to see the same records.
     spool : ReportSpool, optional
         Keeps the same records, for a method that needs whole reports.
@@ -51,13 +51,13 @@ class Counting:
         self,
         params: RapporParams,
         *,
-        scrutiny: Scrutiny | None = None,
+        detector: AnomalyDetector | None = None,
         spool: ReportSpool | None = None,
         progress: Callable[[int], None] = lambda _done: None,
         threads: int | None = None,
     ) -> None:
         self._params = params
-        self._scrutiny = scrutiny
+        self._detector = detector
         self._spool = spool
         self._progress = progress
         self._threads = threads or cores()
@@ -114,9 +114,9 @@ class Counting:
 
     def _start(self, piece: bytes) -> None:
         look = None
-        if self._scrutiny:
+        if self._detector:
             records = Records(record_width(self._params.k), piece)
-            look = self._looker.submit(self._scrutiny.add, records)
+            look = self._looker.submit(self._detector.add, records)
         counting = self._counters.submit(count_records, piece, self._params)
         self._under_way.append(_UnderWay(counting, look))
 
@@ -124,6 +124,6 @@ class Counting:
         """Wait for the piece that was handed over first."""
         piece = self._under_way.popleft()
         self._counts += piece.counts.result()
-        if piece.scrutiny:
-            piece.scrutiny.result()
+        if piece.look:
+            piece.look.result()
         self._progress(self._counts.total)

@@ -19,9 +19,9 @@ from hubbub.collector.exchange.partitions import ReportFileError, check_definiti
 from hubbub.collector.store import MetricVersion, Reader, open_store
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.counting import Counting
 from hubbub.decoder.reports.packed import ReportSpool
-from hubbub.decoder.reports.scrutiny import Scrutiny
 
 SpoolFor = Callable[[int], ReportSpool | None]
 """From the number of reports to what keeps them; None if they aren't needed whole."""
@@ -54,7 +54,7 @@ async def load_counts(
     since: dt.date | None = None,
     until: dt.date | None = None,
     *,
-    scrutiny: Scrutiny | None = None,
+    detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CohortCounts:
@@ -68,7 +68,7 @@ async def load_counts(
         Only reports of its version are read.
     since, until : datetime.date, optional
         UTC days.
-    scrutiny : Scrutiny, optional
+    detector : AnomalyDetector, optional
         Gets to see the same records.
     spool_for : callable
         Is told how many reports there are, and returns what keeps them, or None.
@@ -86,19 +86,70 @@ async def load_counts(
     async with open_reader(store_url) as store:
         await store.check(metric)
         total = await store.count(key, since, until)
-        done = partial(_tell, progress, total)
+        done = partial(_tell, progress, total, 0)
         spool = spool_for(total)
-        with Counting(metric.params, scrutiny=scrutiny, spool=spool, progress=done) as counting:
+        with Counting(metric.params, detector=detector, spool=spool, progress=done) as counting:
             async for records in store.segments(key, since, until):
                 counting.add(records)
             counts = counting.result()
         versions = await store.versions(metric.name)
     if not counts.total:
-        raise no_reports(metric, since, until, versions)
+        raise _no_reports(metric, since, until, versions)
     return counts
 
 
-def no_reports(
+async def load_days(
+    store_url: str,
+    metric: Metric,
+    since: dt.date | None = None,
+    until: dt.date | None = None,
+    *,
+    detector: AnomalyDetector | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> dict[dt.date, CohortCounts]:
+    """Count a metric's stored reports of the days `since` to `until`, each day by itself.
+
+    Parameters
+    ----------
+    store_url, metric, since, until, detector, progress
+        As for `load_counts`.
+
+    Returns
+    -------
+    dict of datetime.date to CohortCounts
+        Days without reports are not in it; in ascending order.
+
+    Raises
+    ------
+    StoreError
+        If the store can't be read, or its reports were made with other parameters.
+    UndecodableError
+        If there are no such reports.
+    """
+    key = MetricVersion(metric.name, metric.version)
+    by_day: dict[dt.date, CohortCounts] = {}
+    done = 0
+    async with open_reader(store_url) as store:
+        await store.check(metric)
+        total = await store.count(key, since, until)
+        for day in sorted(await store.days(key)):
+            if (since and day < since) or (until and day > until):
+                continue
+            tell = partial(_tell, progress, total, done)
+            with Counting(metric.params, detector=detector, progress=tell) as counting:
+                async for records in store.segments(key, day, day):
+                    counting.add(records)
+                counts = counting.result()
+            if counts.total:
+                by_day[day] = counts
+            done += counts.total
+        versions = await store.versions(metric.name)
+    if not by_day:
+        raise _no_reports(metric, since, until, versions)
+    return by_day
+
+
+def _no_reports(
     metric: Metric, since: dt.date | None, until: dt.date | None, versions: Sequence[int]
 ) -> UndecodableError:
     """Return the error that a store has none of a metric's reports, but maybe other versions'."""
@@ -112,7 +163,7 @@ def load_file(
     path: Path,
     metric: Metric,
     *,
-    scrutiny: Scrutiny | None = None,
+    detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CohortCounts:
@@ -123,7 +174,7 @@ def load_file(
     path : Path
         Its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8.
     metric : Metric
-    scrutiny, spool_for, progress
+    detector, spool_for, progress
         As of `load_counts`.
 
     Raises
@@ -141,12 +192,12 @@ def load_file(
             )
         check_definition(path.absolute().parents[3], metric)
     params, total = metric.params, count_rows(path)
-    done, spool = partial(_tell, progress, total), spool_for(total)
-    with Counting(params, scrutiny=scrutiny, spool=spool, progress=done) as counting:
+    done, spool = partial(_tell, progress, total, 0), spool_for(total)
+    with Counting(params, detector=detector, spool=spool, progress=done) as counting:
         for records in read_records(path, params.k, params.m):
             counting.add(records.data)
         return counting.result()
 
 
-def _tell(progress: Callable[[int, int], None], total: int, done: int) -> None:
-    progress(done, total)
+def _tell(progress: Callable[[int, int], None], total: int, before: int, done: int) -> None:
+    progress(before + done, total)

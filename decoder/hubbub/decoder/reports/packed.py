@@ -2,8 +2,10 @@
 
 The likelihood needs whole reports again and again, cohort by cohort. With up to 16 bits equal
 reports are kept once, with their number; with more they stay one by one, in memory or, beyond a
-bound, in an unnamed temporary file. What a maintainer must not break: the order of the blocks
-depends on the reports alone, so that sums over them come out the same on any machine.
+bound, in an unnamed temporary file.
+
+Invariant: the order of the blocks depends on the reports alone, so that sums over them come out the
+same on any machine.
 """
 
 from __future__ import annotations

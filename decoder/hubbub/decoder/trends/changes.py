@@ -1,9 +1,9 @@
 """Whether a share stayed the same over days, and where it changed.
 
 Estimates of days are independent normals with known, unequal variances. A change is looked for by
-the largest standardised difference between the means before and after a day. Its law under "nothing
-changed" is computed, not simulated: the differences form a Markov chain, so that the chance that
-none of them is large is a product of one-dimensional integrals.
+the largest standardised difference between the means before and after a day. Its distribution under
+"nothing changed" is computed, not simulated: the differences form a Markov chain, so that the
+chance that none of them is large is a product of one-dimensional integrals.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def constancy(shares: FloatArray, variances: FloatArray, common: float = 0.0) ->
     i less the mean of the others has variance 1/W_i + 1/(W - W_i). The standardised differences Z_i
     are a Gaussian Markov chain with correlations sqrt(t_i (1 - t_j) / (t_j (1 - t_i))),
     t_i = W_i / W, i < j: a Brownian bridge divided by its standard deviation, at the times t_i.
-    The statistic is max |Z_i|; `exceedance` gives its law. With a common error the differences are
-    divided by more, so that the same law is an upper bound.
+    The statistic is max |Z_i|; `exceedance` gives its distribution. With a common error the
+    differences are divided by more, so that the same distribution is an upper bound.
     """
     days = np.flatnonzero(np.isfinite(shares) & (variances > 0))
     if len(days) < 2:

@@ -1,8 +1,10 @@
 """Counts day by day -> the shares of the detected strings on every day, and where they changed.
 
 Strings are detected once, in the reports of all days together, so that every day is asked about the
-same ones; then each day is fitted with just these in the model. What a maintainer must not break:
-a day with too few reports is never estimated, and isn't part of the pooled reports either.
+same ones; then each day is fitted with just these in the model.
+
+Invariant: a day with too few reports is never estimated, and isn't part of the pooled reports
+either.
 """
 
 from __future__ import annotations
@@ -112,7 +114,8 @@ def decode_days(
     pooled = decode(total, params, listed, alpha=alpha, correction=correction)
     found = np.flatnonzero(pooled.detected)
     found = found[np.argsort(-pooled.share[found], kind="stable")]
-    days = _calendar(min(by_day), max(by_day))
+    first, last = min(by_day), max(by_day)
+    days = tuple(first + dt.timedelta(days=i) for i in range((last - first).days + 1))
     design = make_design(listed.positions(found), params)
     daily = [_estimated(taken.get(day), design, params) for day in days]
     share = np.array([day.share for day in daily])
@@ -170,10 +173,6 @@ def _too_few(by_day: Mapping[dt.date, CohortCounts], min_reports: int) -> str:
     )
 
 
-def _calendar(first: dt.date, last: dt.date) -> tuple[dt.date, ...]:
-    return tuple(first + dt.timedelta(days=i) for i in range((last - first).days + 1))
-
-
 def _estimated(counts: CohortCounts | None, design: Design, params: RapporParams) -> _Day:
     """Fit one day with all of the design's strings in the model."""
     n_strings = design.matrix.shape[0]
@@ -182,24 +181,24 @@ def _estimated(counts: CohortCounts | None, design: Design, params: RapporParams
         return _Day(share, variance, variance, shared)
     fit = fit_selected(estimate_bits(counts, params), design, np.arange(n_strings), params)
     inside = 1 + fit.selected
-    background = _background_part(fit)
+    excess = _excess_part(fit)
     share[inside], variance[inside] = fit.coefficients[1:], np.diag(fit.covariance)[1:]
-    shared[inside] = np.diag(background)[1:]
+    shared[inside] = np.diag(excess)[1:]
     share[0] = 1.0 - fit.coefficients[1:].sum()
     variance[0] = fit.covariance[1:, 1:].sum()
-    shared[0] = background[1:, 1:].sum()
+    shared[0] = excess[1:, 1:].sum()
     own = np.maximum(variance - shared, _LEAST_OWN * variance)
     return _Day(share, np.sqrt(variance), own, shared)
 
 
-def _background_part(fit: Fit) -> FloatArray:
+def _excess_part(fit: Fit) -> FloatArray:
     """Return the part of the covariance that comes from unlisted strings' bits.
 
     Day after day these are the same bits, so it is an error that days share.
     """
     weighted = SparseMatrix(fit.basis.multiply(fit.weights))
     squared = (weighted @ weighted.T).toarray()
-    return np.asarray(fit.background * fit.covariance @ squared @ fit.covariance)
+    return np.asarray(fit.excess_variance * fit.covariance @ squared @ fit.covariance)
 
 
 def _tested(

@@ -14,11 +14,11 @@ import numpy as np
 from hubbub.client.errors import ParameterError
 from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.cli.errors_told import errors_told
+from hubbub.decoder.cli.errors import cli_errors
 from hubbub.decoder.cli.progress import progress_bar
+from hubbub.decoder.formats.files import refuse_place
+from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.output.files import refuse_place
-from hubbub.decoder.output.strings import stdout_console
 from hubbub.decoder.parallel import cores
 from hubbub.simulations.experiments.collecting import UnlistableError, run_through_collector
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
@@ -195,7 +195,7 @@ def run(output: Path, workers: int | None, through: str, **options: Any) -> None
         experiment = _experiment(options)
     except (PopulationError, ParameterError, AttackError) as error:
         raise click.UsageError(str(error)) from error
-    with errors_told():
+    with cli_errors():
         refuse_place(output / "result.json")
         output.mkdir(parents=True, exist_ok=True)
         try:

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
-from hubbub.decoder.output.strings import printable, visible
+from hubbub.decoder.results.wording import visible
 from hubbub.simulations import pages
 from hubbub.simulations.documents import write_document
 from hubbub.simulations.experiments.experiment import Experiment, Outcome
@@ -72,7 +73,12 @@ def show_outcome(console: Console, experiment: Experiment, outcome: Outcome) -> 
         table.add_column(name, justify="left" if name == "string" else "right")
     for row in _detected_rows(experiment, outcome)[:_ROWS]:
         string, truth, share, low, high = row
-        table.add_row(printable(string), f"{truth:.3%}", f"{share:.3%}", f"{low:.3%} … {high:.3%}")
+        table.add_row(
+            Text(visible(string), overflow="fold"),
+            f"{truth:.3%}",
+            f"{share:.3%}",
+            f"{low:.3%} … {high:.3%}",
+        )
     console.print(table)
     for target in outcome.targets:
         found = "detected" if target.detected else "not detected"

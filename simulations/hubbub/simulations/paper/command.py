@@ -10,9 +10,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hubbub.decoder.cli.errors_told import errors_told
+from hubbub.decoder.cli.errors import cli_errors
 from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.output.strings import stdout_console
+from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.simulations import pages
 from hubbub.simulations.documents import write_document
 from hubbub.simulations.paper.experiments import Finding, experiments
@@ -39,7 +39,7 @@ def paper(only_table: bool, runs: int, output: Path) -> None:
     Each experiment's figure stands beside what the paper states; each headline number beside ours.
     Exit code 1 if one isn't reproduced within its tolerance.
     """
-    with errors_told():
+    with cli_errors():
         output.mkdir(parents=True, exist_ok=True)
     console = stdout_console(200)
     findings: tuple[Finding, ...] = ()

@@ -16,7 +16,7 @@ import numpy as np
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.planning.paper import learnable_strings
+from hubbub.decoder.planning.noise import learnable_strings
 from hubbub.simulations.figures import Line, Panel, plot_estimates, plot_panels
 from hubbub.simulations.paper.worlds import (
     PRESENT,

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from hubbub.client.params import RapporParams
 from hubbub.collector.poisoning.set_bits import forgery_shift
 from hubbub.decoder.planning import noise as planning_noise
-from hubbub.decoder.planning import paper as planning_paper
 from hubbub.decoder.privacy import amplification
 from hubbub.decoder.privacy.tracking import permanent_known
 from hubbub.simulations.paper.headline import Headline
@@ -54,20 +53,20 @@ def _epsilons() -> Iterator[Headline]:
 
 def _count_deviations() -> Iterator[Headline]:
     for number, reports, m, stated in ((2, _MILLION, 16, 2806.0), (3, _TABLE_2, 8, 1212.8)):
-        ours = planning_paper.count_deviation(paper_params(m=m), reports)
+        ours = planning_noise.count_deviation(paper_params(m=m), reports)
         what = f"SD of a count, N={reports:,}, m={m}"
         yield _line(number, f"RAPPOR, table {number - 1}", what, stated, ours)
-    z = 4860 / planning_paper.count_deviation(paper_params(m=8), _TABLE_2)
+    z = 4860 / planning_noise.count_deviation(paper_params(m=8), _TABLE_2)
     yield _line(3, "RAPPOR, table 2", "z of a count of 4,860", 4.01, z, 2e-3)
     for reports, stated in ((10_000, 200.0), (100_000, 632.0), (_MILLION, 2000.0)):
-        ours = planning_paper.count_deviation(_ONE_TIME, reports)
+        ours = planning_noise.count_deviation(_ONE_TIME, reports)
         what = f"SD of an empty bin, basic one-time, N={reports:,}"
         yield _line(5, "RAPPOR, 5.1", what, stated, ours, 1e-3)
 
 
 def _learnable() -> Iterator[Headline]:
     for reports, stated in ((_MILLION, 93.9), (100 * _MILLION, 938.7)):
-        ours = planning_paper.learnable_strings(_ONE_TIME, reports, _MILLION)
+        ours = planning_noise.learnable_strings(_ONE_TIME, reports, _MILLION)
         what = f"learnable strings, N={reports:,}, M=1,000,000"
         yield _line(6, "RAPPOR, appendix", what, stated, ours, 1e-3)
 

@@ -1,0 +1,366 @@
+"""Decoded categories as a result: a row a category, a summary, a report.
+
+Columns that strings have, too, have the same names and meanings (`hubbub.decoder.results.strings`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.categories.decoding import CategoryDecoding, CategorySummary
+from hubbub.decoder.categories.known_rates import KnownRates
+from hubbub.decoder.categories.ordinal import OrdinalEstimates, bucket_label
+from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
+from hubbub.decoder.reports.anomalies import AnomalyReport
+from hubbub.decoder.results.charts import Interval, IntervalChart, Labels
+from hubbub.decoder.results.provenance import Provenance
+from hubbub.decoder.results.result import (
+    ROWS,
+    Block,
+    Columns,
+    Heading,
+    Line,
+    Report,
+    Result,
+    Section,
+    Table,
+    Types,
+    columns_of,
+    headings,
+)
+from hubbub.decoder.results.wording import (
+    ERROR_RATES,
+    SUSPICIOUS,
+    anomaly_lines,
+    forgery_line,
+    limit_line,
+    privacy_section,
+    provenance_section,
+    visible,
+    warnings_of,
+)
+
+_Row = dict[str, str | float | bool]
+_INTERVAL = f"{CONFIDENCE:.0%} interval"
+_MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CategoriesResult(Result):
+    """How often each category occurs, in the registry's order.
+
+    Attributes
+    ----------
+    decoding : CategoryDecoding
+    anomalies : AnomalyReport, optional
+        What looks odd in the single reports.
+    provenance : Provenance, optional
+    detected_only : bool
+        Whether rows of others are left out.
+    limit : int
+        Most rows that a terminal shows.
+    """
+
+    decoding: CategoryDecoding
+    anomalies: AnomalyReport | None = None
+    provenance: Provenance | None = None
+    detected_only: bool = False
+    limit: int = 40
+
+    @property
+    def types(self) -> Types:
+        """The columns, of which enums and ordinals have some of their own."""
+        return {name: type(value) for name, value in next(_rows(self.decoding)).items()}
+
+    def parts(self) -> Iterator[Columns]:
+        """Yield the rows."""
+        yield columns_of(self.types, list(_rows(self.decoding, detected_only=self.detected_only)))
+
+    def document(self) -> Mapping[str, object]:
+        """Return "summary", "scrutiny", "provenance", "known_rates" and "rows".
+
+        Ordinals have "quantiles" and "inner_mean" (or null) besides.
+        """
+        decoding = self.decoding
+        document: dict[str, object] = {
+            "summary": asdict(decoding.summary),
+            "scrutiny": self.anomalies and self.anomalies.as_json(),
+            "provenance": self.provenance and self.provenance.as_json(),
+            "known_rates": decoding.known_rates._asdict(),
+        }
+        if decoding.ordinal:
+            mean = decoding.ordinal.inner_mean
+            document["quantiles"] = [asdict(each) for each in decoding.ordinal.quantiles]
+            document["inner_mean"] = mean and asdict(mean)
+        return document | {"rows": ROWS}
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the largest categories (buckets in their order) and the summary."""
+        decoding, limit = self.decoding, self.limit
+        order = np.argsort(-decoding.estimates.share, kind="stable")
+        if self.detected_only:
+            order = order[decoding.detected[order]]
+        shown = np.sort(order[:limit]) if decoding.ordinal else order[:limit]
+        yield _table(decoding, shown)
+        yield Line("")
+        if len(order) > limit:
+            yield Line(f"… and {len(order) - limit:,} smaller ones; --output writes them all\n")
+        if decoding.ordinal:
+            yield _quantile_table(decoding.ordinal)
+            yield Line("")
+        yield summary_lines(decoding, self.anomalies)
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether single reports look forged, or bits of known rate have another one."""
+        found = bool(self.anomalies and self.anomalies.suspicious)
+        return self.decoding.known_rates.suspicious or found
+
+    def report(self) -> Report:
+        """Return the report, made of the same parts as that of strings."""
+        decoding, provenance = self.decoding, self.provenance
+        name = f" of {visible(provenance.metric)}" if provenance else ""
+        facts = summary_lines(decoding, self.anomalies)
+        summary = decoding.summary
+        sections = [
+            _shares(decoding),
+            *_quantiles(decoding),
+            Section("Summary", facts=facts),
+            privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+            provenance_section(provenance),
+        ]
+        title = f"What the reports{name} say"
+        return Report(title, _headline(decoding), sections, warnings_of(facts))
+
+
+def _rows(decoding: CategoryDecoding, *, detected_only: bool = False) -> Iterator[_Row]:
+    """Yield a row a category; keys are the columns. Open edges of buckets are nan."""
+    behind, behind_error = _behind(decoding)
+    for index in range(len(decoding.categories)):
+        if detected_only and not decoding.detected[index]:
+            continue
+        row = _common(decoding, index)
+        if decoding.summary.type == "enum":
+            row |= {
+                "behind": float(behind[index]),
+                "behind_std_error": float(behind_error[index]),
+            }
+        if decoding.ordinal:
+            row |= {
+                "bucket_low": _edge(decoding.bounds[index][0]),
+                "bucket_high": _edge(decoding.bounds[index][1]),
+                "cumulative": float(decoding.ordinal.cumulative[index]),
+                "cum_low": float(decoding.ordinal.interval.low[index]),
+                "cum_high": float(decoding.ordinal.interval.high[index]),
+            }
+        yield row
+
+
+def _common(decoding: CategoryDecoding, index: int) -> _Row:
+    estimates, n_reports = decoding.estimates, decoding.summary.reports
+    share, std_error = float(estimates.share[index]), float(estimates.std_error[index])
+    low, high = float(decoding.interval.low[index]), float(decoding.interval.high[index])
+    return {
+        "category": decoding.categories[index],
+        "count": share * n_reports,
+        "std_error": std_error * n_reports,
+        "count_low": low * n_reports,
+        "count_high": high * n_reports,
+        "proportion": share,
+        "prop_std_error": std_error,
+        "prop_low": low,
+        "prop_high": high,
+        "unbiased": float(estimates.unbiased[index]),
+        "p_value": math.exp(estimates.log_p_value[index]),
+        "q_value": float(decoding.q_value[index]),
+        "detected": bool(decoding.detected[index]),
+    }
+
+
+def _behind(decoding: CategoryDecoding) -> tuple[FloatArray, FloatArray]:
+    """Return by how much each category's share is below the largest one's; nan for that one."""
+    n, first = len(decoding.categories), int(np.argmax(decoding.estimates.share))
+    weights = -np.eye(n)
+    weights[:, first] += 1.0
+    difference, std_error = decoding.estimates.contrast(weights)
+    difference[first] = std_error[first] = np.nan
+    return difference, std_error
+
+
+def _edge(edge: float) -> float:
+    return math.nan if math.isinf(edge) else edge
+
+
+def _table(decoding: CategoryDecoding, indices: IntArray) -> Table:
+    ordinal = decoding.ordinal
+    heads = headings("bucket" if ordinal else "category", "count", "share", _INTERVAL)
+    if ordinal:
+        heads += (Heading("up to here"), Heading(_INTERVAL))
+    if decoding.summary.type == "enum":
+        heads += (Heading("points behind the largest"),)
+    every = list(_rows(decoding))
+    rows = [every[int(index)] for index in indices]
+    return Table(
+        "Buckets, in order" if ordinal else "Categories, largest first",
+        (*heads, Heading("q"), Heading("detected", "center")),
+        tuple(_cells(row) for row in rows),
+        styles=tuple("" if row["detected"] else "dim" for row in rows),
+    )
+
+
+def _cells(row: _Row) -> tuple[str, ...]:
+    cells = [
+        visible(str(row["category"])),
+        f"{row['count']:,.0f}",
+        f"{row['proportion']:.3%}",
+        f"{row['prop_low']:.2%} … {row['prop_high']:.2%}",
+    ]
+    if "cumulative" in row:
+        cells.append(f"{row['cumulative']:.2%}")
+        cells.append(f"{row['cum_low']:.2%} … {row['cum_high']:.2%}")
+    if "behind" in row:
+        behind, error = float(row["behind"]), float(row["behind_std_error"])
+        text = f"{100 * behind:.2f} ± {100 * Z_CONFIDENCE * error:.2f}"
+        cells.append("" if math.isnan(behind) else text)
+    return (*cells, f"{row['q_value']:.1e}", "yes" if row["detected"] else "")
+
+
+def _quantile_table(ordinal: OrdinalEstimates) -> Table:
+    """Return the quantiles: the bucket of each, and the edges that it lies between."""
+    rows = tuple(
+        (
+            f"{each.level:.0%}",
+            bucket_label(each.bucket_low, each.bucket_high),
+            "anything"
+            if math.isinf(each.low) and math.isinf(each.high)
+            else bucket_label(each.low, each.high),
+        )
+        for each in ordinal.quantiles
+    )
+    heads = tuple(map(Heading, ("share below", "bucket", _INTERVAL)))
+    return Table("Quantiles", heads, rows)
+
+
+def summary_lines(
+    decoding: CategoryDecoding, anomalies: AnomalyReport | None = None
+) -> dict[str, str]:
+    """Return the summary's lines by what they are about."""
+    lines = _estimation(decoding.summary)
+    if decoding.ordinal:
+        lines["mean"] = _mean(decoding.ordinal, decoding.bounds)
+    if anomalies:
+        lines |= anomaly_lines(anomalies)
+    lines["bits of known rate"] = _known(decoding.known_rates)
+    lines["if forged"] = forgery_line(decoding.summary.forged_share, decoding.summary.forgery_shift)
+    return lines
+
+
+def _estimation(summary: CategorySummary) -> dict[str, str]:
+    return {
+        "reports": f"{summary.reports:,}",
+        "epsilon of one report": f"{summary.epsilon_report:.4g}",
+        "epsilon for life (one value)": f"{summary.epsilon_permanent:.4g}",
+        "categories": f"{summary.categories:,}",
+        "detected": f"{summary.detected:,} at a {ERROR_RATES[summary.correction]} of at most "
+        f"{summary.alpha:g}",
+        "detection limit": limit_line(summary.detection_limit),
+    }
+
+
+def _mean(ordinal: OrdinalEstimates, bounds: tuple[tuple[float, float], ...]) -> str:
+    mean = ordinal.inner_mean
+    if mean is None:
+        return "not assessable: too few values are known to lie between two edges"
+    inner = bucket_label(bounds[0][1], bounds[-1][0])
+    return (
+        f"{mean.mean:.4g} of the values in {inner}, if each is at its bucket's middle; "
+        f"{mean.low:.4g} … {mean.high:.4g} wherever in the buckets they are"
+    )
+
+
+def _known(rates: KnownRates) -> str:
+    parts = []
+    if rates.unused_bits:
+        parts.append(
+            f"{rates.unused_bits} unused bits are set in {rates.unused_rate:.3%} of the reports, "
+            f"{rates.expected_unused_rate:.3%} expected"
+        )
+    if not math.isnan(rates.own_bits_set):
+        parts.append(
+            f"a report has {rates.own_bits_set:.3f} of the categories' bits set, "
+            f"{rates.expected_own_bits_set:.3f} expected"
+        )
+    text = "; ".join(parts)
+    if rates.suspicious:
+        return (
+            f"{SUSPICIOUS}{text}; honest only if some client sent more than "
+            f"{rates.clients_must_send:,.0f} reports"
+        )
+    return f"{text}, as honest clients' might"
+
+
+def _headline(decoding: CategoryDecoding) -> str:
+    """Return what was found, in a sentence."""
+    summary = decoding.summary
+    largest = int(np.argmax(decoding.estimates.share))
+    return (
+        f"Of {summary.reports:,} reports an estimated {decoding.estimates.share[largest]:.1%} are "
+        f"“{visible(decoding.categories[largest])}”, the largest of {summary.categories:,} "
+        f"categories; {summary.detected:,} were detected."
+    )
+
+
+def _shares(decoding: CategoryDecoding) -> Section:
+    rows = tuple(
+        (
+            visible(name),
+            f"{decoding.estimates.share[i] * decoding.summary.reports:,.0f}",
+            f"{decoding.estimates.share[i]:.3%}",
+            f"{decoding.interval.low[i]:.3%} … {decoding.interval.high[i]:.3%}",
+            f"{decoding.q_value[i]:.1e}",
+            "yes" if decoding.detected[i] else "",
+        )
+        for i, name in enumerate(decoding.categories)
+    )
+    heads = headings("category", "count", "share", _INTERVAL, "q", "detected")
+    return Section(
+        "What was found", charts=(_chart(decoding),), tables=(Table("Categories", heads, rows),)
+    )
+
+
+def _chart(decoding: CategoryDecoding) -> IntervalChart:
+    chosen = np.arange(len(decoding.categories))
+    if len(chosen) > _MOST:
+        order = np.argsort(-decoding.estimates.share, kind="stable")
+        chosen = np.sort(order[:_MOST])
+    intervals = [
+        Interval(
+            visible(decoding.categories[i]),
+            100 * float(decoding.estimates.share[i]),
+            100 * float(decoding.interval.low[i]),
+            100 * float(decoding.interval.high[i]),
+        )
+        for i in map(int, chosen)
+    ]
+    described = (
+        f"{len(chosen)} of {len(decoding.categories):,} categories with "
+        f"{CONFIDENCE:.0%} intervals, in the registry's order."
+    )
+    labels = Labels("estimates", "Estimated shares", described, "share of the population")
+    return IntervalChart(labels, intervals)
+
+
+def _quantiles(decoding: CategoryDecoding) -> list[Section]:
+    if decoding.ordinal is None:
+        return []
+    rows = tuple(
+        (f"{q.level:.0%}", bucket_label(q.bucket_low, q.bucket_high), bucket_label(q.low, q.high))
+        for q in decoding.ordinal.quantiles
+    )
+    heads = headings("share below", "bucket", _INTERVAL)
+    return [Section("Quantiles", tables=(Table("Quantiles", heads, rows),))]

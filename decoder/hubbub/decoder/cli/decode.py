@@ -1,0 +1,174 @@
+"""`hubbub-decoder decode`: the options, and what each of them means.
+
+Only what --help needs is imported here; the work is in `decode_job`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+import click
+
+from hubbub.decoder.cli.errors import cli_errors
+from hubbub.decoder.cli.options import (
+    STORE,
+    InputOptions,
+    OutputOptions,
+    check_candidates,
+    check_outputs,
+    check_reports,
+)
+from hubbub.decoder.reports.release import MIN_REPORTS
+
+_DAY = click.DateTime(formats=["%Y-%m-%d"])
+
+
+def _check_alpha(_context: click.Context, _option: click.Parameter, alpha: float) -> float:
+    """Refuse nan, which every comparison of the range lets pass."""
+    if math.isnan(alpha):
+        raise click.BadParameter("nan is not in the range 0<x<1.")
+    return alpha
+
+
+@click.command()
+@click.argument("metric", required=False)
+@click.option("--metrics", metavar="FILE", help="The registry, metrics.toml; METRIC needs it.")
+@click.option(
+    "--store",
+    metavar="URL",
+    help=f"The collector's database, or parquet:DIR for an export.  [default: {STORE}]",
+)
+@click.option(
+    "--reports", metavar="FILE", help="Parquet with the columns cohort and bits, not a store."
+)
+@click.option("--counts", metavar="FILE", help="google/rappor's counts.csv, not a store.")
+@click.option("--params", metavar="FILE", help="google/rappor's params.csv, not METRIC.")
+@click.option(
+    "--candidates",
+    metavar="FILE",
+    help="Strings to look for, one a line, UTF-8; - reads standard input.",
+)
+@click.option(
+    "--map",
+    "map_",
+    metavar="FILE",
+    help="google/rappor's map.csv, not --candidates: strings and their bits.",
+)
+@click.option(
+    "--candidate-cache",
+    metavar="DIR",
+    help="Keep hashed candidates here, for the next time with the same list.",
+)
+@click.option("--since", type=_DAY, metavar="DAY", help="First UTC day, such as 2026-11-01.")
+@click.option("--until", type=_DAY, metavar="DAY", help="Last UTC day, included.")
+@click.option(
+    "--by",
+    type=click.Choice(["day"]),
+    help="Also estimate the detected strings day by day, and mark where shares changed.",
+)
+@click.option(
+    "--method",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "likelihood", "regression"]),
+    help="regression: least squares on bit counts; likelihood: whole reports, which takes longer "
+    "and finds more; auto: that if it is worth the time.",
+)
+@click.option(
+    "--alpha",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    callback=_check_alpha,
+    help="Error rate of what is called detected.",
+)
+@click.option(
+    "--correction",
+    default="bh",
+    show_default=True,
+    type=click.Choice(["bh", "bonferroni"]),
+    help="bh: share of false names among the detected; bonferroni: chance of even one.",
+)
+@click.option("--detected-only", is_flag=True, help="Leave out what isn't detected.")
+@click.option(
+    "--output",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Also write the result to FILE.csv, .json, .parquet, or as a report to FILE.html; - "
+    "writes CSV to stdout instead of the table. May be repeated.",
+)
+@click.option(
+    "--rows",
+    default=40,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most rows to show in the terminal's table.",
+)
+@click.option(
+    "--min-reports",
+    default=MIN_REPORTS,
+    show_default=True,
+    envvar="HUBBUB_MIN_REPORTS",
+    show_envvar=True,
+    type=click.IntRange(1),
+    help="Refuse to decode fewer reports than this; with --by, on any day.",
+)
+def decode(
+    metric: str | None,
+    metrics: str | None,
+    store: str | None,
+    reports: str | None,
+    counts: str | None,
+    params: str | None,
+    candidates: str | None,
+    map_: str | None,
+    candidate_cache: str | None,
+    since: dt.datetime | None,
+    until: dt.datetime | None,
+    by: str | None,
+    method: str,
+    alpha: float,
+    correction: str,
+    detected_only: bool,
+    files: tuple[str, ...],
+    rows: int,
+    min_reports: int,
+) -> None:
+    """Decode reports against a list of candidate strings.
+
+    Reports come in one of three ways:
+
+    \b
+      METRIC --metrics FILE [--store URL] [--since DAY] [--until DAY]
+          what a collector stored
+      --reports FILE, with METRIC --metrics FILE or with --params FILE
+          a Parquet file; bit j is bit j%8 of byte j//8
+      --counts FILE --params FILE
+          google/rappor's sums: a row a cohort of its reports, then a column a bit
+
+    Candidates are a list, hashed as hubbub's clients do (--candidates), or google/rappor's map of
+    strings and their bits, by whatever hash (--map); counts need a map. CSV files may be .csv.gz.
+
+    Each candidate gets an unbiased count with a 95% confidence interval, a p-value against "this
+    string is absent", and a q-value that accounts for the number of candidates. Reports whose
+    string no candidate names are summed up as unknown mass.
+
+    Metrics of type enum, boolean and ordinal take no candidates: the registry lists their values.
+    "Detected" are those that somebody has.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    inputs = InputOptions(
+        metric, metrics, store, reports, counts, params, candidates, map_, since, until
+    )
+    outputs = OutputOptions(
+        alpha, correction, detected_only, files, rows, min_reports, by, candidate_cache, method
+    )
+    check_reports(inputs)
+    if inputs.metric is None or inputs.names("candidates", "map"):
+        check_candidates(inputs)
+    with cli_errors():
+        check_outputs(inputs, outputs)
+        from hubbub.decoder.cli.decode_job import run  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+
+        run(inputs, outputs)

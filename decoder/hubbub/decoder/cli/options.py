@@ -1,0 +1,179 @@
+"""What the options of `decode` mean, and which of them belong together.
+
+Reports come in three ways: METRIC in a store, a file of reports, or a file of counts. Every
+combination that would leave something out, or silently ignore what was said, is a usage error.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+STORE = "sqlite:///hubbub.db"
+"""Where reports are if nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """What the command line says of the input; None where it says nothing.
+
+    Attributes
+    ----------
+    metric, metrics : str, optional
+        The argument METRIC, and the registry's file.
+    store, reports, counts : str, optional
+        Where reports are, or their counts.
+    params : str, optional
+        A file of parameters, in place of METRIC.
+    candidates, map : str, optional
+        Which strings to look for.
+    since, until : datetime.datetime, optional
+    """
+
+    metric: str | None = None
+    metrics: str | None = None
+    store: str | None = None
+    reports: str | None = None
+    counts: str | None = None
+    params: str | None = None
+    candidates: str | None = None
+    map: str | None = None
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+
+    def names(self, *fields: str) -> list[str]:
+        """Return those of some fields that were given, as a person wrote them."""
+        return [
+            "METRIC" if field == "metric" else f"--{field}"
+            for field in fields
+            if getattr(self, field) is not None
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What the command line says is to be done with the input; see its --help.
+
+    Attributes
+    ----------
+    alpha : float
+    correction : str
+        A value of `hubbub.decoder.inference.multiple_testing.Correction`.
+    detected_only : bool
+    files : tuple of str
+        Where to write, "-" being CSV on standard output.
+    rows, min_reports : int
+    by : str, optional
+        "day" for a result a day.
+    candidate_cache : str, optional
+        A folder of hashed candidates.
+    method : str
+        A value of `hubbub.decoder.likelihood.choice.Method`.
+    """
+
+    alpha: float
+    correction: str
+    detected_only: bool
+    files: tuple[str, ...]
+    rows: int
+    min_reports: int
+    by: str | None = None
+    candidate_cache: str | None = None
+    method: str = "auto"
+
+
+def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
+    """Refuse results that can't be made of the input, and files that can't be written.
+
+    Raises
+    ------
+    click.UsageError
+    OSError
+        If a file could not be made where it is wanted.
+    """
+    if outputs.by is not None:
+        for name in inputs.names("reports", "counts"):
+            raise click.UsageError(
+                f"--by {outputs.by} needs days, which a store has; {name} hasn't"
+            )
+    if outputs.method == "likelihood" and (inputs.counts is not None or outputs.by is not None):
+        what = "--counts has only their sums" if inputs.counts is not None else "--by takes counts"
+        raise click.UsageError(f"--method likelihood needs whole reports; {what}.")
+    if outputs.candidate_cache is not None and inputs.candidates is None:
+        raise click.UsageError("--candidate-cache belongs to --candidates; nothing else is hashed.")
+    from hubbub.decoder.formats.writers import refuse_unwritable  # noqa: PLC0415 - see `group`
+
+    try:
+        refuse_unwritable(outputs.files)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--output'") from error
+
+
+def check_reports(inputs: InputOptions) -> None:
+    """Refuse options that don't say, or contradict each other about, what is decoded.
+
+    Raises
+    ------
+    click.UsageError
+    """
+    _at_most_one(inputs, "metric", "params", why="each says how reports were made")
+    _at_most_one(inputs, "store", "reports", "counts", why="each says where reports are")
+    _at_most_one(inputs, "metric", "counts", why="counts come with --params")
+    if inputs.metric is None and inputs.params is None:
+        if inputs.counts is None:
+            raise click.UsageError("Missing argument 'METRIC' (or option '--params').")
+        raise click.UsageError("Missing option '--params': --counts needs it.")
+    if inputs.metric is not None and inputs.metrics is None:
+        raise click.UsageError("Missing option '--metrics': the registry that METRIC stands in.")
+    if inputs.params is not None:
+        if inputs.reports is None and inputs.counts is None:
+            raise click.UsageError("Missing option '--counts' or '--reports': --params needs one.")
+        if inputs.metrics is not None:
+            raise click.UsageError("--metrics belongs to METRIC; --params takes its place.")
+    if inputs.since and inputs.until and inputs.since > inputs.until:
+        raise click.UsageError(
+            f"--since {inputs.since:%Y-%m-%d} is after --until {inputs.until:%Y-%m-%d}."
+        )
+    for where in inputs.names("reports", "counts"):
+        for name in inputs.names("since", "until"):
+            raise click.UsageError(f"{name} chooses days in a store; {where} is decoded whole.")
+
+
+def check_candidates(inputs: InputOptions) -> None:
+    """Refuse options that don't say which strings to look for.
+
+    Raises
+    ------
+    click.UsageError
+    """
+    _at_most_one(inputs, "candidates", "map", why="each says which strings to look for")
+    if inputs.counts is not None and inputs.map is None:
+        why = "--counts needs it; their strings were hashed in another way than --candidates are"
+        raise click.UsageError(f"Missing option '--map': {why}.")
+    if inputs.candidates is None and inputs.map is None:
+        raise click.UsageError("Missing option '--candidates' (or '--map').")
+
+
+def _at_most_one(inputs: InputOptions, *fields: str, why: str) -> None:
+    names = inputs.names(*fields)
+    if len(names) > 1:
+        raise click.UsageError(f"{' and '.join(names)} exclude each other: {why}.")
+
+
+def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:
+    """Return a click callback that refuses files whose names end in none of the suffixes."""
+    *some, last = suffixes
+
+    def check(
+        _context: click.Context, _option: click.Parameter, paths: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        for path in paths:
+            if Path(path).suffix not in suffixes:
+                raise click.BadParameter(f"{path!r} must end in {', '.join(some)} or {last}")
+        return paths
+
+    return check

@@ -1,0 +1,47 @@
+"""Results on a terminal: tables, and lines below them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from hubbub.decoder.results.result import Block, Line, Table
+
+
+def stdout_console(width: int = 120) -> Console:
+    """Return the terminal, or plain lines of a fixed width where output isn't one."""
+    return Console() if sys.stdout.isatty() else Console(width=width)
+
+
+def show(blocks: Iterable[Block], console: Console) -> None:
+    """Print blocks one below the other. Nothing in them is obeyed as markup."""
+    for block in blocks:
+        if isinstance(block, Line):
+            console.print(Text(block.text), soft_wrap=not block.wraps)
+        elif isinstance(block, Table):
+            console.print(_grid(block))
+        else:
+            console.print(_facts(block))
+
+
+def _grid(table: Table) -> Grid:
+    grid = Grid(title=Text(table.title, style="table.title"), title_justify="left")
+    name, *numbers = table.headings
+    grid.add_column(name.text, overflow="fold", justify=name.align)
+    for heading in numbers:
+        grid.add_column(heading.text, justify=heading.align)
+    styles = table.styles or ("",) * len(table.rows)
+    for (first, *others), style in zip(table.rows, styles, strict=True):
+        grid.add_row(Text(first, overflow="fold"), *map(Text, others), style=style)
+    return grid
+
+
+def _facts(facts: Mapping[str, str]) -> Grid:
+    grid = Grid(show_header=False, box=None, pad_edge=False)
+    for label, text in facts.items():
+        grid.add_row(Text(label), Text(text))
+    return grid

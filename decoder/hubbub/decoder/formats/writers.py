@@ -1,0 +1,106 @@
+"""All formats, and a result to wherever it is wanted: files, standard output, the terminal.
+
+The end of a file's name chooses its format. A new format is a module with a function that writes a
+result into an open binary file, and its line in one of the tables here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from hubbub.decoder.formats.csv_file import write_csv
+from hubbub.decoder.formats.files import refuse_place, write_whole
+from hubbub.decoder.formats.html_page import write_html
+from hubbub.decoder.formats.json_file import write_json
+from hubbub.decoder.formats.parquet_file import write_parquet
+from hubbub.decoder.formats.picture import write_png, write_svg
+from hubbub.decoder.formats.terminal import show, stdout_console
+from hubbub.decoder.results.result import Result
+
+STDOUT = "-"
+Writer = Callable[[Result, BinaryIO], None]
+DECODED: dict[str, Writer] = {
+    ".csv": write_csv,
+    ".json": write_json,
+    ".parquet": write_parquet,
+    ".html": write_html,
+}
+"""Formats of what is decoded, by suffix."""
+PICTURES: dict[str, Writer] = {".png": write_png, ".svg": write_svg}
+"""Formats of results that have curves."""
+
+
+def needs_provenance(outputs: Sequence[str]) -> bool:
+    """Whether any of the outputs says where the result comes from (CSV has no place for it)."""
+    return any(path != STDOUT and not path.endswith(".csv") for path in outputs)
+
+
+def refuse_unwritable(paths: Sequence[str]) -> None:
+    """Refuse files in which nothing decoded can be written, before the work instead of after it.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        "-" is standard output.
+
+    Raises
+    ------
+    ValueError
+        If a name ends in nothing that can be written, or stands there twice.
+    OSError
+        If a file could not be made there.
+    """
+    *some, last = DECODED
+    for path in paths:
+        if path != STDOUT and Path(path).suffix not in DECODED:
+            raise ValueError(
+                f"{path!r} must end in {', '.join(some)} or {last}, or be - for CSV on stdout"
+            )
+        if [os.path.normpath(other) for other in paths].count(os.path.normpath(path)) > 1:
+            raise ValueError(f"{path!r} is given twice; each result needs a file of its own")
+    for path in paths:
+        if path != STDOUT:
+            refuse_place(Path(path))
+
+
+def write_results(result: Result, outputs: Sequence[str], *, width: int = 120) -> None:
+    """Write every file, then CSV or what a terminal shows to standard output.
+
+    Parameters
+    ----------
+    result : Result
+    outputs : sequence of str
+        Files, and "-" if CSV is wanted on standard output.
+    width : int
+        Columns of what is shown where output isn't a terminal.
+
+    Raises
+    ------
+    ValueError
+        If a file's name ends in no format.
+    OSError
+        If something can't be written.
+    """
+    for path in outputs:
+        if path != STDOUT:
+            writers = DECODED | PICTURES
+            writer = writers.get(Path(path).suffix)
+            if writer is None:
+                raise ValueError(f"output {path!r}: must end in {' or '.join(writers)}")
+            write_whole(Path(path), partial(writer, result))
+    if STDOUT not in outputs:
+        show(result.blocks(), stdout_console(width))
+        return
+    write_csv(result, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+    if result.suspicious:
+        click.echo(
+            "warning: some reports don't look honest; run without --output - for more", err=True
+        )

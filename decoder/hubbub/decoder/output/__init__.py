@@ -1,1 +1,0 @@
-"""Results as people and programs want them, and where they come from."""

@@ -1,0 +1,228 @@
+"""A plan as a result: a row a set of parameters, the metrics.toml entry, curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.planning.limits import detection_power, reports_needed
+from hubbub.decoder.planning.plans import Comparison, Plan
+from hubbub.decoder.planning.search import Point, limit_by_epsilon, limit_by_reports
+from hubbub.decoder.results.charts import Curves
+from hubbub.decoder.results.result import (
+    ROWS,
+    Block,
+    Columns,
+    Line,
+    Result,
+    Table,
+    Types,
+    columns_of,
+    headings,
+)
+
+_TYPES: dict[str, type] = {
+    "name": str,
+    **dict.fromkeys(("k", "h", "m"), int),
+    **dict.fromkeys(("f", "p", "q", "epsilon_permanent", "epsilon_report", "reports"), float),
+    **dict.fromkeys(("detectable_share", "reports_needed", "oue_ratio"), float),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult(Result):
+    """A search's outcome, and what was asked.
+
+    Attributes
+    ----------
+    comparison : Comparison
+    share : float or None
+        A share that is to be found; None: the best plan's limit.
+    name : str
+        Of the metric.
+    """
+
+    comparison: Comparison
+    share: float | None
+    name: str
+
+    @property
+    def target(self) -> float:
+        """The share for which reports are counted."""
+        return self.comparison.best.limit if self.share is None else self.share
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """All plans, in the order of the table."""
+        found = self.comparison
+        others = (found.simple, found.paper)
+        return (found.best, *(plan for plan in others if plan), *found.by_hashes)
+
+    @property
+    def types(self) -> Types:
+        """The columns; nan stands for what isn't finite."""
+        return _TYPES
+
+    def parts(self) -> Iterator[Columns]:
+        """Yield the plans, in the order of the table."""
+        yield columns_of(_TYPES, [_row(plan, self) for plan in self.plans])
+
+    def document(self) -> Mapping[str, object]:
+        """Return "question", "rows", "by_epsilon_report" and "by_reports"."""
+        found, question = self.comparison, self.comparison.question
+        return {
+            "question": {
+                "epsilon_permanent": found.budget.permanent,
+                "epsilon_report": found.budget.report,
+                "candidates": question.candidates,
+                "alpha": question.alpha,
+                "power": question.power,
+                "method": question.method.value,
+                "concentration": question.concentration,
+                "share": self.target,
+            },
+            "rows": ROWS,
+            "by_epsilon_report": _points(limit_by_epsilon(found), "epsilon_report"),
+            "by_reports": _points(limit_by_reports(found), "reports"),
+        }
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the table, what it means, and the metrics.toml entry of the best plan."""
+        yield _table(self)
+        yield Line("")
+        for text in _sentences(self):
+            yield Line(text, wraps=False)
+        yield Line("")
+        yield Line(entry(self.comparison.best.params, self.name))
+
+    def curves(self) -> tuple[Curves, ...]:
+        """Return the detectable share against epsilon and against N, the plan itself as a point."""
+        found, best = self.comparison, self.comparison.best
+        over_epsilon, over_reports = limit_by_epsilon(found), limit_by_reports(found)
+        at_epsilon = (best.params.epsilon_report, 100 * best.limit)
+        of_reports, of_budget = f"{best.reports:,.0f} reports", f"{found.budget.report:g}"
+        return (
+            _curves(of_reports, "epsilon of a report", over_epsilon, at_epsilon),
+            _curves(
+                f"epsilon {of_budget} a report",
+                "reports",
+                over_reports,
+                (best.reports, 100 * best.limit),
+            ),
+        )
+
+
+def entry(params: RapporParams, name: str) -> str:
+    """Return a metrics.toml entry, all of whose texts but the noise are to be filled in."""
+    noise = {"f": params.f, "p": params.p, "q": params.q}
+    one_time = params.f == 0 or (params.p, params.q) == (0.0, 1.0)
+    if one_time and params.f:
+        del noise["p"], noise["q"]
+    lines = [
+        f"[metrics.{name}]",
+        "version = 1",
+        'type = "string"',
+        'description = "..."',
+        'owner = "..."',
+        "expires = 2099-12-31",
+        *(['mode = "one-time"'] if one_time else []),
+        *(f"{key} = {getattr(params, key)}" for key in ("k", "h", "m")),
+        *(f"{key} = {value!r}" for key, value in noise.items()),
+    ]
+    return "\n".join(lines)
+
+
+def _table(result: PlanResult) -> Table:
+    found = result.comparison
+    rows = []
+    for plan in result.plans:
+        params = plan.params
+        rows.append(
+            (
+                plan.name,
+                *map(str, params[:3]),
+                *(f"{number:.6g}" for number in params[3:]),
+                f"{params.epsilon_permanent:.4g}",
+                f"{params.epsilon_report:.4g}",
+                f"{plan.limit:.3%}" if plan.limit < math.inf else "none",
+                _reports(reports_needed(params, result.target, found.question)),
+                f"{plan.oue_ratio:.2f}",
+            )
+        )
+    parameters = ("k", "h", "m", "f", "p", "q", "ε permanent", "ε report")
+    achieved = ("share", f"reports for {result.target:.3%}", "variance / OUE")
+    return Table(
+        f"Smallest share that {found.best.reports:,.0f} reports show",
+        headings("parameters", *parameters, *achieved),
+        tuple(rows),
+        styles=tuple("bold" if plan is found.best else "" for plan in result.plans),
+    )
+
+
+def _sentences(result: PlanResult) -> Iterator[str]:
+    found, question = result.comparison, result.comparison.question
+    best = found.best
+    yield (
+        f"A string held by {best.limit:.3%} is detected among {question.candidates:,.0f} "
+        f"candidates with probability {question.power:g} (alpha {question.alpha:g}, Bonferroni; "
+        f"method {question.method.value})."
+    )
+    if result.share is not None and not math.isclose(result.share, best.limit, rel_tol=1e-3):
+        power = detection_power(best.params, best.reports, result.share, question)
+        needed = reports_needed(best.params, result.share, question)
+        yield (
+            f"One held by {result.share:.3%} is found with probability {power:.2f}; "
+            f"{_reports(needed)} reports make it {question.power:g}."
+        )
+    if found.paper:
+        yield (
+            f"The RAPPOR paper's default at the same epsilons needs a share "
+            f"{found.paper.limit / best.limit:.2f} times as large."
+        )
+    yield (
+        f"An estimate varies {best.oue_ratio:.2f} times as much as with optimal unary encoding "
+        "(Wang et al. 2017), which knows the list of strings before it asks."
+    )
+    in_each = best.reports / best.params.m
+    yield f"A report has {best.params.k // 8} bytes; {in_each:,.0f} are in each cohort."
+
+
+def _row(plan: Plan, result: PlanResult) -> dict[str, object]:
+    params = plan.params
+    return {
+        "name": plan.name,
+        **params._asdict(),
+        "epsilon_permanent": _known(params.epsilon_permanent),
+        "epsilon_report": params.epsilon_report,
+        "reports": plan.reports,
+        "detectable_share": _known(plan.limit),
+        "reports_needed": _known(reports_needed(params, result.target, result.comparison.question)),
+        "oue_ratio": plan.oue_ratio,
+    }
+
+
+def _points(points: list[Point], across: str) -> list[dict[str, object]]:
+    return [
+        {across: point.at, "detectable_share": point.best, "paper": point.paper} for point in points
+    ]
+
+
+def _curves(title: str, axis: str, points: list[Point], plan: tuple[float, float]) -> Curves:
+    lines = (
+        ("best", [(point.at, 100 * point.best) for point in points if math.isfinite(point.best)]),
+        (
+            "the RAPPOR paper's default",
+            [(point.at, 100 * point.paper) for point in points if math.isfinite(point.paper)],
+        ),
+    )
+    return Curves(title, axis, "smallest detectable share (%)", lines, plan)
+
+
+def _reports(reports: float) -> str:
+    return f"{reports:,.0f}" if reports < math.inf else "never"
+
+
+def _known(value: float) -> float:
+    return value if math.isfinite(value) else math.nan

@@ -1,0 +1,145 @@
+"""Do the stored reports look like honest ones? Asked of the same records that are counted.
+
+Three questions, each with a known chance, `ALARM`, that honest reports raise it, whatever people's
+values are: numbers of set bits, reports equal to the bit, cohorts' sizes.
+
+Invariant: nothing is left out of the counts here; leaving out what looks odd would bias estimates.
+
+That nothing was found proves nothing: a forger who imitates the noise can't be told from honest
+clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hubbub.client.metrics import Metric
+from hubbub.collector.poisoning.balance import Balance, cohort_balance
+from hubbub.collector.poisoning.repeats import Repeats, RepeatSample
+from hubbub.collector.poisoning.set_bits import SetBits, column, plausible_set_bits, set_bits
+from hubbub.collector.store.records import Records
+from hubbub.decoder.arrays import IntArray
+
+ALARM = 1e-6
+"""Chance of each kind of false alarm, over a whole decoding."""
+
+REPORTS_A_CLIENT = 100
+"""Most reports that a client is supposed to send in the decoded days; 1 of one-time metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalyReport:
+    """What the records show.
+
+    Attributes
+    ----------
+    alarm : float
+        Chance of each kind of false alarm, over all of the records.
+    bits, cohorts : int
+        k and m.
+    improbable : int
+        Reports whose number of set bits is implausible. An honest collection of this size holds
+        not even one, but for a chance `alarm`.
+    plausible : SetBits
+        The numbers of set bits that aren't.
+    repeats : Repeats
+    balance : Balance
+    reports_a_client : int
+        Reports of one client that shouldn't make cohorts look suspicious.
+    """
+
+    alarm: float
+    bits: int
+    cohorts: int
+    improbable: int
+    plausible: SetBits
+    repeats: Repeats
+    balance: Balance
+    reports_a_client: int
+
+    @property
+    def set_bits_assessed(self) -> bool:
+        """Whether any number of set bits would be implausible."""
+        return self.plausible.low > 0 or self.plausible.high < self.bits
+
+    @property
+    def cohorts_assessed(self) -> bool:
+        """Whether there is more than one cohort."""
+        return self.cohorts > 1
+
+    @property
+    def cohorts_suspicious(self) -> bool:
+        """Whether cohorts are more uneven than clients of `reports_a_client` reports make them."""
+        return self.balance.clients_must_send > self.reports_a_client
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether anything is beyond what honest reports would show."""
+        return bool(self.improbable or self.repeats.suspicious or self.cohorts_suspicious)
+
+    def as_json(self) -> dict[str, object]:
+        """Return all of it, and what follows from it, as JSON can hold it."""
+        return {
+            "suspicious": self.suspicious,
+            "alarm": self.alarm,
+            "set_bits": {
+                "assessed": self.set_bits_assessed,
+                "improbable": self.improbable,
+                "plausible": list(self.plausible),
+            },
+            "repeats": self.repeats._asdict(),
+            "cohorts": {
+                "assessed": self.cohorts_assessed,
+                "suspicious": self.cohorts_suspicious,
+                "reports_a_client": self.reports_a_client,
+                **self.balance._asdict(),
+            },
+        }
+
+
+class AnomalyDetector:
+    """Adds up what is asked of one metric's reports, chunk by chunk, in bounded memory.
+
+    Parameters
+    ----------
+    metric : Metric
+    alarm : float
+        Chance of each kind of false alarm.
+    """
+
+    def __init__(self, metric: Metric, alarm: float = ALARM) -> None:
+        self._metric = metric
+        self._alarm = alarm
+        self._set_bits: IntArray = np.zeros(metric.params.k + 1, dtype=np.int64)
+        self._cohorts: IntArray = np.zeros(metric.params.m, dtype=np.int64)
+        self._repeats = RepeatSample(metric.params)
+
+    def add(self, records: Records) -> None:
+        """Look at a chunk of records that `count_records` takes."""
+        self._set_bits += np.bincount(set_bits(records), minlength=len(self._set_bits))
+        self._cohorts += np.bincount(column(records, 0, "<u2"), minlength=len(self._cohorts))
+        self._repeats.add(records)
+
+    def result(self) -> AnomalyReport:
+        """Return what was found so far.
+
+        Notes
+        -----
+        A report's tail is alarm/N, so by the union bound, which asks for no independence, N honest
+        reports hold an improbable one with probability at most `alarm`.
+        """
+        total = max(int(self._cohorts.sum()), 1)
+        plausible = plausible_set_bits(self._metric.params, self._metric.kind, self._alarm / total)
+        inside = self._set_bits[plausible.low : plausible.high + 1].sum()
+        return AnomalyReport(
+            alarm=self._alarm,
+            bits=self._metric.params.k,
+            cohorts=self._metric.params.m,
+            improbable=int(self._set_bits.sum() - inside),
+            plausible=plausible,
+            repeats=self._repeats.result(self._alarm),
+            balance=cohort_balance(self._cohorts, self._alarm),
+            reports_a_client=1 if self._metric.one_time else REPORTS_A_CLIENT,
+        )

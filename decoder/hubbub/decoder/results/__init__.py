@@ -1,0 +1,1 @@
+"""What the commands find out, as data: rows, words and charts that any format can write."""

@@ -1,0 +1,160 @@
+"""Where a result comes from: versions, parameters, settings and digests of every input.
+
+Two results with equal provenance are equal. It therefore holds nothing of the run itself: no time
+of day, no machine, no folder (files are named by their last part).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from hubbub.client.params import RapporParams
+from hubbub.decoder.counts import CohortCounts
+
+SEED = "none: decoding is deterministic"
+_PACKAGES = ("hubbub", "numpy", "scipy", "scikit-learn")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One input.
+
+    Attributes
+    ----------
+    role : str
+        Such as "candidates".
+    name : str
+        Of the file, without its folder.
+    sha256 : str
+        Hexadecimal.
+    """
+
+    role: str
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """All that determines a result.
+
+    Attributes
+    ----------
+    versions : mapping of str to str
+        Of the packages that compute, and Python's.
+    metric : str
+        Its name, or the name of the file of parameters.
+    metric_version : int, optional
+        None for counts.
+    parameters : mapping of str to float
+        k, h, m, f, p and q.
+    parameters_sha256 : str
+        Digest of `canonical(parameters)`.
+    settings : mapping of str to str
+        Level, correction, method and what else was chosen.
+    days : str
+        The UTC days that were decoded.
+    sources : tuple of Source
+    seed : str
+    """
+
+    versions: Mapping[str, str]
+    metric: str
+    metric_version: int | None
+    parameters: Mapping[str, float]
+    parameters_sha256: str
+    settings: Mapping[str, str]
+    days: str
+    sources: tuple[Source, ...]
+    seed: str = SEED
+
+    def as_json(self) -> dict[str, object]:
+        """Return all of it as JSON can hold it."""
+        return asdict(self)
+
+
+def build_provenance(
+    params: RapporParams,
+    counts: CohortCounts,
+    *,
+    metric: str,
+    metric_version: int | None,
+    settings: Mapping[str, str],
+    days: str,
+    sources: Sequence[Source],
+) -> Provenance:
+    """Return where a result comes from: what is given, the versions, and all digests.
+
+    Parameters
+    ----------
+    params : RapporParams
+    counts : CohortCounts
+        What was decoded, in addition to the files that are among the sources.
+    metric, metric_version, settings, days, sources
+        As in `Provenance`.
+    """
+    versions = {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
+    parameters = named(params)
+    return Provenance(
+        versions=versions,
+        metric=metric,
+        metric_version=metric_version,
+        parameters=parameters,
+        parameters_sha256=digest(canonical(parameters)),
+        settings=settings,
+        days=days,
+        sources=(*sources, counts_source("counts", counts)),
+    )
+
+
+def canonical(parameters: Mapping[str, float]) -> bytes:
+    """Return the one way to write parameters that their digest is taken of."""
+    numbers = {name: float(value) for name, value in parameters.items()}
+    return json.dumps(numbers, sort_keys=True, separators=(",", ":")).encode()
+
+
+def named(params: RapporParams) -> dict[str, float]:
+    """Return the six parameters by name."""
+    return {name: getattr(params, name) for name in ("k", "h", "m", "f", "p", "q")}
+
+
+def digest(data: bytes) -> str:
+    """Return the hexadecimal SHA-256 of bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def file_source(role: str, path: str) -> Source:
+    """Return a file as a source.
+
+    Raises
+    ------
+    OSError
+        If it can't be read.
+    """
+    with Path(path).open("rb") as file:
+        return Source(role, Path(path).name, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def strings_source(role: str, strings: Iterable[str]) -> Source:
+    """Return strings that came through a pipe as a source: one a line, each once, in UTF-8."""
+    hashing = hashlib.sha256()
+    for string in strings:
+        hashing.update(string.encode("utf-8") + b"\n")
+    return Source(role, "a pipe", hashing.hexdigest())
+
+
+def counts_source(role: str, counts: CohortCounts) -> Source:
+    """Return counts as a source: N_c and the bit counts of each cohort, as little-endian int64.
+
+    Segments of a store are shuffled and merged as it ages, so their bytes are no one's digest; the
+    counts that are made of them stay.
+    """
+    hashing = hashlib.sha256(counts.reports.astype("<i8").tobytes())
+    hashing.update(counts.bits.astype("<i8").tobytes())
+    return Source(role, "reports of each cohort, then of each bit", hashing.hexdigest())

@@ -1,0 +1,162 @@
+"""A result: what a command found out, as data that any format can write.
+
+Rows have typed columns and come in parts, so that a million of them need neither a million objects
+nor one huge string. Besides them a result has a document for programs, blocks for a terminal, and
+for people a report or curves. Formats (`hubbub.decoder.formats`) write these; they don't know what
+the result is about.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.results.charts import Chart, Curves
+
+Types = Mapping[str, type]
+"""A column's type by its name, in order: str, float, int or bool."""
+Values = Sequence[Any] | FloatArray
+Columns = Mapping[str, Values]
+"""Some rows, column by column; nan where the data can't tell."""
+
+ROWS: Final = object()
+"""Stands in a document where the rows do."""
+
+
+class Heading(NamedTuple):
+    """The head of a table's column; `align` is "left", "right" or "center"."""
+
+    text: str
+    align: Literal["left", "right", "center"] = "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table for people, whose first column names the row.
+
+    Attributes
+    ----------
+    title : str
+    headings : tuple of Heading
+    rows : tuple of tuple of str
+    left_out : str
+        How many rows aren't shown; empty if none.
+    styles : tuple of str
+        A style a row for terminals ("dim", "bold", "italic" or ""); empty if all are plain.
+    """
+
+    title: str
+    headings: tuple[Heading, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left_out: str = ""
+    styles: tuple[str, ...] = ()
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """The headings' texts."""
+        return tuple(heading.text for heading in self.headings)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A text of its own; `wraps` at the edge of the terminal, or goes on beyond it."""
+
+    text: str
+    wraps: bool = True
+
+
+Block = Table | Line | Mapping[str, str]
+"""What a terminal shows below each other; a mapping is labels and their texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report below one heading; whatever is empty is left out.
+
+    Attributes
+    ----------
+    title : str
+    paragraphs : tuple of str
+    facts : mapping of str to str
+        Labels and their texts.
+    charts : tuple of Chart
+    tables : tuple of Table
+    """
+
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    facts: Mapping[str, str] | None = None
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A result as a page.
+
+    Attributes
+    ----------
+    title : str
+    headline : str
+        What was found, in a sentence or two.
+    sections : sequence of Section
+    warnings : sequence of str
+        What must not be overlooked.
+    """
+
+    title: str
+    headline: str
+    sections: Sequence[Section]
+    warnings: Sequence[str] = ()
+
+
+class Result(ABC):
+    """What a command found out.
+
+    Invariant: the same result gives the same bytes in every format.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def types(self) -> Types:
+        """The columns of the rows."""
+
+    @abstractmethod
+    def parts(self) -> Iterable[Columns]:
+        """Return the rows, some at a time."""
+
+    @abstractmethod
+    def document(self) -> Mapping[str, object]:
+        """Return everything as JSON has it, with `ROWS` in the rows' place, if they have one."""
+
+    @abstractmethod
+    def blocks(self) -> Iterable[Block]:
+        """Return what a terminal shows."""
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether reports don't look honest, which rows alone can't say."""
+        return False
+
+    def report(self) -> Report:
+        """Return the page."""
+        raise NotImplementedError(f"{type(self).__name__} has no report")
+
+    def curves(self) -> tuple[Curves, ...]:
+        """Return the plots of a picture, side by side."""
+        raise NotImplementedError(f"{type(self).__name__} has no curves")
+
+
+def columns_of(types: Types, rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Return rows as columns."""
+    return {name: [row[name] for row in rows] for name in types}
+
+
+def headings(first: str, *others: str) -> tuple[Heading, ...]:
+    """Return the usual headings: names on the left, numbers on the right."""
+    return (Heading(first, "left"), *map(Heading, others))

@@ -1,0 +1,344 @@
+"""Trends as a result: a row a day and series, a table of courses, a report with a chart a series.
+
+Days that weren't decoded have nan. A series is a detected string or the unknown mass, and column
+`kind` says which, since any string may be a candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.inference.intervals import CONFIDENCE
+from hubbub.decoder.reports.anomalies import AnomalyReport
+from hubbub.decoder.results.charts import Course, Labels
+from hubbub.decoder.results.provenance import Provenance
+from hubbub.decoder.results.result import (
+    ROWS,
+    Block,
+    Columns,
+    Heading,
+    Line,
+    Report,
+    Result,
+    Section,
+    Table,
+    Types,
+    columns_of,
+    headings,
+)
+from hubbub.decoder.results.strings import summary_lines
+from hubbub.decoder.results.wording import (
+    ERROR_RATES,
+    privacy_section,
+    provenance_section,
+    visible,
+    warnings_of,
+)
+from hubbub.decoder.trends.decoding import Trends
+
+TYPES: dict[str, type] = {
+    "day": str,
+    "kind": str,
+    "string": str,
+    "reports": int,
+    "count": float,
+    "std_error": float,
+    "count_low": float,
+    "count_high": float,
+    "proportion": float,
+    "prop_std_error": float,
+    "prop_low": float,
+    "prop_high": float,
+    "changed": bool,
+    "p_value": float,
+    "q_value": float,
+}
+_SPARKS = "▁▂▃▄▅▆▇█"
+_GAP = "·"
+_DAYS_IN_COLUMNS = 7
+CHARTS = 40
+"""Most strings that are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrendsResult(Result):
+    """The detected strings day by day.
+
+    Attributes
+    ----------
+    trends : Trends
+    anomalies : AnomalyReport, optional
+        What looks odd in the single reports.
+    provenance : Provenance, optional
+    limit : int
+        Most strings that a terminal shows.
+    """
+
+    trends: Trends
+    anomalies: AnomalyReport | None = None
+    provenance: Provenance | None = None
+    limit: int = 40
+
+    @property
+    def types(self) -> Types:
+        """The columns."""
+        return TYPES
+
+    def parts(self) -> Iterator[Columns]:
+        """Yield the rows, series by series, the unknown mass last."""
+        yield columns_of(TYPES, list(_rows(self.trends)))
+
+    def document(self) -> Mapping[str, object]:
+        """Return the summary of all days together, the days, the series and the rows."""
+        trends = self.trends
+        return {
+            "summary": asdict(trends.pooled.summary),
+            "scrutiny": self.anomalies and self.anomalies.as_json(),
+            "provenance": self.provenance and self.provenance.as_json(),
+            "min_reports": trends.min_reports,
+            "days": [
+                {"day": f"{day}", "reports": int(reports), "decoded": bool(decoded)}
+                for day, reports, decoded in zip(
+                    trends.days, trends.reports, trends.decoded, strict=True
+                )
+            ],
+            "series": [_series(trends, column) for column in series_order(trends)],
+            "rows": ROWS,
+        }
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the largest strings' shares over the days, what changed, and the pooled summary."""
+        trends = self.trends
+        order = series_order(trends)
+        shown = [*order[:-1][: self.limit], *order[-1:]]
+        yield _table(trends, shown)
+        yield Line("")
+        if len(order) > len(shown):
+            yield Line(f"… and {len(order) - len(shown):,} more; --output writes them all\n")
+        yield _day_lines(trends) | summary_lines(trends.pooled, self.anomalies)
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether single reports look forged."""
+        return bool(self.anomalies and self.anomalies.suspicious)
+
+    def report(self) -> Report:
+        """Return the changes, and a chart a series."""
+        trends, provenance = self.trends, self.provenance
+        name = f" of {visible(provenance.metric)}" if provenance else ""
+        facts = {"days": day_counts(trends)} | summary_lines(trends.pooled, self.anomalies)
+        summary = trends.pooled.summary
+        sections = [
+            _changes(trends),
+            _courses(trends),
+            Section("Summary of all days", facts=facts),
+            privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+            provenance_section(provenance),
+        ]
+        title = f"What the reports{name} say day by day"
+        return Report(title, _headline(trends), sections, warnings_of(facts))
+
+
+def _rows(trends: Trends) -> Iterator[dict[str, Any]]:
+    """Yield a row a day, series by series, the unknown mass last; nan where nothing is known."""
+    for column in series_order(trends):
+        changed = {change.day for change in trends.changes[column]}
+        for index, day in enumerate(trends.days):
+            reports = int(trends.reports[index])
+            shares = [
+                float(values[index, column])
+                for values in (trends.share, trends.std_error, trends.low, trends.high)
+            ]
+            values = [
+                f"{day}",
+                "string" if column else "unknown",
+                trends.strings[column - 1] if column else "",
+                reports,
+                *(share * reports for share in shares),
+                *shares,
+                index in changed,
+                float(trends.p_value[column]),
+                float(trends.q_value[column]),
+            ]
+            yield dict(zip(TYPES, values, strict=True))
+
+
+def series_order(trends: Trends) -> list[int]:
+    """Return the columns as readers want them: strings, largest first, then the unknown mass."""
+    return [*range(1, 1 + len(trends.strings)), 0] if trends.strings else []
+
+
+def _series(trends: Trends, column: int) -> dict[str, object]:
+    return {
+        "kind": "string" if column else "unknown",
+        "string": trends.strings[column - 1] if column else "",
+        "p_value": float(trends.p_value[column]),
+        "q_value": float(trends.q_value[column]),
+        "changes": [
+            {**asdict(change), "day": f"{trends.days[change.day]}"}
+            for change in trends.changes[column]
+        ],
+    }
+
+
+def _table(trends: Trends, columns: list[int]) -> Table:
+    by_day = len(trends.days) <= _DAYS_IN_COLUMNS
+    rows = []
+    for column in columns:
+        shares = trends.share[:, column]
+        if by_day:
+            cells = [percent(float(share)) for share in shares]
+        else:
+            known = shares[~np.isnan(shares)]
+            ends = [percent(float(known[i])) if len(known) else "" for i in (0, -1)]
+            cells = [sparkline(shares), *ends]
+        name = visible(trends.strings[column - 1]) if column else "unknown"
+        rows.append((name, *cells, describe_changes(trends, column)))
+    course = () if by_day else (Heading("course", "left"),)
+    days = [f"{day:%m-%d}" for day in trends.days] if by_day else ["first", "last"]
+    heads = (Heading("string", "left"), *course, *map(Heading, days), Heading("changed on", "left"))
+    return Table(
+        f"Shares day by day, {trends.days[0]} to {trends.days[-1]}",
+        heads,
+        tuple(rows),
+        styles=tuple("" if column else "italic" for column in columns),
+    )
+
+
+def describe_changes(trends: Trends, column: int) -> str:
+    """Return the days from which on a series is another, and by how much."""
+    return ", ".join(
+        f"{trends.days[change.day]} {'▲' if change.after > change.before else '▼'} "
+        f"{percent(change.before)} to {percent(change.after)}"
+        for change in trends.changes[column]
+    )
+
+
+def percent(share: float) -> str:
+    """Return a share in percent; a dot where nothing is known."""
+    return _GAP if np.isnan(share) else f"{share:.2%}"
+
+
+def sparkline(shares: FloatArray) -> str:
+    """Return a character a day, from 0 to the largest share; a dot where nothing is known."""
+    top = float(np.nanmax(shares, initial=0.0)) or 1.0
+    heights = np.clip(np.nan_to_num(shares) / top, 0, 1) * (len(_SPARKS) - 1)
+    return "".join(
+        _GAP if np.isnan(share) else _SPARKS[round(float(height))]
+        for share, height in zip(shares, heights, strict=True)
+    )
+
+
+def day_counts(trends: Trends) -> str:
+    """Return how many days were decoded, and why others weren't."""
+    decoded = int(trends.decoded.sum())
+    text = f"{decoded:,} of {len(trends.days):,} decoded"
+    few = [day for day, known in zip(trends.days, trends.decoded, strict=True) if not known]
+    if few:
+        named = ", ".join(f"{day}" for day in few[:5]) + (", …" if len(few) > 5 else "")
+        text += f"; the others have fewer than {trends.min_reports:,} reports each: {named}"
+    return text
+
+
+def _day_lines(trends: Trends) -> dict[str, str]:
+    summary = trends.pooled.summary
+    changed = sum(bool(each) for each in trends.changes)
+    rate = ERROR_RATES[summary.correction].replace("detection", "change")
+    return {
+        "days": day_counts(trends),
+        "changed": f"{changed:,} of {len(series_order(trends)):,} series at a {rate} of at most "
+        f"{summary.alpha:g}",
+    }
+
+
+def _headline(trends: Trends) -> str:
+    """Return what was found, in a sentence."""
+    columns = series_order(trends)
+    changed = [column for column in columns if trends.changes[column]]
+    days = f"From {trends.days[0]} to {trends.days[-1]}"
+    if not columns:
+        return f"{days} no string was detected, so there is nothing to follow."
+    followed = f"{days} {len(trends.strings):,} detected strings were followed"
+    if not changed:
+        return f"{followed}; no share changed by more than chance might."
+    first = changed[0]
+    name = f"“{visible(trends.strings[first - 1])}”" if first else "the unknown mass"
+    most = "among them" if len(changed) > 1 else "it is"
+    return (
+        f"{followed}; {len(changed):,} of {len(columns):,} series changed, {most} {name}: "
+        f"{describe_changes(trends, first)}."
+    )
+
+
+def _changes(trends: Trends) -> Section:
+    rows = tuple(
+        (
+            _name(trends, column),
+            f"{trends.days[change.day]}",
+            percent(change.before),
+            percent(change.after),
+            f"{change.after - change.before:+.3%} ± {change.std_error:.3%}",
+            f"{change.p_value:.1e}",
+            f"{trends.q_value[column]:.1e}",
+        )
+        for column in series_order(trends)
+        for change in trends.changes[column]
+    )
+    if not rows:
+        return Section("What changed", ("No change that chance might not have made.",))
+    heads = headings(
+        "string", "from", "before", "after", "difference and its error", "p", "string's q"
+    )
+    return Section("What changed", tables=(Table("Changes", heads, rows),))
+
+
+def _courses(trends: Trends) -> Section:
+    columns = series_order(trends)
+    shown = [*columns[:-1][:CHARTS], *columns[-1:]]
+    charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
+    words = (
+        f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few "
+        "reports. Dashed lines mark the first day of another share."
+    )
+    left_out = len(columns) - len(shown)
+    more = (f"{left_out:,} more strings are in CSV, JSON and Parquet.",) if left_out else ()
+    return Section("Day by day", (words, *more) if columns else (), charts=charts)
+
+
+def _course(trends: Trends, column: int, index: int) -> Course:
+    share, low, high = (
+        100 * values[:, column] for values in (trends.share, trends.low, trends.high)
+    )
+    days = tuple(f"{day}" for day in trends.days)
+    rows = tuple(
+        (day, f"{reports:,}", percent(a / 100), percent(b / 100), percent(c / 100))
+        for day, reports, a, b, c in zip(days, trends.reports, share, low, high, strict=True)
+    )
+    changes = tuple(change.day for change in trends.changes[column])
+    name, words = _name(trends, column), _described(trends, column)
+    labels = Labels(f"course-{index}", name, words, y="share")
+    header = ("day", "reports", "share", "from", "to")
+    return Course(labels, days, share, low, high, changes, header, rows)
+
+
+def _described(trends: Trends, column: int) -> str:
+    known = trends.share[~np.isnan(trends.share[:, column]), column]
+    if not len(known):
+        return "Not estimated on any day."
+    course = (
+        f"From {percent(float(known[0]))} on the first day to {percent(float(known[-1]))} on the "
+        f"last, between {percent(float(known.min()))} and {percent(float(known.max()))}. "
+    )
+    changes = describe_changes(trends, column)
+    return course + (
+        f"Changed on {changes}." if changes else "No change that chance might not have made."
+    )
+
+
+def _name(trends: Trends, column: int) -> str:
+    return visible(trends.strings[column - 1]) if column else "unknown mass"
