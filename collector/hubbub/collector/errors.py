@@ -1,4 +1,4 @@
-"""What can go wrong in the collector."""
+"""The errors of the collector."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class RefusalError(Exception):
     Attributes
     ----------
     status : int
-        The HTTP status that tells this class of fault.
+        The HTTP status of this class of fault.
     reason : str
-        The kind of fault in one word, for counting: never made from what the client sent.
+        The fault in one word of the code's own, for counting: never made from what the client sent.
     detail : str
         What was wrong and what was expected.
     headers : mapping of str to str

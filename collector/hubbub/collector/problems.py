@@ -4,12 +4,39 @@ from __future__ import annotations
 
 import http
 import json
+import logging
 import math
+import traceback
 from collections.abc import Mapping
+from typing import Annotated
 
+import msgspec
 from aiohttp import web
 
 from hubbub.collector.errors import BatchError, RefusalError
+
+UNEXPECTED = "unexpected error; it has been logged"
+
+
+class ReportProblem(msgspec.Struct, forbid_unknown_fields=True):
+    """A report that will never be accepted as it is."""
+
+    report: Annotated[int, msgspec.Meta(ge=0)]
+    detail: str
+
+
+class Problem(msgspec.Struct, forbid_unknown_fields=True):
+    """Problem details (RFC 9457)."""
+
+    type: str
+    title: str
+    status: Annotated[int, msgspec.Meta(ge=400, le=599)]
+    detail: Annotated[
+        str, msgspec.Meta(description="Names the report, the field and what was expected.")
+    ]
+    errors: Annotated[list[ReportProblem], msgspec.Meta(min_length=1)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
 
 
 def problem(
@@ -33,20 +60,15 @@ def problem(
         Details of single reports, by their index in the batch: the member "errors".
     headers : mapping of str to str, optional
     """
-    body = {
-        "type": "about:blank",
-        "title": http.HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-    }
+    body = Problem("about:blank", http.HTTPStatus(status).phrase, status, detail)
     if reports:
-        body["errors"] = [{"report": index, "detail": text} for index, text in reports.items()]
+        body.errors = [ReportProblem(index, text) for index, text in reports.items()]
     extra = dict(headers or {})
     if retry_after is not None:
         extra["Retry-After"] = str(math.ceil(retry_after))
     return web.Response(
         status=status,
-        text=json.dumps(body),
+        text=json.dumps(msgspec.to_builtins(body)),
         content_type="application/problem+json",
         headers=extra,
     )
@@ -61,3 +83,13 @@ def refusal(error: RefusalError) -> web.Response:
         reports=error.reports if isinstance(error, BatchError) else None,
         headers=error.headers,
     )
+
+
+def unexpected(error: Exception, log: logging.Logger) -> web.Response:
+    """Log where an unexpected error was raised, and return the answer 500.
+
+    The error's text reaches neither, because it may quote the request.
+    """
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    log.error("unexpected %s\n%s", type(error).__name__, frames)
+    return problem(500, UNEXPECTED)

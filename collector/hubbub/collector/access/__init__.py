@@ -1,1 +1,1 @@
-"""Who is let in, and how much: keys, quotas, and the bound on what is under way."""
+"""Keys and tokens, quotas, and the bound on what is under way."""

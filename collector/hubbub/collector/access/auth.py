@@ -1,9 +1,9 @@
-"""Who may send reports, and who may look at them: bearer secrets, kept as hashes only.
+"""Authentication of apps and operators by bearer secrets, kept as hashes only.
 
-A secret is 256 random bits that `generate_secret` drew; nobody chooses one. So it can't be guessed,
-offline or online, and one SHA-256 protects it as well as a slow password hash would: there is no
-dictionary to run through. Only the hash is in the configuration. A secret that somebody chose would
-lack all this; so what isn't of the form of ours is refused, whatever hashes are configured.
+A secret is 256 random bits that `generate_secret` drew, so it can't be guessed, offline or online,
+and one SHA-256 protects it as well as a slow password hash would: there is no dictionary to try.
+Only the hash is in the configuration. A secret that somebody chose would lack all this, so what
+doesn't have the form of ours is refused, whatever hashes are configured.
 """
 
 from __future__ import annotations
@@ -17,43 +17,40 @@ from collections.abc import Mapping
 from typing import Generic, Literal, TypeVar
 
 from hubbub.collector.config.settings import AdminToken, IngestKey, Scope
+from hubbub.collector.errors import RefusalError
 
-Kind = Literal["ingest", "admin"]
+Purpose = Literal["ingest", "admin"]
 
 _SECRET_BYTES = 32
 _CHECKSUM_LENGTH = 4
 _Entry = TypeVar("_Entry", IngestKey, AdminToken)
 
 
-class AuthError(Exception):
-    """A request that isn't let in (RFC 6750).
+class AuthError(RefusalError):
+    """A request that isn't let in (RFC 6750): 401 without a good secret, 403 without the scope.
 
     Attributes
     ----------
-    status : int
-        401 if it says nobody, somebody unknown or somebody expired; 403 if it is known who it is,
-        and that this isn't allowed.
     detail : str
-        What was expected; tells nothing of what was presented.
+        What was expected; reveals nothing of what was presented.
     www_authenticate : str
         The answer's header of that name.
     """
 
     def __init__(self, status: int, detail: str, www_authenticate: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
+        headers = {"WWW-Authenticate": www_authenticate}
+        super().__init__(status, "unauthorized", detail, headers=headers)
         self.www_authenticate = www_authenticate
 
 
-def generate_secret(kind: Kind) -> tuple[str, str]:
+def generate_secret(purpose: Purpose) -> tuple[str, str]:
     """Return a new secret and its SHA-256 in hex.
 
     The secret's prefix lets scanners of source code and logs find it; its last four characters are
-    a checksum, so that one that was cut or mistyped is told from one that is unknown.
+    a checksum, which distinguishes a cut or mistyped secret from an unknown one.
     """
     body = _base64url(secrets.token_bytes(_SECRET_BYTES))
-    secret = f"hub_{kind}_{body}"
+    secret = f"hub_{purpose}_{body}"
     secret += _checksum(secret)
     return secret, hash_secret(secret)
 
@@ -63,25 +60,25 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode("ascii")).hexdigest()
 
 
-def is_secret(text: str, kind: Kind) -> bool:
-    """Return whether a text is of the form that `generate_secret` gives to secrets of this kind."""
-    fits = re.fullmatch(_form(kind), text) is not None
+def is_secret(text: str, purpose: Purpose) -> bool:
+    """Return whether a text has the form of what `generate_secret` returns for a purpose."""
+    fits = re.fullmatch(_form(purpose), text) is not None
     return fits and _checksum(text[:-_CHECKSUM_LENGTH]) == text[-_CHECKSUM_LENGTH:]
 
 
-class Book(Generic[_Entry]):
+class SecretTable(Generic[_Entry]):
     """Hashed secrets with their names.
 
     Parameters
     ----------
     entries : mapping of str to IngestKey or AdminToken
-    kind : {"ingest", "admin"}
-        Secrets of the other kind are refused.
+    purpose : {"ingest", "admin"}
+        Secrets for the other purpose are refused.
     """
 
-    def __init__(self, entries: Mapping[str, _Entry], kind: Kind) -> None:
-        self._kind: Kind = kind
-        self._header = re.compile(rf"(?i:bearer) +({_form(kind)}) *")
+    def __init__(self, entries: Mapping[str, _Entry], purpose: Purpose) -> None:
+        self._purpose: Purpose = purpose
+        self._header = re.compile(rf"(?i:bearer) +({_form(purpose)}) *")
         self._by_hash: dict[bytes, tuple[str, _Entry]] = {
             bytes.fromhex(entry.sha256): (name, entry) for name, entry in entries.items()
         }
@@ -92,8 +89,8 @@ class Book(Generic[_Entry]):
     def find(self, authorization: str | None, today: dt.date) -> tuple[str, _Entry]:
         """Return the name and the entry of the secret that an Authorization header presents.
 
-        The time it takes tells nothing of the secrets: what is looked up is a hash, and nobody can
-        choose a text by the first bytes of its hash.
+        The time it takes reveals nothing of the secrets, because a hash is looked up, and nobody
+        can choose a text by the first bytes of its hash.
 
         Parameters
         ----------
@@ -108,14 +105,14 @@ class Book(Generic[_Entry]):
             Status 401, if there is no such entry or it has expired.
         """
         if authorization is None:
-            raise _unauthorized(f"Authorization: missing; must be Bearer hub_{self._kind}_...")
+            raise _unauthorized(f"Authorization: missing; must be Bearer hub_{self._purpose}_...")
         presented = self._header.fullmatch(authorization)
         if presented is None:
-            expected = f"must be Bearer hub_{self._kind}_..., whole and nothing else"
+            expected = f"must be Bearer hub_{self._purpose}_..., whole and nothing else"
             raise _unauthorized(f"Authorization: {expected}", "invalid_token")
         found = self._by_hash.get(hashlib.sha256(presented[1].encode("ascii")).digest())
         if found is None:
-            known = is_secret(presented[1], self._kind)
+            known = is_secret(presented[1], self._purpose)
             fault = "unknown key" if known else "mistyped key (its checksum is wrong)"
             raise _unauthorized(f"Authorization: {fault}", "invalid_token")
         expires = found[1].expires
@@ -135,13 +132,13 @@ class IngestGate:
     """
 
     def __init__(self, keys: Mapping[str, IngestKey], *, anonymous: bool) -> None:
-        self._book = Book(keys, "ingest")
+        self._secrets = SecretTable(keys, "ingest")
         self._anonymous = anonymous
 
     def admit(self, authorization: str | None, today: dt.date) -> str | None:
         """Return the name of the key that a request presents, or None if it comes without one.
 
-        A wrong key is refused even where none is needed: whoever sends one expects its quota.
+        A wrong key is refused even where none is needed: its sender expects its quota.
         Without any keys in the configuration the header has no meaning here and is ignored.
 
         Raises
@@ -149,9 +146,9 @@ class IngestGate:
         AuthError
             Status 401.
         """
-        if self._anonymous and (authorization is None or not len(self._book)):
+        if self._anonymous and (authorization is None or not len(self._secrets)):
             return None
-        return self._book.find(authorization, today)[0]
+        return self._secrets.find(authorization, today)[0]
 
 
 class AdminGate:
@@ -163,7 +160,7 @@ class AdminGate:
     """
 
     def __init__(self, tokens: Mapping[str, AdminToken]) -> None:
-        self._book = Book(tokens, "admin")
+        self._secrets = SecretTable(tokens, "admin")
 
     def admit(self, authorization: str | None, scope: Scope, today: dt.date) -> str:
         """Return the name of the token that a request presents, if it may do this.
@@ -173,7 +170,7 @@ class AdminGate:
         AuthError
             Status 401, or 403 if the token lacks the scope.
         """
-        name, token = self._book.find(authorization, today)
+        name, token = self._secrets.find(authorization, today)
         if scope not in token.scopes:
             raise AuthError(
                 403,
@@ -184,14 +181,14 @@ class AdminGate:
 
 
 def _unauthorized(detail: str, error: str | None = None) -> AuthError:
-    """Return a 401; a request without any credentials is told no error code (RFC 6750, 3.1)."""
+    """Return a 401; one for a request without credentials has no error code (RFC 6750, 3.1)."""
     challenge = 'Bearer realm="hubbub"' + (f', error="{error}"' if error else "")
     return AuthError(401, detail, challenge)
 
 
-def _form(kind: Kind) -> str:
-    """Return a regular expression for the secrets of a kind."""
-    return rf"hub_{kind}_[A-Za-z0-9_-]{{47}}"
+def _form(purpose: Purpose) -> str:
+    """Return a regular expression for the secrets for a purpose."""
+    return rf"hub_{purpose}_[A-Za-z0-9_-]{{47}}"
 
 
 def _base64url(data: bytes) -> str:

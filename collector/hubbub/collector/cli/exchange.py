@@ -11,9 +11,8 @@ from pathlib import Path
 
 import click
 
-from hubbub.client.errors import HubbubError
 from hubbub.client.metrics import Registry
-from hubbub.collector.errors import StoreError
+from hubbub.collector.cli.errors import cli_errors
 from hubbub.collector.exchange.exporting import export_partitions, plan_export
 from hubbub.collector.exchange.importing import find_sources, import_file
 from hubbub.collector.store import open_store
@@ -62,7 +61,7 @@ def export(
     a _definition.json for each version. A day that is exported again replaces its file. Days that
     the store no longer has stay where they are: delete them by hand.
     """
-    with _told():
+    with cli_errors():
         asyncio.run(_export(store, directory, metrics, _date(since), _date(until)))
 
 
@@ -74,7 +73,12 @@ async def _export(
     until: dt.date | None,
 ) -> None:
     async with open_store(url, create=False) as store:
-        _check_names(metrics, {declared.metric for declared in await store.declared()})
+        stored = {declared.metric for declared in await store.declared()}
+        for name in metrics:
+            if name not in stored:
+                known = ", ".join(sorted(stored)) or "none"
+                message = f"{name!r} isn't in the store, which has: {known}"
+                raise click.BadParameter(message, param_hint="--metric")
         plan = await plan_export(store, metrics, since, until)
         files = reports = 0
         with _bar("exporting") as progress:
@@ -83,14 +87,6 @@ async def _export(
                 files += 1
                 reports += written.reports
     click.echo(f"exported {reports:,} reports in {files:,} files to {directory}")
-
-
-def _check_names(metrics: tuple[str, ...], stored: set[str]) -> None:
-    for name in metrics:
-        if name not in stored:
-            known = ", ".join(sorted(stored)) or "none"
-            message = f"{name!r} isn't in the store, which has: {known}"
-            raise click.BadParameter(message, param_hint="--metric")
 
 
 @click.command("import")
@@ -132,7 +128,7 @@ def import_(
     crash, counts nothing twice, as long as the store remembers ids of batches (14 days, unless
     configured otherwise); the same reports in another file count again.
     """
-    with _told():
+    with cli_errors():
         registry = Registry.load(metrics)
         asyncio.run(_import(paths, registry, store, metric, _date(day), column))
 
@@ -164,20 +160,6 @@ async def _import(
 
 def _date(moment: dt.datetime | None) -> dt.date | None:
     return moment.date() if moment else None
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Turn what goes wrong into a message for people."""
-    try:
-        yield
-    except (HubbubError, StoreError) as error:
-        raise click.ClickException(str(error)) from error
-    except BrokenPipeError:
-        raise  # whoever reads standard output has seen enough; click ends quietly
-    except OSError as error:
-        where = error.filename or "file"
-        raise click.ClickException(f"{where}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

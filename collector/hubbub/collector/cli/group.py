@@ -28,7 +28,7 @@ _SUBCOMMANDS = {
 
 
 class _LateGroup(click.Group):
-    """A group that imports a subcommand when it is asked for, and describes it without that."""
+    """A group that imports a subcommand when it is called, and lists all without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names in the order in which a person meets them."""

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import click
-from pydantic.fields import FieldInfo
 
-from hubbub.client.errors import HubbubError
+from hubbub.collector.cli.errors import cli_errors
 from hubbub.collector.config.settings import ConfigError, Settings
 from hubbub.collector.config.sources import load
 from hubbub.collector.config.text import describe_default, to_toml
-from hubbub.collector.errors import StoreError
 
 _WITHOUT_FLAG = {"ingest_keys", "admin_tokens"}  # tables, for the file or the environment
 _OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}
@@ -26,27 +24,22 @@ _Command = Callable[..., None]
 def _with_flags(command: _Command) -> _Command:
     """Add a flag for every setting; what it takes is checked by `Settings`, not by click."""
     for name, field in reversed(Settings.model_fields.items()):
-        if name not in _WITHOUT_FLAG:
-            command = _flag(name, field)(command)
+        if name in _WITHOUT_FLAG:
+            continue
+        flag = "--" + name.replace("_", "-")
+        default = describe_default(field)
+        note = default if field.is_required() else f"default: {default}"
+        words = f"{field.description}  [{note}]"
+        if field.annotation is bool:
+            off = flag.replace("--", "--no-", 1)
+            command = click.option(f"{flag}/{off}", name, default=None, help=words)(command)
+            continue
+        metavar = _METAVARS.get(name) or _UNITS.get(name.rpartition("_")[2], "N")
+        if get_origin(field.annotation) is Literal:
+            metavar = "|".join(get_args(field.annotation))
+        flags = [flag, *_OTHER_FLAGS.get(name, [])]
+        command = click.option(*flags, name, metavar=metavar, help=words)(command)
     return command
-
-
-def _flag(name: str, field: FieldInfo) -> Callable[[_Command], _Command]:
-    flag = "--" + name.replace("_", "-")
-    default = describe_default(field)
-    words = f"{field.description}  [{default if field.is_required() else f'default: {default}'}]"
-    if field.annotation is bool:
-        off = flag.replace("--", "--no-", 1)
-        return click.option(f"{flag}/{off}", name, default=None, help=words)
-    return click.option(
-        flag, *_OTHER_FLAGS.get(name, []), name, metavar=_metavar(name, field), help=words
-    )
-
-
-def _metavar(name: str, field: FieldInfo) -> str:
-    if get_origin(field.annotation) is Literal:
-        return "|".join(get_args(field.annotation))
-    return _METAVARS.get(name) or _UNITS.get(name.rpartition("_")[2], "N")
 
 
 @click.command()
@@ -79,17 +72,11 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     if print_config:
         click.echo(to_toml(configuration), nl=False)
         return
-    _run(configuration.settings)
-
-
-def _run(settings: Settings) -> None:
     # The web framework and the databases are needed from here on only.
-    from hubbub.collector.config.masking import mask  # noqa: PLC0415
     from hubbub.collector.operations import logs  # noqa: PLC0415
     from hubbub.collector.serving import server  # noqa: PLC0415
 
+    settings = configuration.settings
     logs.configure(settings.log_level, log_times=settings.log_times)
-    try:
+    with cli_errors():
         server.run(settings, click.echo)
-    except (HubbubError, StoreError) as error:
-        raise click.ClickException(mask(str(error))) from error

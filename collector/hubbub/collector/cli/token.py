@@ -6,15 +6,15 @@ import datetime as dt
 
 import click
 
-from hubbub.collector.access.auth import Kind, generate_secret
+from hubbub.collector.access.auth import Purpose, generate_secret
 from hubbub.collector.config.text import toml_value
 
 _SCOPES = ("read", "export", "delete")
 
 
 @click.command()
-@click.option("--ingest", "kind", flag_value="ingest", help="A key for apps (the default).")
-@click.option("--admin", "kind", flag_value="admin", help="A token for the admin listener.")
+@click.option("--ingest", "purpose", flag_value="ingest", help="A key for apps (the default).")
+@click.option("--admin", "purpose", flag_value="admin", help="A token for the admin listener.")
 @click.option(
     "--name",
     default="main",
@@ -36,7 +36,7 @@ _SCOPES = ("read", "export", "delete")
     help="What an admin token may do; may be repeated.  [default: read]",
 )
 def token(
-    kind: Kind | None, name: str, expires: dt.datetime | None, scopes: tuple[str, ...]
+    purpose: Purpose | None, name: str, expires: dt.datetime | None, scopes: tuple[str, ...]
 ) -> None:
     """Make an ingest key or an admin token.
 
@@ -49,16 +49,16 @@ def token(
 
     from hubbub.collector.config.settings import Settings  # noqa: PLC0415
 
-    if scopes and kind != "admin":
+    if scopes and purpose != "admin":
         raise click.UsageError("--scope: only admin tokens have scopes; add --admin")
-    kind = kind or "ingest"
-    secret, sha256 = generate_secret(kind)
+    purpose = purpose or "ingest"
+    secret, sha256 = generate_secret(purpose)
     entry: dict[str, object] = {"sha256": sha256}
-    if kind == "admin":
+    if purpose == "admin":
         entry["scopes"] = tuple(scopes or ("read",))
     if expires:
         entry["expires"] = expires.date()
-    table = "admin_tokens" if kind == "admin" else "ingest_keys"
+    table = "admin_tokens" if purpose == "admin" else "ingest_keys"
     try:
         Settings.model_validate({"metrics": "", table: {name: entry}})
     except ValidationError as error:

@@ -1,20 +1,17 @@
-"""The commands `maintain` and `delete`: what is done to a store by hand, or by cron."""
+"""The commands `maintain` and `delete`: upkeep of a store by hand, or by cron."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
 
 import click
 
-from hubbub.collector.errors import StoreError
+from hubbub.collector.cli.errors import cli_errors
 from hubbub.collector.store import Store, open_store
 from hubbub.collector.store.upkeep import Upkeep
-
-_Result = TypeVar("_Result")
 
 _store_option = click.option(
     "--store", required=True, metavar="URL", help="sqlite:///PATH or postgresql://..."
@@ -51,7 +48,8 @@ def maintain(store: str, deduplication_days: int, retention_days: int | None) ->
             f"deleted {done.dropped:,} old reports"
         )
 
-    _run(run())
+    with cli_errors():
+        asyncio.run(run())
 
 
 @click.command()
@@ -66,39 +64,32 @@ def delete(metric: str, store: str, version: int | None, yes: bool) -> None:
     remove the metric from the registry first.
     """
     what = metric if version is None else f"{metric} version {version}"
-    if not yes:
-        stored = _run(_count(store, metric, version))
-        click.confirm(f"Delete {stored:,} reports of {what} for good?", abort=True)
-    deleted = _run(_delete(store, metric, version))
-    click.echo(f"deleted {deleted:,} reports of {what}")
 
+    async def count() -> int:
+        async with open_store(store, create=False) as opened:
+            days = await opened.overview()
+        return sum(
+            day.reports for day in days if day.metric == metric and version in {None, day.version}
+        )
 
-async def _count(store: str, metric: str, version: int | None) -> int:
-    async with open_store(store, create=False) as opened:
-        days = await opened.overview()
-    return sum(
-        day.reports for day in days if day.metric == metric and version in {None, day.version}
-    )
+    async def delete_reports() -> int:
+        async with _existing_store(store) as opened:
+            deleted = await opened.delete(metric, version)
+            await opened.tidy()
+            return deleted
 
-
-async def _delete(store: str, metric: str, version: int | None) -> int:
-    async with _existing_store(store) as opened:
-        deleted = await opened.delete(metric, version)
-        await opened.tidy()
-        return deleted
+    with cli_errors():
+        if not yes:
+            click.confirm(
+                f"Delete {asyncio.run(count()):,} reports of {what} for good?", abort=True
+            )
+        click.echo(f"deleted {asyncio.run(delete_reports()):,} reports of {what}")
 
 
 @asynccontextmanager
 async def _existing_store(url: str) -> AsyncIterator[Store]:
-    """Open a store for writing that must be there: a mistyped address makes none."""
+    """Open a store for writing that must exist: a mistyped address creates none."""
     async with open_store(url, create=False):
         pass
     async with open_store(url, create=True) as store:
         yield store
-
-
-def _run(work: Coroutine[Any, Any, _Result]) -> _Result:
-    try:
-        return asyncio.run(work)
-    except StoreError as error:
-        raise click.ClickException(str(error)) from error

@@ -1,1 +1,1 @@
-"""What the collector can be told, from where, and how it is printed."""
+"""The settings of the collector, where their values come from, and how they are printed."""

@@ -1,6 +1,6 @@
-"""Texts that may hold a secret into texts that don't: what is printed or logged comes through here.
+"""Mask secrets in what is printed or logged.
 
-Two kinds are known: the collector's own keys and tokens, by their form, and passwords in addresses.
+Two sorts are known: the collector's own keys and tokens, by their form, and passwords in addresses.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 MASK = "***"
 _SECRET = re.compile(r"(hub_(?:ingest|admin)_)[A-Za-z0-9_-]+")
-# Up to the last @: a password that should be percent-encoded and isn't may contain any sign.
+# Up to the last @: a password that isn't percent-encoded, as it should be, may hold any character.
 _PASSWORD = re.compile(r"(://[^\s:/?#@]*):\S+@|([?&](?:ssl)?password=)[^\s&#'\"]+", re.IGNORECASE)
 
 

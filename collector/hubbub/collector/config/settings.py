@@ -1,7 +1,7 @@
-"""What the collector can be told: every setting, its default, its bounds and its description.
+"""The settings of the collector: each with its default, its bounds and its description.
 
-The descriptions are the only ones: the flags of `serve`, the printed configuration and the table in
-docs/operations.md are made from them. Where values come from is `config.sources`' job.
+The flags of `serve`, the printed configuration and the table in docs/operations.md are made from
+these descriptions. `config.sources` reads the values.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class AdminToken(_Entry):
     @field_validator("scopes", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Take "read,export" too, which is easier to write in an environment variable."""
+        """Accept "read,export" too, which is easier to write in an environment variable."""
         return value.split(",") if isinstance(value, str) else value
 
 
@@ -200,7 +200,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take only what is passed; `config.sources.load` asks the other sources."""
+        """Use only what is passed; `config.sources.load` reads the other sources."""
         return (init_settings,)
 
     @model_validator(mode="after")
@@ -223,11 +223,11 @@ class Settings(BaseSettings):
         if not self.anonymous and not self.ingest_keys:
             advice = "make one with: hubbub-collector token --ingest"
             faults.append(("anonymous", f"without ingest_keys nobody could send; {advice}"))
-        kinds: tuple[tuple[str, dict[str, Any]], ...] = (
+        tables: tuple[tuple[str, dict[str, Any]], ...] = (
             ("ingest_keys", dict(self.ingest_keys)),
             ("admin_tokens", dict(self.admin_tokens)),
         )
-        for field, entries in kinds:
+        for field, entries in tables:
             owner: dict[str, str] = {}
             for name, entry in entries.items():
                 if (first := owner.setdefault(entry.sha256, name)) != name:

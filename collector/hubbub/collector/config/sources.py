@@ -1,4 +1,4 @@
-"""Flags, environment and one TOML file into `Settings`, or into lines that say what is wrong.
+"""Read `Settings` from flags, environment and one TOML file, or list what is wrong with them.
 
 A flag wins over the environment, that over the file, that over the default; tables of keys are
 merged entry by entry. Every value keeps the name of the source it came from, for errors and for
@@ -39,27 +39,27 @@ _EXPECTED = {
 }
 
 
-class Source(NamedTuple):
+class SettingsSource(NamedTuple):
     """Where some of the values come from.
 
     Attributes
     ----------
     values : mapping of str to object
         As `Settings` takes them.
-    kind : str
+    type : str
         "flag", "environment" or the file's name.
     """
 
     values: Mapping[str, Any]
-    kind: str
+    type: str
 
     def name(self, path: _Path) -> str:
         """Return what a person would look for to change the value at a path."""
-        if self.kind == "flag":
+        if self.type == "flag":
             return "--" + str(path[0]).replace("_", "-")
-        if self.kind == "environment":
+        if self.type == "environment":
             return _variable(path)
-        return f"{self.kind}: {_dotted(path)}"
+        return f"{self.type}: {_dotted(path)}"
 
 
 class Configuration(NamedTuple):
@@ -68,19 +68,19 @@ class Configuration(NamedTuple):
     Attributes
     ----------
     settings : Settings
-    sources : tuple of Source
+    sources : tuple of SettingsSource
         The strongest first.
     """
 
     settings: Settings
-    sources: tuple[Source, ...]
+    sources: tuple[SettingsSource, ...]
 
     def origin(self, path: _Path) -> str:
         """Return the name of the source of a value, or "default"."""
         source = _source_of(path, self.sources)
         if source is None:
             return "default"
-        return source.name(path) if source.kind in {"flag", "environment"} else source.kind
+        return source.name(path) if source.type in {"flag", "environment"} else source.type
 
 
 def load(flags: Mapping[str, Any], file: Path | None = None) -> Configuration:
@@ -102,9 +102,9 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> Configuration:
         file = Path(named)
     from_file = _read(file) if file else {}
     sources = (
-        Source(flags, "flag"),
-        Source(_Environment(Settings)(), "environment"),
-        Source(from_file, str(file)),
+        SettingsSource(flags, "flag"),
+        SettingsSource(_Environment(Settings)(), "environment"),
+        SettingsSource(from_file, str(file)),
     )
     merged: dict[str, Any] = {}
     for source in reversed(sources):
@@ -167,7 +167,7 @@ def _unknown_variables() -> Iterator[str]:
             yield f"{name}: {_EXPECTED['extra_forbidden']}"
 
 
-def _faults(error: ValidationError, sources: tuple[Source, ...]) -> Iterator[str]:
+def _faults(error: ValidationError, sources: tuple[SettingsSource, ...]) -> Iterator[str]:
     for fault in error.errors(include_url=False):
         reason = fault.get("ctx", {}).get("error")
         if isinstance(reason, ContradictionError):
@@ -176,18 +176,18 @@ def _faults(error: ValidationError, sources: tuple[Source, ...]) -> Iterator[str
         elif fault["type"] != "default_factory_not_called":  # only follows from another fault
             path = tuple(part for part in fault["loc"] if part != "[key]")
             shown = _shown(fault["type"], fault["loc"], fault["input"])
-            yield f"{_described(path, sources)}{shown}: {_expected(fault['type'], fault)}"
+            yield f"{_described(path, sources)}{shown}: {_expected(fault)}"
 
 
-def _described(path: _Path, sources: tuple[Source, ...]) -> str:
+def _described(path: _Path, sources: tuple[SettingsSource, ...]) -> str:
     """Return the name of what has to be changed: in its source, or the setting's own."""
     source = _source_of(path, sources) or _source_of(path[:-1], sources)
     return source.name(path) if source else _dotted(path)
 
 
-def _shown(kind: str, path: _Path, value: object) -> str:
-    """Return " = value", unless it might be a secret in the wrong place, or nobody gave one."""
-    if kind in {"missing", "extra_forbidden"} or path[-1] in {"sha256", "[key]"}:
+def _shown(fault_type: str, path: _Path, value: object) -> str:
+    """Return " = value", unless it is missing, or might be a secret in the wrong place."""
+    if fault_type in {"missing", "extra_forbidden"} or path[-1] in {"sha256", "[key]"}:
         return ""
     if not isinstance(value, (str, int, float)):
         return ""
@@ -195,17 +195,17 @@ def _shown(kind: str, path: _Path, value: object) -> str:
     return f" = {text[:_LONGEST_VALUE]}{'...' * (len(text) > _LONGEST_VALUE)}"
 
 
-def _expected(kind: str, fault: Mapping[str, Any]) -> str:
+def _expected(fault: Mapping[str, Any]) -> str:
     path = fault["loc"]
-    text = _EXPECTED.get(kind) or _EXPECTED.get(str(path[-1]))
+    text = _EXPECTED.get(fault["type"]) or _EXPECTED.get(str(path[-1]))
     if text is None:
         text = re.sub(r"^\w+ should ", "must ", fault["msg"])
-    if path == ("metrics",) and kind == "missing":
+    if path == ("metrics",) and fault["type"] == "missing":
         text += f"; give --metrics, {_variable(path)} or metrics in the file of --config"
     return text
 
 
-def _source_of(path: _Path, sources: tuple[Source, ...]) -> Source | None:
+def _source_of(path: _Path, sources: tuple[SettingsSource, ...]) -> SettingsSource | None:
     for source in sources:
         value: object = source.values
         for part in path:

@@ -1,26 +1,21 @@
-"""The configuration as text: TOML that can be read back, and the table for docs/operations.md."""
+"""The configuration as TOML that can be read back."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from hubbub.collector.config.masking import mask
-from hubbub.collector.config.settings import AdminToken, IngestKey, Settings
 from hubbub.collector.config.sources import Configuration
-
-_REQUIRED = "required"
-_UNSET = "unset"
 
 
 def to_toml(configuration: Configuration) -> str:
-    """Return the effective configuration as TOML; where each value is from is a comment.
+    """Return the effective configuration as TOML, with the source of each value as a comment.
 
     Passwords in the store's address are masked, hashes of secrets are not.
     """
@@ -49,29 +44,13 @@ def toml_value(value: object) -> str:
             return repr(value)
 
 
-def settings_table() -> str:
-    """Return the Markdown table of all settings, for docs/operations.md."""
-    parts: Iterable[tuple[str, type[BaseModel]]] = (
-        ("", Settings),
-        ("ingest_keys.NAME.", IngestKey),
-        ("admin_tokens.NAME.", AdminToken),
-    )
-    rows = ["| setting | default | what it is |", "|---|---|---|"]
-    for prefix, model in parts:
-        for name, field in model.model_fields.items():
-            default = describe_default(field)
-            shown = default if default in {_REQUIRED, _UNSET} else f"`{default}`"
-            rows.append(f"| `{prefix}{name}` | {shown} | {field.description} |")
-    return "\n".join(rows) + "\n"
-
-
 def describe_default(field: FieldInfo) -> str:
     """Return a field's default as TOML, "unset" or "required"."""
     if field.is_required():
-        return _REQUIRED
+        return "required"
     default: Any = field.default
     if field.default_factory is not None or default is None or default == {}:
-        return _UNSET
+        return "unset"
     return toml_value(default)
 
 

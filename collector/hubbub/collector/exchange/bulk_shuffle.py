@@ -45,7 +45,10 @@ class BulkShuffle:
         self._blocks = max(1, -(-expected * width // block_bytes))
         self._block_bytes = block_bytes
         self._waiting = bytearray()
-        self._file = self._open_file(folder)
+        # What fits in one block never touches the disk.
+        size = 2 * self._block_bytes
+        file = tempfile.SpooledTemporaryFile(size, dir=str(folder))  # noqa: SIM115 - closed on exit
+        self._file = cast("IO[bytes]", file)
         self._edges: list[NDArray[np.int64]] = []
 
     def __enter__(self) -> Self:
@@ -71,11 +74,6 @@ class BulkShuffle:
         for block in range(self._blocks):
             if data := b"".join(self._read(edges, block) for edges in self._edges):
                 yield shuffled(Records(self._width, data))
-
-    def _open_file(self, folder: Path) -> IO[bytes]:
-        # What fits in one block never touches the disk.
-        size = 2 * self._block_bytes
-        return cast("IO[bytes]", tempfile.SpooledTemporaryFile(size, dir=str(folder)))
 
     def _deal(self) -> None:
         """Write what waits as one run, sorted by block, and remember where each block begins."""

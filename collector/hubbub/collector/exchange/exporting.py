@@ -1,6 +1,6 @@
 """A store -> a directory of Parquet partitions.
 
-Segments are streamed and the whole partition shuffled, so that memory stays small and nothing tells
+Segments are streamed and the whole partition shuffled, so that memory stays small and nothing shows
 where a segment ended. A partition replaces what an earlier export wrote of the same day; days that
 the store has dropped since then stay in the directory.
 """
@@ -73,7 +73,7 @@ async def export_partitions(
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     block_bytes: int = BLOCK_BYTES,
 ) -> AsyncIterator[Written]:
-    """Write partitions, and tell of each when it is in place.
+    """Write partitions, and yield each when it is in place.
 
     Parameters
     ----------

@@ -3,8 +3,8 @@
 A file is read and checked to its end, into a nameless file of bare records, before the first report
 is stored. It is then stored in chunks, each under an id that follows from the file's bytes, the
 chunk's number and where it goes, so that what a crash left undone is completed by importing again
-and nothing is counted twice. What a maintainer must not break: the ids, and so the size of a chunk,
-must stay what they are from release to release.
+and nothing is counted twice. Invariant: the ids, and so the size of a chunk, never change from
+release to release.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _IN_MEMORY = 2**22
 _PIECE_BYTES = 2**20
 
 
-class Source(NamedTuple):
+class ImportSource(NamedTuple):
     """A file to import, and what its reports are.
 
     Attributes
@@ -64,7 +64,7 @@ class Source(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """Reports of a file that were new, and that the store knew already."""
+    """Numbers of a file's reports that were new, and that the store had already."""
 
     new: int
     known: int
@@ -76,8 +76,8 @@ def find_sources(
     metric: str | None = None,
     day: dt.date | None = None,
     column: str = "irr",
-) -> list[Source]:
-    """Say what each file holds, from its directories, or else from `metric` and `day`.
+) -> list[ImportSource]:
+    """Determine what each file holds, from its directories, or else from `metric` and `day`.
 
     Parameters
     ----------
@@ -93,24 +93,29 @@ def find_sources(
     Raises
     ------
     ReportFileError
-        If that can't be said, or isn't what the registry says of the metric.
+        If that isn't known, or contradicts the registry.
     MetricError
-        If the registry hasn't the metric.
+        If the registry doesn't have the metric.
     """
     return [source for path in paths for source in _sources(path, registry, metric, day, column)]
 
 
 def _sources(
     path: Path, registry: Registry, metric: str | None, day: dt.date | None, column: str
-) -> Iterator[Source]:
+) -> Iterator[ImportSource]:
     files = list(report_files(path)) if path.is_dir() else [ReportFile(path, partition_of(path))]
-    chosen = [file for file in files if _wanted(file.partition, metric, day)]
+    chosen = [
+        file
+        for file in files
+        if file.partition is None
+        or (metric in {None, file.partition.metric} and day in {None, file.partition.day})
+    ]
     if not chosen:
         wanted = f"metric={metric or 'NAME'}/version=N/day={day or 'DAY'}"
         raise ReportFileError(f"{path}: holds no Parquet files of {wanted}")
     for file in chosen:
         if file.partition:
-            yield _source_of(file.path, file.partition, registry)
+            yield _source_in_export(file.path, file.partition, registry)
         elif path.is_dir():
             raise ReportFileError(
                 f"{file.path}: expected to lie in metric=NAME/version=N/day=DAY; import it by "
@@ -120,17 +125,15 @@ def _sources(
             raise ReportFileError(
                 f"{path}: doesn't say what it holds; --metric and --day are needed"
             )
+        elif path.name.endswith(".parquet"):
+            yield ImportSource(path, registry[metric], day)
+        elif path.name.endswith((".csv", ".csv.gz")):
+            yield ImportSource(path, registry[metric], day, column)
         else:
-            yield Source(path, registry[metric], day, _bits_column(path, column))
+            raise ReportFileError(f"{path}: the name must end in .parquet, .csv or .csv.gz")
 
 
-def _wanted(partition: Partition | None, metric: str | None, day: dt.date | None) -> bool:
-    if partition is None:
-        return True
-    return metric in {None, partition.metric} and day in {None, partition.day}
-
-
-def _source_of(path: Path, partition: Partition, registry: Registry) -> Source:
+def _source_in_export(path: Path, partition: Partition, registry: Registry) -> ImportSource:
     metric = registry[partition.metric]
     if metric.version != partition.version:
         raise ReportFileError(
@@ -138,27 +141,12 @@ def _source_of(path: Path, partition: Partition, registry: Registry) -> Source:
             f"{metric.name} version {metric.version}: import them with a registry of that time"
         )
     check_definition(path.absolute().parents[3], metric)
-    return Source(path, metric, partition.day)
-
-
-def _bits_column(path: Path, column: str) -> str | None:
-    if path.name.endswith(".parquet"):
-        return None
-    if path.name.endswith((".csv", ".csv.gz")):
-        return column
-    raise ReportFileError(f"{path}: the name must end in .parquet, .csv or .csv.gz")
-
-
-def _read(source: Source) -> Iterator[Records]:
-    params = source.metric.params
-    if source.column is None:
-        return read_records(source.path, params.k, params.m)
-    return read_report_csv(source.path, params, source.column)
+    return ImportSource(path, metric, partition.day)
 
 
 async def import_file(
     store: Store,
-    source: Source,
+    source: ImportSource,
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Imported:
@@ -168,7 +156,7 @@ async def import_file(
     ----------
     store : Store
         Must have the metric declared.
-    source : Source
+    source : ImportSource
     progress : callable
         Called with the reports stored so far, and all reports of the file.
 
@@ -181,7 +169,7 @@ async def import_file(
     ReportFileError
         If anything in it isn't a report of the metric; then nothing of it is stored.
     StoreError
-        If the store fails; the import may be repeated then.
+        If the store fails; the import can then be repeated.
     """
     width = record_width(source.metric.params.k)
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
@@ -189,7 +177,8 @@ async def import_file(
         total = spool.tell() // width
         spool.seek(0)
         known = done = 0
-        for number, data in enumerate(_chunks(spool, CHUNK_BYTES // width * width)):
+        chunks = iter(lambda: spool.read(CHUNK_BYTES // width * width), b"")
+        for number, data in enumerate(chunks):
             batch = NewBatch(_chunk_id(source, digest, number), {source.key: Records(width, data)})
             # The id counts from today on, however old the reports are.
             [is_new] = await store.append([batch], source.day, dt.datetime.now(dt.UTC).date())
@@ -199,7 +188,7 @@ async def import_file(
     return Imported(total - known, known)
 
 
-def _check(source: Source, spool: IO[bytes]) -> str:
+def _check(source: ImportSource, spool: IO[bytes]) -> str:
     """Write a file's records to `spool` and return the digest of the file."""
     digest = hashlib.sha256()
     try:
@@ -208,16 +197,17 @@ def _check(source: Source, spool: IO[bytes]) -> str:
                 digest.update(piece)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ReportFileError(f"{source.path}: {error}; expected gzip") from error
-    for records in _read(source):
+    params = source.metric.params
+    if source.column is None:
+        chunks = read_records(source.path, params.k, params.m)
+    else:
+        chunks = read_report_csv(source.path, params, source.column)
+    for records in chunks:
         spool.write(records.data)
     return digest.hexdigest()
 
 
-def _chunks(spool: IO[bytes], size: int) -> Iterator[bytes]:
-    return iter(lambda: spool.read(size), b"")
-
-
-def _chunk_id(source: Source, digest: str, number: int) -> bytes:
+def _chunk_id(source: ImportSource, digest: str, number: int) -> bytes:
     place = [*source.key, source.day.isoformat(), source.column]
     text = json.dumps(["hubbub import", digest, number, *place])
     return hashlib.sha256(text.encode()).digest()[:16]

@@ -1,8 +1,8 @@
 """Records <-> Parquet files with the columns `cohort` (uint16) and `bits` (k/8 bytes).
 
 One file a partition, a bounded number of rows a row group, so that files of any size are written
-and read in little memory. What a maintainer must not break: bits are the bytes of the record
-unchanged, bit j of a report in bit j%8 of byte j//8.
+and read in little memory. Invariant: bits are the bytes of the record unchanged, bit j of a report
+in bit j%8 of byte j//8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An exported directory, read as the decoder reads a store.
 
-It answers the questions of a `Reader` from the names of the directories and the files in them, so
-that whoever counts reports need not know where they come from.
+It implements `Reader` on the names of the directories and the files in them, so that code that
+counts reports need not know where they come from.
 """
 
 from __future__ import annotations

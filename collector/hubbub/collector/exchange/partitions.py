@@ -1,9 +1,9 @@
 """Where exported reports lie: DIR/metric=NAME/version=N/day=YYYY-MM-DD/part-0.parquet.
 
 The layout is Hive's, which DuckDB, Spark, pandas and others read as it is. Beside the days of a
-version, `_definition.json` says how its reports were made. What a maintainer must not break: an
-export's partition is one file, put in place by a rename, so that readers find the old reports or
-the new ones, never none, half or both.
+version, `_definition.json` says how its reports were made. Invariant: an export's partition is one
+file, put in place by a rename, so that readers find the old reports or the new ones, never none,
+half or both.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def put_in_place(path: Path) -> Iterator[Path]:
 
 
 def read_definition(directory: Path, key: MetricVersion) -> dict[str, object] | None:
-    """Return how a version's reports were made, or None if nobody wrote it down.
+    """Return how a version's reports were made, or None if there is no such file.
 
     Raises
     ------
@@ -147,12 +147,12 @@ def read_definition(directory: Path, key: MetricVersion) -> dict[str, object] | 
 
 
 def write_definition(directory: Path, key: MetricVersion, definition: Mapping[str, object]) -> None:
-    """Write down how a version's reports were made.
+    """Write how a version's reports were made.
 
     Raises
     ------
     ReportFileError
-        If something else stands there: the directory is another store's export.
+        If another definition is there: the directory is another store's export.
     """
     there = read_definition(directory, key)
     if there is not None and there != definition:

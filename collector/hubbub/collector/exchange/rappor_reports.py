@@ -1,9 +1,8 @@
 """Reports as the simulated clients of github.com/google/rappor write them -> records.
 
-Their CSV has a header and the columns client, cohort, bloom, prr and irr, of which the cohort and
-one column of bits are read: the client's name and what it really said are none of our business.
-What a maintainer must not break: the k characters begin with the highest bit, so the first one is
-bit k-1 and the last one bit 0.
+Their CSV has a header and the columns client, cohort, bloom, prr and irr. The cohort and one column
+of bits are read; the client's name and its true value are not. Invariant: the k characters begin
+with the highest bit, so the first one is bit k-1 and the last one bit 0.
 """
 
 from __future__ import annotations

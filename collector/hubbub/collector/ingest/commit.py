@@ -1,8 +1,8 @@
 """Group commit: many waiting batches, one durable transaction, then all their answers.
 
 A disk takes milliseconds to make anything durable, however much it is, so one writer takes all that
-has arrived meanwhile. What a maintainer must not break: `submit` returns only after the transaction
-that holds the batch has been committed. How much may wait is bounded by `shedding`.
+has arrived meanwhile. Invariant: `submit` returns only after the transaction that holds the batch
+has been committed. `access.load_limiter` bounds how much may wait.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class GroupCommit:
         try:
             self._observe(Commit(new, len(group) - len(new), time.perf_counter() - begun))
         except Exception as error:
-            # Whoever waits for the next transaction must not wait for ever because of a number.
+            # A fault in counting must not stop the writer: later batches would wait for ever.
             _log.error("unexpected %s while counting a transaction", type(error).__name__)
 
 
@@ -116,13 +116,13 @@ class GroupCommit:
 async def running_group_commit(
     store: Store, observe: Callable[[Commit], None]
 ) -> AsyncIterator[GroupCommit]:
-    """Run the writer as long as the context is open; leave it only when nobody waits any more.
+    """Run the writer as long as the context is open; leave it only when no batch waits any more.
 
     Parameters
     ----------
     store : Store
     observe : callable
-        Told of each transaction, after its batches have been answered.
+        Called with each transaction, after its batches have been answered.
     """
     commit = GroupCommit(store, observe)
     writer = asyncio.create_task(commit.write_for_ever(), name="group commit")

@@ -1,30 +1,27 @@
 """The public routes: POST /v1/reports, the probes, and the description of both.
 
 A request is let in, read, checked, handed to the group commit and answered; nothing about who sent
-it is looked at, kept or logged. What a maintainer must not break: the probes never pass the gate,
-and an answer 200 or 201 means that the reports are durable.
+it is looked at, kept or logged. Invariants: the probes never pass the load limiter, and an answer
+200 or 201 means that the reports are durable.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from aiohttp import web
 
 from hubbub.collector.access.admission import Admission
-from hubbub.collector.access.shedding import Gate, Visit
+from hubbub.collector.access.load_limiter import LoadLimiter
 from hubbub.collector.errors import RefusalError, StoreError
+from hubbub.collector.ingest.body import read_body
 from hubbub.collector.ingest.commit import GroupCommit
-from hubbub.collector.ingest.inflating import inflated
 from hubbub.collector.ingest.reader import BatchReader
-from hubbub.collector.ingest.scrutiny import Scrutiny
-from hubbub.collector.operations.instruments import Instruments
-from hubbub.collector.problems import problem, refusal
-from hubbub.collector.store import NewBatch
+from hubbub.collector.ingest.report_validator import ReportValidator
+from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.problems import problem, refusal, unexpected
 
 _JSON = "application/json"
 _DUPLICATE = b'{"accepted": %d, "duplicate": true}'
@@ -60,11 +57,11 @@ class Frontend:
     reader : BatchReader
         May be replaced while running (the attribute `reader`).
     admission : Admission
-    gate : Gate
+    limiter : LoadLimiter
     commit : GroupCommit
-    scrutiny : Scrutiny
+    validator : ReportValidator
     limits : Limits
-    instruments : Instruments
+    metrics : Metrics
     readiness : coroutine function
         Returns None if requests can be served, otherwise the reason why not.
     description : bytes
@@ -75,11 +72,11 @@ class Frontend:
         self,
         reader: BatchReader,
         admission: Admission,
-        gate: Gate,
+        limiter: LoadLimiter,
         commit: GroupCommit,
-        scrutiny: Scrutiny,
+        validator: ReportValidator,
         limits: Limits,
-        instruments: Instruments,
+        metrics: Metrics,
         readiness: Callable[[], Awaitable[str | None]],
         description: bytes,
     ) -> None:
@@ -87,12 +84,12 @@ class Frontend:
         self.description = description
         self.draining = False
         self._admission = admission
-        self._gate = gate
+        self._limiter = limiter
         self._commit = commit
-        self._scrutiny = scrutiny
+        self._validator = validator
         self._limits = limits
-        self._count = instruments.request
-        self._count_shed = instruments.shed
+        self._count = metrics.request
+        self._count_shed = metrics.shed
         self._readiness = readiness
         self._routes: dict[str, dict[str, _Handler]] = {
             "/v1/reports": {"POST": self._post_reports},
@@ -118,8 +115,8 @@ class Frontend:
             raise
         except Exception as error:
             self._count(500, "unexpected")
-            answer = _unexpected(error)
-        # A body that wasn't read to its end can't be told from the next request.
+            answer = unexpected(error, _log)
+        # The rest of a body that wasn't read to its end would be taken for the next request.
         if self.draining or not request.content.is_eof():
             answer.force_close()
         return answer
@@ -141,17 +138,13 @@ class Frontend:
 
     async def _post_reports(self, request: web.BaseRequest) -> web.Response:
         key = self._admission.key(request.headers.get("Authorization"))
-        visit = self._gate.enter()
+        slot = self._limiter.acquire()
         try:
-            body = self._body_at_hand(request, visit)
-            if body is None:
-                body = await self._body_to_come(request, visit)
-            if encoding := request.headers.get("Content-Encoding"):
-                body = inflated(body, encoding, self._limits.body_bytes)
-                visit.hold(len(body))
+            limits = self._limits
+            body = await read_body(request, slot, limits.body_bytes, limits.body_seconds)
             batch = self.reader.read(body, request.content_type)
-            self._scrutiny.check(batch)
-            reports = _size(batch)
+            self._validator.check(batch)
+            reports = sum([records.reports for records in batch.records.values()])
             self._admission.spend(key, reports)
             if await self._commit.submit(batch):
                 self._count(201, "stored")
@@ -159,60 +152,7 @@ class Frontend:
             self._count(200, "duplicate")
             return web.Response(body=_DUPLICATE % reports, content_type=_JSON)
         finally:
-            visit.end()
-
-    def _body_at_hand(self, request: web.BaseRequest, visit: Visit) -> bytes | None:
-        """Return a body that came with the head, as small ones do, without waiting."""
-        content = request.content
-        if not content.is_eof():
-            return None
-        try:
-            body = content.read_nowait()
-        except web.RequestPayloadError:
-            raise _incomplete() from None
-        self._check(len(body), visit)
-        while not content.at_eof():  # taking some may have let more in
-            more = content.read_nowait()
-            self._check(len(body) + len(more), visit)
-            body += more
-        return body
-
-    async def _body_to_come(self, request: web.BaseRequest, visit: Visit) -> bytes:
-        """Read a body as it arrives; at most the allowed bytes are ever held."""
-        if (request.content_length or 0) > self._limits.body_bytes:
-            raise self._too_large()
-        if request.headers.get("Expect", "").lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # the answer proper hasn't begun
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                return await self._pieces(request, visit)
-        except TimeoutError:
-            seconds = self._limits.body_seconds
-            detail = f"body: must arrive within {seconds:g} seconds"
-            raise RefusalError(408, "slow", detail) from None
-
-    async def _pieces(self, request: web.BaseRequest, visit: Visit) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        try:
-            while piece := await request.content.readany():
-                size += len(piece)
-                self._check(size, visit)
-                pieces.append(piece)
-        except web.RequestPayloadError:
-            raise _incomplete() from None
-        return b"".join(pieces)
-
-    def _check(self, size: int, visit: Visit) -> None:
-        """Refuse a body that is too large by itself, or beside all others."""
-        if size > self._limits.body_bytes:
-            raise self._too_large()
-        visit.hold(size)
-
-    def _too_large(self) -> RefusalError:
-        detail = f"body: must be at most {self._limits.body_bytes} bytes"
-        return RefusalError(413, "too_large", detail)
+            slot.release()
 
     async def _get_livez(self, _request: web.BaseRequest) -> web.Response:
         return web.json_response({"status": "alive"})
@@ -225,18 +165,3 @@ class Frontend:
 
     async def _get_description(self, _request: web.BaseRequest) -> web.Response:
         return web.Response(body=self.description, content_type=_JSON)
-
-
-def _size(batch: NewBatch) -> int:
-    return sum([records.reports for records in batch.records.values()])
-
-
-def _incomplete() -> RefusalError:
-    return RefusalError(400, "incomplete", "body: incomplete")
-
-
-def _unexpected(error: Exception) -> web.Response:
-    # Without the exception's text, which may quote the request.
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    _log.error("unexpected %s\n%s", type(error).__name__, frames)
-    return problem(500, "unexpected error; it has been logged")

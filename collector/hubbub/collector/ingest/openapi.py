@@ -1,17 +1,21 @@
 """The public interface as an OpenAPI 3.1 document.
 
-Made from the settings and the registry in force, so that the limits, and what each metric's reports
-must be like, are those by which requests are really checked. What a maintainer must not break: an
-answer that isn't described here is a fault of one or the other, and the contract test finds it.
+Made from the settings in force and from the structs that bodies are decoded into, so that the
+limits, and what each metric's reports must be like, are those by which requests are really checked.
+Invariant: every answer of the public routes is described here; the contract test holds both to it.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-from typing import Any
+from typing import Annotated, Any
 
-from hubbub.client.metrics import Metric, Registry
+import msgspec
+
+from hubbub.client.metrics import Registry
 from hubbub.collector.config.settings import Settings
+from hubbub.collector.ingest.batch_structs import base64_bits, batch_struct, report_structs
+from hubbub.collector.problems import Problem
 
 _Json = dict[str, Any]
 
@@ -31,8 +35,6 @@ _REFUSALS = {
 }
 _ENCODINGS = ("gzip", "deflate")
 _RETRYABLE = {429, 503}
-_BASE64 = "[A-Za-z0-9+/]"
-_BASE64_ENDS = {0: "", 1: f"{_BASE64}[AQgw]==", 2: f"{_BASE64}{{2}}[AEIMQUYcgkosw048]="}
 
 
 def openapi_document(settings: Settings, registry: Registry) -> _Json:
@@ -117,39 +119,37 @@ def _get(
     name: str, summary: str, schema: _Json, answer: str, refusals: dict[int, str] | None = None
 ) -> _Json:
     """Return the operations GET and HEAD of a path."""
-    problems = _problems(refusals or {})
+    responses = {"200": _json_response(answer, schema), **_problems(refusals or {})}
+    without_body = {
+        status: {part: value for part, value in response.items() if part != "content"}
+        for status, response in responses.items()
+    }
     return {
-        "get": {
-            "operationId": name,
-            "summary": summary,
-            "responses": {"200": _json_response(answer, schema), **problems},
-        },
+        "get": {"operationId": name, "summary": summary, "responses": responses},
         "head": {
             "operationId": f"{name}Head",
             "summary": f"{summary}, without the body",
-            "responses": {
-                "200": {"description": answer},
-                **{status: _without_content(response) for status, response in problems.items()},
-            },
+            "responses": without_body,
         },
     }
 
 
 def _components(settings: Settings, registry: Registry) -> _Json:
     metrics = [registry[name] for name in sorted(registry)]
-    components: _Json = {
-        "schemas": {
-            "Batch": _batch(settings, [_report(metric, _base64(metric)) for metric in metrics]),
-            "BinaryBatch": _batch(
-                settings, [_report(metric, _binary(metric)) for metric in metrics]
-            ),
-            "Accepted": _object({"accepted": {"type": "integer", "minimum": 1}}),
-            "Duplicate": _object(
-                {"accepted": {"type": "integer", "minimum": 1}, "duplicate": {"const": True}}
-            ),
-            "Problem": _problem(),
-        }
-    }
+    batches = [
+        batch_struct(report_structs(metrics, bits, f"{prefix}Report"), settings.max_reports, name)
+        for prefix, name, bits in (("", "Batch", base64_bits), ("Binary", "BinaryBatch", _binary))
+    ]
+    _, schemas = msgspec.json.schema_components(
+        [*batches, Problem], ref_template=_reference("{name}")["$ref"]
+    )
+    for batch in batches:
+        batch_id = schemas[batch.__name__]["properties"]["batch_id"]
+        batch_id["pattern"] = batch_id["pattern"].replace(r"\Z", "$")  # as JSON Schema has it
+    accepted = {"accepted": {"type": "integer", "minimum": 1}}
+    schemas["Accepted"] = _object(accepted)
+    schemas["Duplicate"] = _object({**accepted, "duplicate": {"const": True}})
+    components: _Json = {"schemas": schemas}
     if settings.ingest_keys:
         components["securitySchemes"] = {
             "ingestKey": {
@@ -161,99 +161,33 @@ def _components(settings: Settings, registry: Registry) -> _Json:
     return components
 
 
-def _batch(settings: Settings, reports: list[_Json]) -> _Json:
-    return _object(
-        {
-            "batch_id": {
-                "type": "string",
-                "pattern": "^[0-9a-f]{32}$",
-                "description": "16 random bytes; the same in every attempt.",
-            },
-            "reports": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": settings.max_reports,
-                "items": {"anyOf": reports},
-            },
-        }
-    )
-
-
-def _report(metric: Metric, bits: _Json) -> _Json:
-    report = _object(
-        {
-            "metric": {"const": metric.name},
-            "version": {
-                "const": metric.version,
-                "description": "Or an earlier version, with that version's cohorts and bits.",
-            },
-            "cohort": {"type": "integer", "minimum": 0, "maximum": metric.params.m - 1},
-            "bits": bits,
-        }
-    )
-    return {"title": metric.name, "description": metric.description, **report}
-
-
-def _base64(metric: Metric) -> _Json:
-    whole, rest = divmod(metric.params.k // 8, 3)
-    return {
-        "type": "string",
-        "contentEncoding": "base64",
-        "pattern": f"^{_BASE64}{{{4 * whole}}}{_BASE64_ENDS[rest]}$",
-        "description": f"{metric.params.k // 8} bytes; bit j is bit j % 8 of byte j // 8.",
-    }
-
-
-def _binary(metric: Metric) -> _Json:
-    width = metric.params.k // 8
-    return {
-        "type": "string",
-        "contentMediaType": "application/octet-stream",
-        "minLength": width,
-        "maxLength": width,
-        "description": f"MessagePack binary of {width} bytes.",
-    }
-
-
-def _problem() -> _Json:
-    schema = _object(
-        {
-            "type": {"type": "string"},
-            "title": {"type": "string"},
-            "status": {"type": "integer", "minimum": 400, "maximum": 599},
-            "detail": {
-                "type": "string",
-                "description": "Names the report, the field and what was expected.",
-            },
-            "errors": {
-                "type": "array",
-                "minItems": 1,
-                "description": "The reports that will never be accepted as they are.",
-                "items": _object(
-                    {"report": {"type": "integer", "minimum": 0}, "detail": {"type": "string"}}
-                ),
-            },
-        }
-    )
-    schema["required"].remove("errors")
-    return schema
+def _binary(width: int) -> Any:
+    """Return the type of bits in MessagePack, for whose binary JSON Schema has no word."""
+    return Annotated[
+        str,
+        msgspec.Meta(
+            min_length=width,
+            max_length=width,
+            description=f"MessagePack binary of {width} bytes.",
+            extra_json_schema={"contentMediaType": "application/octet-stream"},
+        ),
+    ]
 
 
 def _problems(refusals: dict[int, str]) -> _Json:
-    return {str(status): _refusal(status, text) for status, text in refusals.items()}
-
-
-def _refusal(status: int, text: str) -> _Json:
-    headers: _Json = {}
-    if status in _RETRYABLE:
-        headers["Retry-After"] = _header("Seconds to wait.", {"type": "integer", "minimum": 0})
-    if status == 401:
-        headers["WWW-Authenticate"] = _header("What to present.", {"type": "string"})
-    response: _Json = {
-        "description": text,
-        "content": {"application/problem+json": {"schema": _reference("Problem")}},
-    }
-    return {**response, "headers": headers} if headers else response
+    responses: _Json = {}
+    for status, text in refusals.items():
+        headers: _Json = {}
+        if status in _RETRYABLE:
+            headers["Retry-After"] = _header("Seconds to wait.", {"type": "integer", "minimum": 0})
+        if status == 401:
+            headers["WWW-Authenticate"] = _header("What to present.", {"type": "string"})
+        responses[str(status)] = {
+            "description": text,
+            "content": {"application/problem+json": {"schema": _reference("Problem")}},
+            **({"headers": headers} if headers else {}),
+        }
+    return responses
 
 
 def _header(description: str, schema: _Json) -> _Json:
@@ -262,10 +196,6 @@ def _header(description: str, schema: _Json) -> _Json:
 
 def _json_response(description: str, schema: _Json) -> _Json:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
-
-
-def _without_content(response: _Json) -> _Json:
-    return {name: part for name, part in response.items() if name != "content"}
 
 
 def _object(properties: _Json) -> _Json:

@@ -1,33 +1,31 @@
 """From a request's body to a checked batch, ready to be stored.
 
 A body is decoded straight into structs that are made from the registry, so that the checks run in
-msgspec's C code. What they refuse is looked at again, report by report, to say what is wrong, or to
-accept reports of an older version. A batch is taken whole or refused whole, and a refusal names the
-report and the field, never the client.
+msgspec's C code. What they refuse is read again, report by report, to name what is wrong or to
+accept reports of an older version. A batch is accepted or refused as a whole, and a refusal names
+the report and the field, never the client.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, Union
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 
-from hubbub.client.metrics import Metric, Registry
+from hubbub.client.metrics import Registry
 from hubbub.collector.errors import BatchError
+from hubbub.collector.ingest.batch_structs import BATCH_ID, batch_struct, report_structs
 from hubbub.collector.store import Declared, MetricVersion, NewBatch
 from hubbub.collector.store.records import COHORT_BYTES, Records, record_width
 
-_BATCH_ID = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
 _AT_REPORT = re.compile(r"reports\[(\d+)\]")
 _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
 _IN_FULL = 8
 _LONGEST = 80
 _NAMES = 20
 """Bounds on what an answer repeats; see `_read_carefully`."""
-
-_MEDIA_TYPES = ("application/json", "application/msgpack")
 
 
 class _Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -38,7 +36,7 @@ class _Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
-    batch_id: _BATCH_ID
+    batch_id: BATCH_ID
     reports: Annotated[list[_Report], msgspec.Meta(min_length=1)]
 
 
@@ -60,11 +58,15 @@ class _Expected(NamedTuple):
     width: int
 
 
-_Decode = Callable[[bytes], Any]
-_DECODE_ANY: Mapping[str, _Decode] = {
-    "application/json": msgspec.json.Decoder(_Batch).decode,
-    "application/msgpack": msgspec.msgpack.Decoder(_Batch).decode,
-}
+def _decoders(batch: type[msgspec.Struct]) -> Mapping[str, Callable[[bytes], Any]]:
+    """Return the decoder of each media type."""
+    return {
+        "application/json": msgspec.json.Decoder(batch).decode,
+        "application/msgpack": msgspec.msgpack.Decoder(batch).decode,
+    }
+
+
+_DECODE_ANY = _decoders(_Batch)
 
 
 class BatchReader:
@@ -95,9 +97,9 @@ class BatchReader:
             self._expect(metric.name, metric.version, metric.definition)
         self._usual = {
             struct: self._expected[metric.name][metric.version]
-            for struct, metric in _structs(registry.values()).items()
+            for struct, metric in report_structs(registry.values()).items()
         }
-        self._decode_usual = _usual_decoders(tuple(self._usual))
+        self._decode_usual = _decoders(batch_struct(self._usual, max_reports))
         most = max(expected.cohorts for expected in self._usual.values())
         self._cohorts = [cohort.to_bytes(COHORT_BYTES, "little") for cohort in range(most)]
 
@@ -127,7 +129,7 @@ class BatchReader:
         """
         decode = self._decode_usual.get(content_type)
         if decode is None:
-            expected = ", ".join(_MEDIA_TYPES)
+            expected = ", ".join(_DECODE_ANY)
             raise BatchError(
                 415, f"Content-Type = {_quoted(content_type)}: must be one of: {expected}"
             )
@@ -135,7 +137,6 @@ class BatchReader:
             batch: _CheckedBatch = decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._read_carefully(body, content_type)
-        self._check_size(batch.reports)
         return NewBatch(bytes.fromhex(batch.batch_id), self._records(batch.reports))
 
     def _records(self, reports: Sequence[_CheckedReport]) -> dict[MetricVersion, Records]:
@@ -158,9 +159,11 @@ class BatchReader:
         )
 
     def _read_carefully(self, body: bytes, content_type: str) -> NewBatch:
-        """Read a batch that holds older versions, or say what is wrong with it."""
+        """Read a batch that holds older versions, or find out what is wrong with it."""
         batch = _decode_any(body, content_type)
-        self._check_size(batch.reports)
+        if len(batch.reports) > self._max_reports:
+            given = len(batch.reports)
+            raise BatchError(413, f"reports: {given}; must be at most {self._max_reports}")
         records: dict[_Expected, list[bytes]] = {}
         faults: dict[int, str] = {}
         for index, report in enumerate(batch.reports):
@@ -194,52 +197,6 @@ class BatchReader:
             given = _cut(str(report.version))
             return f"version = {given}: must be {'one of: ' * (len(versions) > 1)}{known}"
         return expected
-
-    def _check_size(self, reports: Sequence[object]) -> None:
-        if len(reports) > self._max_reports:
-            raise BatchError(413, f"reports: {len(reports)}; must be at most {self._max_reports}")
-
-
-def _structs(metrics: Collection[Metric]) -> dict[type[msgspec.Struct], Metric]:
-    """Make a struct of each metric's current version, whose decoding is its check."""
-    if len(metrics) == 1:  # the tag of a union with one member may be missing, this field may not
-        (metric,) = metrics
-        return {_struct(metric, [("metric", Literal[metric.name])]): metric}
-    return {_struct(metric, [], tag_field="metric", tag=metric.name): metric for metric in metrics}
-
-
-def _struct(
-    metric: Metric, fields: Sequence[tuple[str, Any]], **options: str
-) -> type[msgspec.Struct]:
-    width = metric.params.k // 8
-    return msgspec.defstruct(
-        "_UsualReport",
-        [
-            *fields,
-            ("version", Literal[metric.version]),
-            ("cohort", Annotated[int, msgspec.Meta(ge=0, lt=metric.params.m)]),
-            ("bits", Annotated[bytes, msgspec.Meta(min_length=width, max_length=width)]),
-        ],
-        forbid_unknown_fields=True,
-        gc=False,
-        **options,  # type: ignore[arg-type]
-    )
-
-
-def _usual_decoders(structs: tuple[type[msgspec.Struct], ...]) -> Mapping[str, _Decode]:
-    """Make decoders of batches in which every report is of a current version."""
-    report: Any = Union[structs]  # noqa: UP007 - made at run time
-    reports = Annotated[list[report], msgspec.Meta(min_length=1)]
-    batch = msgspec.defstruct(
-        "_UsualBatch",
-        [("batch_id", _BATCH_ID), ("reports", reports)],
-        forbid_unknown_fields=True,
-    )
-    decoders: list[_Decode] = [
-        msgspec.json.Decoder(batch).decode,
-        msgspec.msgpack.Decoder(batch).decode,
-    ]
-    return dict(zip(_MEDIA_TYPES, decoders, strict=True))
 
 
 def _decode_any(body: bytes, content_type: str) -> _Batch:

@@ -1,6 +1,6 @@
-"""Whether reports can be taken right now: the store answers and takes them, and its disk has room.
+"""Whether reports can be stored now: the store answers and takes them, and its disk has room.
 
-Asked by orchestrators every few seconds and open to anyone, so an answer is good for a moment.
+Orchestrators ask every few seconds, and anyone may, so an answer is cached for a moment.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Readiness:
     min_free_bytes : int
         Free disk space below which a file store isn't ready.
     pause : float
-        Seconds for which a refusal of the store counts. Then only new reports can show whether it
-        takes them again, and whoever isn't ready may get none.
+        Seconds for which a refusal of the store counts. After that, only new reports can show
+        whether it takes them again, and an instance that isn't ready gets none.
     refused_at : callable
         Returns when the store refused the latest transaction (`time.monotonic`), -inf if it didn't.
     """
@@ -45,7 +45,10 @@ class Readiness:
         refused_at: Callable[[], float],
     ) -> None:
         self._store = store
-        self._folder = _folder(store_url)
+        # Where a file store lies; a database server watches its own disk.
+        url = make_url(store_url)
+        is_file = url.get_backend_name() == "sqlite"
+        self._folder = Path(url.database or "").absolute().parent if is_file else None
         self._min_free_bytes = min_free_bytes
         self._pause = pause
         self._refused_at = refused_at
@@ -85,11 +88,3 @@ class Readiness:
         except (StoreError, TimeoutError):
             return "store: can't be reached"
         return None
-
-
-def _folder(store_url: str) -> Path | None:
-    """Return where a file store lies; a database server watches its own disk."""
-    url = make_url(store_url)
-    if url.get_backend_name() != "sqlite":
-        return None
-    return Path(url.database or "").absolute().parent

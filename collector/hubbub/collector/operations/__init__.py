@@ -1,1 +1,1 @@
-"""What operators see: logs, numbers, the page and the admin routes."""
+"""What operators see: logs, metrics, the page and the admin routes."""

@@ -1,8 +1,8 @@
-"""The admin listener: a page for people, numbers for Prometheus, records out, metrics deleted.
+"""The admin listener: a page for people, metrics for Prometheus, export and deletion of records.
 
 Every path needs a token whose scopes allow it: "read" the page, its data and the metrics, "export"
-the records, "delete" to delete. What a maintainer must not break: a browser adds Basic credentials
-to requests that other sites make, so they open nothing but what "read" allows.
+the records, "delete" to delete. Invariant: Basic credentials open nothing but what "read" allows,
+because a browser adds them to requests that other sites make.
 """
 
 from __future__ import annotations
@@ -11,30 +11,29 @@ import asyncio
 import base64
 import datetime as dt
 import logging
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 
 import msgspec
 from aiohttp import web
 
 from hubbub.client.metrics import Registry
-from hubbub.collector.access.auth import AdminGate, AuthError
+from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Scope
-from hubbub.collector.errors import StoreError
-from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.errors import RefusalError, StoreError
+from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
-from hubbub.collector.operations.sampling import reading
 from hubbub.collector.operations.watching import Watch, watching
-from hubbub.collector.problems import problem
+from hubbub.collector.problems import problem, refusal, unexpected
 from hubbub.collector.store import Declared, MetricVersion, Store
 from hubbub.collector.store.records import record_width
 
 RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
-"""Tells the width of the records in an export."""
+"""The header of an export with the width of its records."""
 
 _SEND_SECONDS = 60.0
 _EXPORTS = 2
-"""At once: each has one of the store's few connections until its reader has taken it all."""
+"""At once: each holds one of the store's few connections until its client has read it all."""
 
 _REFRESH = range(5, 3601)
 _HEADERS = {
@@ -52,20 +51,11 @@ _log = logging.getLogger("hubbub.collector.operations.admin")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class _WrongRequestError(Exception):
-    """A request that asks for what isn't there, or in a wrong way."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-
-
 def make_admin_app(
     gate: Callable[[], AdminGate],
     registry: Callable[[], Registry],
     store: Store,
-    instruments: Instruments,
+    metrics: Metrics,
     *,
     store_kind: str,
 ) -> web.Application:
@@ -79,11 +69,11 @@ def make_admin_app(
         Returns the registry that is in force.
     store : Store
         Open for as long as the application runs.
-    instruments : Instruments
+    metrics : Metrics
     store_kind : str
         The kind of store: "sqlite" or "postgresql".
     """
-    admin = _Admin(gate, Watch(registry, store, instruments, store_kind), store, instruments)
+    admin = _Admin(gate, Watch(registry, store, metrics, store_kind), store, metrics)
     app = web.Application(middlewares=[_problems, admin.guard], client_max_size=0)
     app.cleanup_ctx.append(admin.watched)
     app.on_response_prepare.append(_add_headers)
@@ -102,12 +92,12 @@ class _Admin:
         gate: Callable[[], AdminGate],
         watch: Watch,
         store: Store,
-        instruments: Instruments,
+        metrics: Metrics,
     ) -> None:
         self._gate = gate
         self._watch = watch
         self._store = store
-        self._instruments = instruments
+        self._metrics = metrics
         self._exports = asyncio.Semaphore(_EXPORTS)
 
     async def watched(self, _app: web.Application) -> AsyncIterator[None]:
@@ -117,7 +107,7 @@ class _Admin:
 
     @web.middleware
     async def guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Let nobody in, or learn what exists, without a token that allows it."""
+        """Refuse requests without a token that allows them, whether or not the path exists."""
         scope = _needed_scope(request)
         authorization = _bearer(request.headers.get("Authorization"), scope)
         today = dt.datetime.now(dt.UTC).date()
@@ -125,24 +115,24 @@ class _Admin:
         return await handler(request)
 
     async def get_page(self, request: web.Request) -> web.Response:
-        """Show how the collector is doing to a person."""
+        """Answer with the collector's status as a page."""
         refresh = _refresh(request)
         text = render(await self._watch.status(), refresh)
         return web.Response(text=text, content_type="text/html")
 
     async def get_status(self, _request: web.Request) -> web.Response:
-        """Tell a program the same."""
+        """Answer with the same as JSON."""
         body = msgspec.json.encode(await self._watch.status())
         return web.Response(body=body, content_type="application/json")
 
     async def get_metrics(self, _request: web.Request) -> web.Response:
-        """Tell Prometheus."""
+        """Answer with the metrics, as Prometheus reads them."""
         # In a thread: thousands of cohorts may have improbable reports if somebody wants it so.
-        body, content_type = await asyncio.to_thread(self._instruments.exposition)
+        body, content_type = await asyncio.to_thread(self._metrics.exposition)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def get_records(self, request: web.Request) -> web.StreamResponse:
-        """Send the records of one version, end to end, segment after segment."""
+        """Send the records of one version, one segment after the other."""
         since, until = (_day(request, name) for name in ("since", "until"))
         version = await self._declared(request)
         key = MetricVersion(version.metric, version.version)
@@ -151,10 +141,10 @@ class _Admin:
         response = web.StreamResponse(headers={RECORD_BYTES_HEADER: str(width)})
         response.content_type = "application/octet-stream"
         if self._exports.locked():
-            raise _WrongRequestError(
-                429, f"records: {_EXPORTS} exports are under way already; try again later"
-            )
-        async with self._exports, reading(self._store, key, since, until) as segments:
+            detail = f"records: {_EXPORTS} exports are under way already; try again later"
+            raise RefusalError(429, "exports", detail)
+        records = self._store.segments(key, since, until)
+        async with self._exports, aclosing(records) as segments:
             # The first is fetched before the answer begins, so that a fault still has a status.
             first = await anext(segments, b"")
             await response.prepare(request)
@@ -169,7 +159,9 @@ class _Admin:
         metric = request.match_info["metric"]
         asked = request.query.get("version", "")
         if asked != "all" and not _is_number(asked):
-            raise _WrongRequestError(400, f"version = {asked[:20]!r}: must be a number or 'all'")
+            raise RefusalError(
+                400, "malformed", f"version = {asked[:20]!r}: must be a number or 'all'"
+            )
         version = None if asked == "all" else int(asked)
         versions = [v.version for v in await self._store.declared() if v.metric == metric]
         if not versions or version not in {None, *versions}:
@@ -189,7 +181,7 @@ class _Admin:
 
 
 async def _send(response: web.StreamResponse, segment: bytes) -> None:
-    """Send a segment, or give up: whoever stops reading would keep the database from tidying up."""
+    """Send a segment or give up: a client that stops reading keeps the database from tidying."""
     async with asyncio.timeout(_SEND_SECONDS):
         await response.write(segment)
 
@@ -217,7 +209,7 @@ def _refresh(request: web.Request) -> int | None:
         return None
     if not _is_number(text) or int(text) not in _REFRESH:
         expected = f"must be seconds from {_REFRESH.start} to {_REFRESH.stop - 1}"
-        raise _WrongRequestError(400, f"refresh = {text[:20]!r}: {expected}")
+        raise RefusalError(400, "malformed", f"refresh = {text[:20]!r}: {expected}")
     return int(text)
 
 
@@ -229,18 +221,18 @@ def _day(request: web.Request, name: str) -> dt.date | None:
         return dt.date.fromisoformat(text)
     except ValueError:
         detail = f"{name} = {text[:20]!r}: must be a day like 2026-11-21"
-        raise _WrongRequestError(400, detail) from None
+        raise RefusalError(400, "malformed", detail) from None
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
-def _unknown(metric: str, versions: list[int]) -> _WrongRequestError:
+def _unknown(metric: str, versions: list[int]) -> RefusalError:
     if not versions:
-        return _WrongRequestError(404, f"metric = {metric[:80]!r}: was never registered")
+        return RefusalError(404, "not_found", f"metric = {metric[:80]!r}: was never registered")
     known = ", ".join(map(str, sorted(versions)))
-    return _WrongRequestError(404, f"version of {metric}: must be one of: {known}")
+    return RefusalError(404, "not_found", f"version of {metric}: must be one of: {known}")
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -254,11 +246,8 @@ async def _problems(request: web.Request, handler: _Handler) -> web.StreamRespon
     """Answer every failure with a problem document."""
     try:
         return await handler(request)
-    except AuthError as error:
-        headers = {"WWW-Authenticate": error.www_authenticate}
-        return problem(error.status, error.detail, headers=headers)
-    except _WrongRequestError as error:
-        return problem(error.status, error.detail)
+    except RefusalError as error:
+        return refusal(error)
     except StoreError as error:
         return _unless_begun(request, problem(503, str(error)))
     except web.HTTPException as error:
@@ -269,13 +258,11 @@ async def _problems(request: web.Request, handler: _Handler) -> web.StreamRespon
     except (ConnectionError, TimeoutError):
         raise
     except Exception as error:
-        frames = "".join(traceback.format_tb(error.__traceback__))
-        _log.error("unexpected %s\n%s", type(error).__name__, frames)
-        return _unless_begun(request, problem(500, "unexpected error; it has been logged"))
+        return _unless_begun(request, unexpected(error, _log))
 
 
 def _unless_begun(request: web.Request, answer: web.Response) -> web.Response:
-    """Return an answer, or cut the connection if another has begun: nobody takes it for whole."""
+    """Return an answer; if another has begun, cut the connection, so that it looks incomplete."""
     if request.writer.output_size:
         if request.transport is not None:
             request.transport.abort()

@@ -1,6 +1,6 @@
-"""How fast things happened during the last minutes, from totals that only grow.
+"""Rates of events over the last minutes, from totals that only grow.
 
-A ring of totals, one for every ten seconds; a rate is the difference of two, over the time between.
+A ring buffer of totals, one every ten seconds; a rate is the difference of two by their distance.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from hubbub.collector.operations.readings import Readings
+from hubbub.collector.operations.metric_families import MetricValues
 
 STEP_SECONDS = 10.0
 SPAN_SECONDS = 900.0
@@ -18,7 +18,7 @@ _RATE_SECONDS = 300.0
 
 
 class Totals(NamedTuple):
-    """What has happened up to a moment."""
+    """Numbers of events up to a moment."""
 
     requests: float = 0.0
     reports: float = 0.0
@@ -27,14 +27,14 @@ class Totals(NamedTuple):
     faults: float = 0.0
 
     @classmethod
-    def of(cls, readings: Readings) -> Totals:
-        """Take them from the counters."""
-        answers = readings.by("requests")
+    def of(cls, values: MetricValues) -> Totals:
+        """Read them from the counters."""
+        answers = values.by("requests")
         return cls(
             requests=sum(n for _, n in answers),
-            reports=readings.total("reports"),
-            duplicates=readings.total("duplicates"),
-            shed=readings.total("shed"),
+            reports=values.total("reports"),
+            duplicates=values.total("duplicates"),
+            shed=values.total("shed"),
             faults=sum(n for (status, _), n in answers if status.startswith("5")),
         )
 

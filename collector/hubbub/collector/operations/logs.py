@@ -1,10 +1,10 @@
-"""One line of JSON on standard error for everything that the service says.
+"""Logs as lines of JSON on standard error, with nothing in them that could identify a client.
 
-A line holds what happened and how bad it is; no time, because a time finer than a day could link a
-line to a request, and who runs the service (systemd, Kubernetes) notes times anyway. On request
-(`log_times`) the lines of the service's own life, which no request causes, carry one: those of
-`get_logger(LIFE)`. Nothing of a request reaches a line: texts of exceptions, which may quote one,
-are left out, other libraries are cut to the head of what they say, and known secrets are masked.
+A line holds what happened and its level, but no time: one finer than a day could link a line to a
+request, and what runs the service (systemd, Kubernetes) adds times anyway. With `log_times` the
+lines about the service's own life, which no request causes, carry one: those of `get_logger(LIFE)`.
+Invariant: nothing of a request reaches a line. Texts of exceptions, which may quote one, are left
+out, messages of other libraries are cut to their head, and known secrets are masked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import math
 import sys
 import traceback
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TextIO
 
 import structlog
@@ -82,31 +81,28 @@ def configure(
     root.setLevel(logging.WARNING)
     for name in list(logging.root.manager.loggerDict):
         if not name.startswith(_OURS):
-            _raise_to_warning(logging.getLogger(name))
+            library = logging.getLogger(name)
+            if logging.NOTSET < library.level < logging.WARNING:
+                library.setLevel(logging.WARNING)
     logging.getLogger(_OURS).setLevel(level.upper())
     logging.captureWarnings(capture=True)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Lose the line: the usual complaint would quote it, unmasked."""
-
-
-def _raise_to_warning(logger: logging.Logger) -> None:
-    if logging.NOTSET < logger.level < logging.WARNING:
-        logger.setLevel(logging.WARNING)
+        """Drop the line: the default handler would print it unmasked."""
 
 
 def _only_head(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Cut what other libraries say, which may go on with what they were working on."""
+    """Cut the messages of other libraries, which may quote what they were working on."""
     library = event["_record"].name
     if not library.startswith(_OURS):
-        said = str(event["event"]).partition("\n")[0]
+        message = str(event["event"]).partition("\n")[0]
         if library.startswith("aiohttp"):  # quotes addresses and bytes from its first words on
-            said = "trouble in the HTTP library"
+            message = "trouble in the HTTP library"
         elif library == "asyncio":  # quotes the arguments of callbacks
-            said = said.partition("(")[0]
-        event["event"], event["logger"] = said, library
+            message = message.partition("(")[0]
+        event["event"], event["logger"] = message, library
     return event
 
 
@@ -119,7 +115,7 @@ def _add_time(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDi
 def _without_texts_of_exceptions(
     _logger: WrappedLogger, _method: str, event: EventDict
 ) -> EventDict:
-    """Say which kind of exception it was, and where; not its text."""
+    """Replace an exception by its class and its frames, without its text."""
     given = event.pop("exc_info", None) or event["_record"].exc_info
     event.pop("stack_info", None)
     if given is True:
@@ -128,21 +124,17 @@ def _without_texts_of_exceptions(
         given = (type(given), given, given.__traceback__)
     if isinstance(given, tuple) and given[0] is not None:
         event["exception"] = given[0].__name__
-        event["frames"] = _frames(given[2])
+        frames = traceback.extract_tb(given[2])[-_MOST_FRAMES:]
+        event["frames"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     return event
 
 
-def _frames(place: TracebackType | None) -> list[str]:
-    frames = traceback.extract_tb(place)[-_MOST_FRAMES:]
-    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-
-
 def _plain(_logger: WrappedLogger, _method: str, event: EventDict) -> Mapping[str, object]:
-    """Keep what JSON can say, bounded and masked; "event" and "level" first."""
-    said: dict[str, object] = {"event": event.pop("event", ""), "level": event.pop("level")}
+    """Keep what JSON can hold, bounded and masked; "event" and "level" first."""
+    line: dict[str, object] = {"event": event.pop("event", ""), "level": event.pop("level")}
     given = {name: value for name, value in event.items() if not name.startswith("_")}
-    said |= dict(list(given.items())[:_MOST_KEYS])
-    return {_bounded(name): _bounded_value(value) for name, value in said.items()}
+    line |= dict(list(given.items())[:_MOST_KEYS])
+    return {_bounded(name): _bounded_value(value) for name, value in line.items()}
 
 
 def _bounded_value(value: object) -> object:

@@ -1,8 +1,7 @@
-"""A `Status` as a page for people: HTML and inline SVG, no script, nothing from elsewhere.
+"""A `Status` as a page for people: HTML and inline SVG, no script, nothing from other servers.
 
-A pure function. What a maintainer must not break: what stands on the page is escaped (the template
-engine does it for every value), and the policy that goes with it allows one style sheet by its hash
-and nothing else.
+Pure functions. Invariants: every value on the page is escaped (by the template engine), and the
+content security policy allows one style sheet by its hash and nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ CONTENT_SECURITY_POLICY = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What the page may do; to be sent with it."""
+"""What the page may do; a header of its answer."""
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _STORES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
@@ -56,7 +55,7 @@ def render(status: Status, refresh: int | None = None) -> str:
 
 
 def concerns(status: Status) -> list[str]:
-    """Say in sentences what an operator should look at; nothing if all is well."""
+    """Describe in sentences what an operator should look at; nothing if all is well."""
     found = []
     if status.store_fault:
         found.append(f"The store can't be read: {status.store_fault}.")
@@ -155,7 +154,7 @@ def balance_outline(shares: Sequence[float]) -> str:
 
 
 def balance_verdict(balance: CohortBalance) -> str:
-    """Say what the most conspicuous cohort means."""
+    """Describe what the most conspicuous cohort means."""
     share = f"{balance.shares[balance.cohort]:.2f} times an equal share"
     if balance.clients_must_send < 1:
         return f"Even within chance; the most conspicuous cohort, {balance.cohort}, has {share}."
@@ -166,7 +165,7 @@ def balance_verdict(balance: CohortBalance) -> str:
 
 
 def equal_verdict(equal: EqualReports | None) -> str:
-    """Say whether reports repeat."""
+    """Describe whether reports repeat."""
     if equal is None:
         return "says nothing with so few bits"
     if equal.suspicious:
@@ -187,20 +186,18 @@ def store_name(kind: str) -> str:
 
 
 def versioned(metric: MetricStatus, version: VersionStatus) -> str:
-    """Say which version it is, where there are several."""
+    """Name the version, where there are several."""
     return f", version {version.version}" if len(metric.versions) > 1 else ""
 
 
 def standing(version: VersionStatus) -> str:
-    """Say whether a version is in use."""
+    """Name the standing of a version."""
     return "registered" if version.registered else "earlier"
 
 
 def task_state(task: TaskStatus) -> str:
-    """Say how a task does in a word or two."""
-    if task.fails:
-        return "failing"
-    return "in order"
+    """Describe the state of a task."""
+    return "failing" if task.fails else "in order"
 
 
 def most(metrics: Sequence[MetricStatus]) -> int:

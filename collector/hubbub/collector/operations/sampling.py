@@ -1,8 +1,8 @@
-"""What the latest reports of each version show of forgers: uneven cohorts, reports that repeat.
+"""Signs of forgery in the latest reports of each version: uneven cohorts, reports that repeat.
 
 Bounded: at most 50,000 reports of a version, at most once a minute, only if more were stored since,
-and away from the event loop. What a maintainer must not break: which reports are looked at depends
-on nothing but the random order in which they are stored.
+and outside the event loop. Invariant: which reports are examined depends on nothing but the random
+order in which they are stored.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hubbub.client.params import RapporParams
-from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.poisoning.balance import cohort_balance
 from hubbub.collector.poisoning.repeats import RepeatSample
 from hubbub.collector.store import DayCount, Declared, MetricVersion, Store
@@ -34,17 +34,12 @@ _DAYS = 7
 
 @dataclass(frozen=True, slots=True)
 class CohortBalance:
-    """How evenly reports are spread over the cohorts.
+    """Of `poisoning.balance.Balance`, what the page shows, with each cohort's share.
 
     Attributes
     ----------
     shares : tuple of float
-        Of each cohort, as multiples of an equal share: 1 is even.
-    cohort : int
-        The most conspicuous cohort.
-    clients_must_send : float
-        Honest clients make a share like that one's, in more than one of a million such samples,
-        only if one of them sent more of the sampled reports than this; below 1 it is mere chance.
+        As multiples of an equal share: 1 is even.
     """
 
     shares: tuple[float, ...]
@@ -54,17 +49,7 @@ class CohortBalance:
 
 @dataclass(frozen=True, slots=True)
 class EqualReports:
-    """How often reports are equal to the bit.
-
-    Attributes
-    ----------
-    most : int
-        Times that the most conspicuous report occurs.
-    plausible : int
-        Times that it may with honest clients, but for a chance of one in a million.
-    suspicious : int
-        Reports that occur more often than is plausible.
-    """
+    """Of `poisoning.repeats.Repeats`, what the page shows."""
 
     most: int
     plausible: int
@@ -78,7 +63,7 @@ class Sample:
     Attributes
     ----------
     reports : int
-        How many were looked at.
+        How many were examined.
     cohorts : CohortBalance, optional
         None if there is only one cohort.
     equal : EqualReports, optional
@@ -90,27 +75,20 @@ class Sample:
     equal: EqualReports | None
 
 
-def look_at(records: Records, params: RapporParams) -> Sample:
+def examine(records: Records, params: RapporParams) -> Sample:
     """Return what some reports of a version look like."""
-    return Sample(records.reports, _balance(records, params.m), _equal_reports(records, params))
-
-
-def _balance(records: Records, m: int) -> CohortBalance | None:
-    if m < 2 or not records.reports:
-        return None
-    counts = np.bincount(cohorts(records), minlength=m)
-    balance = cohort_balance(counts, ALARM)
-    shares = counts * (m / records.reports)
-    return CohortBalance(tuple(shares.tolist()), balance.cohort, balance.clients_must_send)
-
-
-def _equal_reports(records: Records, params: RapporParams) -> EqualReports | None:
+    shown, equal = None, None
+    if params.m > 1 and records.reports:
+        counts = np.bincount(cohorts(records), minlength=params.m)
+        shares = counts * (params.m / records.reports)
+        balance = cohort_balance(counts, ALARM)
+        shown = CohortBalance(tuple(shares.tolist()), balance.cohort, balance.clients_must_send)
     sample = RepeatSample(params, max(records.reports, 2))
     sample.add(records)
-    found = sample.result(ALARM)
-    if not found.assessed:
-        return None
-    return EqualReports(found.most, found.plausible, found.suspicious)
+    repeats = sample.result(ALARM)
+    if repeats.assessed:
+        equal = EqualReports(repeats.most, repeats.plausible, repeats.suspicious)
+    return Sample(records.reports, shown, equal)
 
 
 class Sampler:
@@ -119,7 +97,7 @@ class Sampler:
     Parameters
     ----------
     store : Store
-    instruments : Instruments
+    metrics : Metrics
 
     Attributes
     ----------
@@ -127,15 +105,15 @@ class Sampler:
         Of the versions that have reports.
     """
 
-    def __init__(self, store: Store, instruments: Instruments) -> None:
+    def __init__(self, store: Store, metrics: Metrics) -> None:
         self.samples: Mapping[MetricVersion, Sample] = {}
         self._store = store
-        self._instruments = instruments
+        self._metrics = metrics
         self._taken_at = float("-inf")
-        self._looked_at: dict[MetricVersion, Sequence[DayCount]] = {}
+        self._examined: dict[MetricVersion, Sequence[DayCount]] = {}
 
     async def sample(self, declared: Sequence[Declared], days: Sequence[DayCount]) -> None:
-        """Look again at what has changed, unless that was done a minute ago.
+        """Examine again what has changed, unless that was done a minute ago.
 
         A version that is new, or gone, is a reason not to wait.
 
@@ -153,15 +131,15 @@ class Sampler:
         self._forget(self.samples.keys() - stored.keys())
         for version in declared:
             key = MetricVersion(version.metric, version.version)
-            if key in stored and stored[key] != self._looked_at.get(key):
+            if key in stored and stored[key] != self._examined.get(key):
                 await self._take(key, version.definition, stored[key])
         self._taken_at = now
 
     def _forget(self, keys: set[MetricVersion]) -> None:
         self.samples = {key: it for key, it in self.samples.items() if key not in keys}
         for key in keys:
-            self._looked_at.pop(key, None)
-            self._tell(key, Sample(0, None, None))
+            self._examined.pop(key, None)
+            self._publish(key, Sample(0, None, None))
 
     async def _take(
         self, key: MetricVersion, definition: Mapping[str, Any], days: Sequence[DayCount]
@@ -169,25 +147,25 @@ class Sampler:
         params = RapporParams(**{name: definition[name] for name in RapporParams._fields})
         latest = max(count.day for count in days)
         records = await self._latest_records(key, record_width(params.k), latest)
-        sample = await asyncio.to_thread(look_at, records, params)
+        sample = await asyncio.to_thread(examine, records, params)
         self.samples = {**self.samples, key: sample}
-        self._looked_at[key] = days
-        self._tell(key, sample)
+        self._examined[key] = days
+        self._publish(key, sample)
 
     async def _latest_records(self, key: MetricVersion, width: int, day: dt.date) -> Records:
         """Read records of a week's segments, in the order of their random keys."""
         since = day - dt.timedelta(days=_DAYS - 1)
         data = bytearray()
-        async with reading(self._store, key, since) as segments:
+        async with aclosing(self._store.segments(key, since)) as segments:
             async for segment in segments:
                 data += segment
                 if len(data) >= _REPORTS * width:
                     break
         return Records(width, bytes(data[: _REPORTS * width]))
 
-    def _tell(self, key: MetricVersion, sample: Sample) -> None:
+    def _publish(self, key: MetricVersion, sample: Sample) -> None:
         balance = sample.cohorts
-        self._instruments.sampled(
+        self._metrics.sampled(
             key.metric,
             key.version,
             reports=sample.reports,
@@ -195,16 +173,3 @@ class Sampler:
             clients_must_send=balance.clients_must_send if balance else 0.0,
             repeated=sample.equal.suspicious if sample.equal else 0,
         )
-
-
-@asynccontextmanager
-async def reading(
-    store: Store, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-) -> AsyncIterator[AsyncIterator[bytes]]:
-    """Read segments as far as is wanted; the transaction ends with the context."""
-    segments = store.segments(key, since, until)
-    try:
-        yield segments
-    finally:
-        if isinstance(segments, AsyncGenerator):
-            await segments.aclose()

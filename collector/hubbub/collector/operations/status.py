@@ -1,20 +1,20 @@
 """What an operator wants to know of a collector, from its store and its counters.
 
-Pure functions from what was counted and stored to one frozen `Status`; `page` shows it to people
-and /status.json to programs, so the two can't tell different stories.
+Pure functions from what was counted and stored to one frozen `Status`, which both the page and
+/status.json show, so that the two always agree.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hubbub.client.metrics import Registry
 from hubbub.collector.operations.history import Rates
-from hubbub.collector.operations.readings import Readings
+from hubbub.collector.operations.metric_families import MetricValues
 from hubbub.collector.operations.sampling import Sample
 from hubbub.collector.store import DayCount, Declared, MetricVersion
 
@@ -103,7 +103,7 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All of it.
+    """The status of a collector.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class Status:
     store_kind : str
     store_bytes : int, optional
     store_fault : str, optional
-        Why the store can't be read; then what comes from it is what it said before.
+        Why the store can't be read; what comes from it is then older.
     stored_at : datetime.datetime, optional
         When the store was last read; None: never yet.
     requests : tuple of (str, str, int)
@@ -151,7 +151,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the store says, or said before it failed.
+    """What the store holds, or held before it failed.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ class Stored:
 
 
 def metric_statuses(
-    registry: Registry, stored: Stored, readings: Readings, today: dt.date
+    registry: Registry, stored: Stored, values: MetricValues, today: dt.date
 ) -> tuple[MetricStatus, ...]:
     """Describe every metric that the registry or the store knows, in the order of their names."""
     versions: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
@@ -182,7 +182,7 @@ def metric_statuses(
     for declared in stored.declared:
         versions[declared.metric][declared.version] = declared.definition
     return tuple(
-        _metric_status(name, versions[name], registry, stored, readings, today)
+        _metric_status(name, versions[name], registry, stored, values, today)
         for name in sorted(versions)
     )
 
@@ -192,17 +192,21 @@ def _metric_status(
     definitions: Mapping[int, Mapping[str, Any]],
     registry: Registry,
     stored: Stored,
-    readings: Readings,
+    values: MetricValues,
     today: dt.date,
 ) -> MetricStatus:
     registered = registry.get(name)
     counts = [count for count in stored.days if count.metric == name]
-    improbable = _of_metric(readings, "improbable", name)
+    improbable = _of_metric(values, "improbable", name)
+    by_day: dict[dt.date, int] = defaultdict(int)
+    for count in counts:
+        by_day[count.day] += count.reports
+    last_days = (today - dt.timedelta(days=ago) for ago in reversed(range(DAYS_SHOWN)))
     return MetricStatus(
         name=name,
         description=registered.description if registered else "",
         owner=registered.owner if registered else "",
-        days=_last_days(counts, today),
+        days=tuple((day, by_day[day]) for day in last_days),
         reports=sum(count.reports for count in counts),
         improbable=sum(improbable.values()),
         improbable_cohorts=tuple(
@@ -210,7 +214,7 @@ def _metric_status(
             for cohort, n in sorted(improbable.items(), key=lambda item: -item[1])[:3]
             if cohort.isdigit()
         ),
-        counted=sum(_of_metric(readings, "reports", name).values()),
+        counted=sum(_of_metric(values, "reports", name).values()),
         versions=tuple(
             _version_status(
                 MetricVersion(name, version),
@@ -245,23 +249,23 @@ def _version_status(
     )
 
 
-def _of_metric(readings: Readings, family: str, metric: str) -> dict[str, int]:
+def _of_metric(values: MetricValues, family: str, metric: str) -> dict[str, int]:
     """Return a metric's numbers by the other label."""
-    return {labels[1]: int(n) for labels, n in readings.by(family) if labels[0] == metric}
+    return {labels[1]: int(n) for labels, n in values.by(family) if labels[0] == metric}
 
 
-def _last_days(counts: Iterable[DayCount], today: dt.date) -> tuple[tuple[dt.date, int], ...]:
-    totals: dict[dt.date, int] = defaultdict(int)
-    for count in counts:
-        totals[count.day] += count.reports
-    days = (today - dt.timedelta(days=ago) for ago in reversed(range(DAYS_SHOWN)))
-    return tuple((day, totals[day]) for day in days)
-
-
-def task_statuses(readings: Readings) -> tuple[TaskStatus, ...]:
+def task_statuses(values: MetricValues) -> tuple[TaskStatus, ...]:
     """Describe every task that ever ran."""
-    runs = {labels: int(n) for labels, n in readings.by("upkeep")}
-    succeeded, failed = (_moments(readings, name) for name in ("upkeep_success", "upkeep_failure"))
+    runs = {labels: int(n) for labels, n in values.by("upkeep")}
+    # The timestamp of a run is set just after its count, so it may still be 0.
+    succeeded, failed = (
+        {
+            labels[0]: dt.datetime.fromtimestamp(when, dt.UTC)
+            for labels, when in values.by(name)
+            if when
+        }
+        for name in ("upkeep_success", "upkeep_failure")
+    )
     return tuple(
         TaskStatus(
             task,
@@ -272,9 +276,3 @@ def task_statuses(readings: Readings) -> tuple[TaskStatus, ...]:
         )
         for task in sorted({labels[0] for labels in runs})
     )
-
-
-def _moments(readings: Readings, family: str) -> dict[str, dt.datetime]:
-    """Return when each task was last seen to do something; one place is set just after another."""
-    told = ((labels[0], when) for labels, when in readings.by(family) if when)
-    return {task: dt.datetime.fromtimestamp(when, dt.UTC) for task, when in told}

@@ -1,8 +1,8 @@
-"""Watches a running collector: asks the store and the counters, and remembers the last minutes.
+"""The status of a running collector, from its store, its counters and its last minutes.
 
-A look costs the store a sum over its segments, and at most once a minute a bounded sample of the
-latest reports. What a maintainer must not break: an unreachable store makes a status with a fault
-and what was last known, never an error, because that is when people look.
+A status costs the store a sum over its segments, and at most once a minute a bounded sample of the
+latest reports. Invariant: an unreachable store gives a status with a fault and with what was last
+known, never an error, because that is when people look.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 from hubbub.client.metrics import Registry
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.history import STEP_SECONDS, History, Totals
-from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.sampling import Sampler
 from hubbub.collector.operations.status import Status, Stored, metric_statuses, task_statuses
 from hubbub.collector.store import Store
@@ -33,14 +33,14 @@ _log = logging.getLogger("hubbub.collector.operations.admin")
 
 
 class Watch:
-    """Knows how a collector is doing.
+    """Observes a collector while it runs.
 
     Parameters
     ----------
     registry : callable
         Returns the registry that is in force.
     store : Store
-    instruments : Instruments
+    metrics : Metrics
     store_kind : str
         "sqlite" or "postgresql".
     """
@@ -49,26 +49,27 @@ class Watch:
         self,
         registry: Callable[[], Registry],
         store: Store,
-        instruments: Instruments,
+        metrics: Metrics,
         store_kind: str,
     ) -> None:
         self._registry = registry
         self._store = store
-        self._instruments = instruments
+        self._metrics = metrics
         self._store_kind = store_kind
         self._history = History()
         self._started = dt.datetime.now(dt.UTC)
-        self._sampler = Sampler(store, instruments)
+        self._sampler = Sampler(store, metrics)
         self._stored = Stored()
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._remember()
 
     async def watch_for_ever(self) -> None:
-        """Remember totals every ten seconds, look into the store every minute, until cancelled."""
+        """Remember totals every ten seconds, read the store every minute, until cancelled."""
         while True:
             try:
-                await self._look()
+                if time.monotonic() >= self._asked_at + _LOOK_SECONDS:
+                    await self._ask()
             except Exception as error:
                 # Without its text, which may quote what is stored.
                 _log.error("unexpected %s while looking into the store", type(error).__name__)
@@ -76,19 +77,15 @@ class Watch:
             self._remember()
 
     def _remember(self) -> None:
-        self._history.add(time.monotonic(), Totals.of(self._instruments.snapshot()))
-
-    async def _look(self) -> None:
-        if time.monotonic() >= self._asked_at + _LOOK_SECONDS:
-            await self._ask()
+        self._history.add(time.monotonic(), Totals.of(self._metrics.snapshot()))
 
     async def status(self) -> Status:
         """Return how the collector is doing now."""
         registry = self._registry()
         stored = await self._ask()
-        readings = self._instruments.snapshot()
+        values = self._metrics.snapshot()
         now = dt.datetime.now(dt.UTC)
-        seconds = readings.histogram("commit_seconds")
+        seconds = values.histogram("commit_seconds")
         return Status(
             at=now,
             started=self._started,
@@ -98,25 +95,25 @@ class Watch:
             store_bytes=stored.size,
             store_fault=stored.fault,
             stored_at=stored.at,
-            processes=int(readings.total("processes")),
-            connections=int(readings.total("connections")),
-            queue_depth=int(readings.total("queue_depth")),
-            rates=self._history.rates(time.monotonic(), Totals.of(readings)),
+            processes=int(values.total("processes")),
+            connections=int(values.total("connections")),
+            queue_depth=int(values.total("queue_depth")),
+            rates=self._history.rates(time.monotonic(), Totals.of(values)),
             requests=tuple(
-                (status, reason, int(n)) for (status, reason), n in readings.by("requests")
+                (status, reason, int(n)) for (status, reason), n in values.by("requests")
             ),
-            shed=tuple((labels[0], int(n)) for labels, n in readings.by("shed")),
-            duplicates=int(readings.total("duplicates")),
-            reports=int(readings.total("reports")),
+            shed=tuple((labels[0], int(n)) for labels, n in values.by("shed")),
+            duplicates=int(values.total("duplicates")),
+            reports=int(values.total("reports")),
             commit_p50=seconds.quantile(0.5),
             commit_p99=seconds.quantile(0.99),
-            metrics=metric_statuses(registry, stored, readings, now.date()),
-            upkeep=task_statuses(readings),
+            metrics=metric_statuses(registry, stored, values, now.date()),
+            upkeep=task_statuses(values),
         )
 
     async def _ask(self) -> Stored:
-        """Return what the store says, or said a second ago, or last said before it failed."""
-        # One at a time: many who look at once don't read the store many times at once.
+        """Return what the store holds, as of now, a second ago, or before it failed."""
+        # One at a time: many requests at once don't read the store many times at once.
         async with self._asking:
             if time.monotonic() < self._asked_at + _FRESH_SECONDS:
                 return self._stored
@@ -134,7 +131,7 @@ class Watch:
         declared = await self._store.declared()
         days = await self._store.overview()
         size = await self._store.size_bytes()
-        self._instruments.store_size(size)
+        self._metrics.store_size(size)
         await self._sampler.sample(declared, days)
         return Stored(declared, days, self._sampler.samples, size, dt.datetime.now(dt.UTC))
 

@@ -1,1 +1,1 @@
-"""What tells forged reports from honest ones, as far as anything can; no I/O."""
+"""Statistics that forged reports may fail and honest ones pass; pure functions."""

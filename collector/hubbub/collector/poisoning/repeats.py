@@ -1,8 +1,8 @@
 """How often one exact report occurs: naive forgers send the same bits again and again.
 
 A bounded, evenly spaced sample of the reports is reduced to one 64-bit key each; equal reports have
-equal keys. What a maintainer must not break: which reports are looked at never depends on their
-bits, because the bound on honest repeats holds only for a sample chosen blindly.
+equal keys. Invariant: which reports are sampled never depends on their bits, because the bound on
+honest repeats holds only for a sample chosen blindly.
 """
 
 from __future__ import annotations

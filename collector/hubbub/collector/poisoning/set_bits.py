@@ -1,9 +1,9 @@
 """How many bits an honest report has set, and what forged ones can do.
 
 Whatever value a client holds, nearly all of its reports have a number of set bits in a known range;
-a forger who sets just the bits that help is outside of it. What a maintainer must not break: the
-range holds for *every* value, so that no honest client is ever singled out by what it reports.
-Nothing here needs more than numpy, because the collector asks at every commit.
+a forger who sets just the bits that help is outside of it. Invariant: the range holds for *every*
+value, so that no honest client is ever singled out by what it reports. Nothing here needs more than
+numpy, because the collector uses it at every commit.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Processes, sockets and signals: how the parts become a service, and how it ends."""
+"""Processes, sockets and signals: the parts put together as a service, and its end."""

@@ -1,4 +1,4 @@
-"""Connections: how many there may be, how long one may dawdle, and what is said of bad HTTP.
+"""Connections within bounds: how many there are, how long each takes, and how bad HTTP is answered.
 
 aiohttp does the protocol. This adds a bound on open connections, a problem document for what isn't
 HTTP, and a log that repeats nothing of what a client sent.
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from hubbub.collector.problems import problem
+from hubbub.collector.problems import UNEXPECTED, problem
 
 _LINGER_SECONDS = 2.0
 _LARGE_ANSWER = 2**14
@@ -29,7 +29,7 @@ class Connections(web.Server):
     handler : coroutine function
         Answers a request.
     most : int
-        Connections that may be open at once; the newest beyond are closed unheard.
+        Connections that may be open at once; further ones are closed without an answer.
     idle_seconds : float
         How long a connection may take to send the head of its first request, and of the next.
     handshake_seconds : float
@@ -37,7 +37,7 @@ class Connections(web.Server):
     send_seconds : float
         How long a client may take to receive an answer.
     turned_away : callable
-        Told of each connection that was turned away.
+        Called for each connection that was turned away.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Connections(web.Server):
             logger=self._logger,
             keepalive_timeout=self._idle_seconds,
             lingering_time=_LINGER_SECONDS,
-            auto_decompress=False,  # `inflating` does it, within bounds
+            auto_decompress=False,  # `ingest.body` does it, within bounds
         )
         connection.send_seconds = self._send_seconds
         return connection
@@ -124,7 +124,7 @@ class _Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer, and give up on who doesn't take it: closing would wait for ever."""
+        """Send an answer; abort if it isn't received, because closing would wait for ever."""
         transport = self.transport
         if not isinstance(transport, asyncio.Transport):
             return await super().finish_response(request, resp, start_time)
@@ -145,7 +145,7 @@ class _Connection(web.RequestHandler):
         """Answer bytes that aren't HTTP, or a failure of the handler."""
         if status >= 500:
             self.log_exception("request failed", exc_info=exc)
-        detail = "unexpected error; it has been logged" if status >= 500 else "not valid HTTP"
+        detail = UNEXPECTED if status >= 500 else "not valid HTTP"
         answer = problem(status, detail)
         answer.force_close()
         return answer
@@ -166,7 +166,7 @@ def quiet_logger() -> logging.Logger:
 def _without_client(record: logging.LogRecord) -> bool:
     """Reduce a record of the HTTP library to the kind of error it was.
 
-    That a client went away before its answer is none; it is counted elsewhere (499).
+    A client that went away before its answer is no error; it is counted elsewhere (499).
     """
     error = record.exc_info[0] if record.exc_info else None
     if error and issubclass(error, ConnectionError):

@@ -1,7 +1,7 @@
 """From settings to a running service, until SIGTERM or SIGINT; SIGHUP reads the registry again.
 
-One process does everything, or, with several workers, a supervisor does the upkeep and answers the
-operators while the workers take reports.
+One process does everything; or, with several workers, a supervisor does the upkeep and serves the
+admin listener while the workers take reports.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.admin import make_admin_app
-from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFE, get_logger
-from hubbub.collector.operations.tallies import shared_directory
+from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.connections import quiet_logger
 from hubbub.collector.serving.listening import address_of, reserved_port, start_site
 from hubbub.collector.serving.registry_source import RegistrySource
@@ -60,11 +60,11 @@ def run(settings: Settings, announce: Announce) -> None:
 async def _serve_alone(settings: Settings, announce: Announce) -> None:
     source = RegistrySource(settings.metrics)
     stop = stop_event()
-    instruments = Instruments()
+    metrics = Metrics()
     async with (
         open_store(settings.store, create=True) as store,
-        _operations(settings, source, store, instruments) as admin,
-        running_ingest(settings, source, store, instruments, settings.port) as ingest,
+        _operations(settings, source, store, metrics) as admin,
+        running_ingest(settings, source, store, metrics, settings.port) as ingest,
     ):
         on_hangup(ingest.reload)
         _announce(announce, ingest.listener.address, admin)
@@ -77,38 +77,32 @@ async def _supervise(settings: Settings, announce: Announce) -> None:
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(shared_directory())
         port = stack.enter_context(reserved_port(settings.host, settings.port))
-        instruments = Instruments(directory)
+        metrics = Metrics(directory)
         store = await stack.enter_async_context(open_store(settings.store, create=True))
         await store.declare(source.current.values())
-        admin = await stack.enter_async_context(_operations(settings, source, store, instruments))
+        admin = await stack.enter_async_context(_operations(settings, source, store, metrics))
         workers = await stack.enter_async_context(
-            Workers(settings, source, directory, port, instruments.snapshot)
+            Workers(settings, source, directory, port, metrics.snapshot)
         )
 
         async def reload() -> None:
-            if await _declared_anew(source, store):
-                await workers.hang_up()
+            try:
+                registry = source.read()
+                await store.declare(registry.values())
+            except (HubbubError, StoreError) as error:  # what there is stays in force
+                _life.error("not reloaded", fault=str(error))
+                return
+            source.current = registry
+            await workers.hang_up()
 
         on_hangup(reload)
         _announce(announce, workers.address, admin)
         await stop.wait()
 
 
-async def _declared_anew(source: RegistrySource, store: Store) -> bool:
-    """Read the registry again; on any fault keep what there is and return False."""
-    try:
-        registry = source.read()
-        await store.declare(registry.values())
-    except (HubbubError, StoreError) as error:
-        _life.error("not reloaded", fault=str(error))
-        return False
-    source.current = registry
-    return True
-
-
 @asynccontextmanager
 async def _operations(
-    settings: Settings, source: RegistrySource, store: Store, instruments: Instruments
+    settings: Settings, source: RegistrySource, store: Store, metrics: Metrics
 ) -> AsyncIterator[str | None]:
     """Run what a service needs once, however many workers it has: upkeep and the admin listener."""
     async with AsyncExitStack() as stack:
@@ -117,7 +111,7 @@ async def _operations(
             deduplication_days=settings.deduplication_days,
             retention_days=settings.retention_days,
             seconds=settings.upkeep_seconds,
-            observe=lambda step, succeeded: instruments.upkeep(step, succeeded=succeeded),
+            observe=lambda step, succeeded: metrics.upkeep(step, succeeded=succeeded),
         )
         await stack.enter_async_context(running_upkeep(upkeep))
         if settings.admin_port is None:
@@ -127,7 +121,7 @@ async def _operations(
             lambda: AdminGate(settings.admin_tokens),
             lambda: source.current,
             store,
-            instruments,
+            metrics,
             store_kind=make_url(settings.store).get_backend_name(),
         )
         runner = web.AppRunner(

@@ -1,7 +1,7 @@
 """One serving process put together: store, group commit, routes and listener.
 
-What a maintainer must not break is the order of the end: accept nothing new, answer what is under
-way, then stop the writer, then close the store.
+Invariant: it ends in this order. Accept nothing new, answer what is under way, stop the writer,
+close the store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from hubbub.client.errors import HubbubError
 from hubbub.client.metrics import Registry
 from hubbub.collector.access.admission import Admission
-from hubbub.collector.access.shedding import Gate
+from hubbub.collector.access.load_limiter import LoadLimiter
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.ingest.commit import Commit, GroupCommit, running_group_commit
@@ -25,9 +25,9 @@ from hubbub.collector.ingest.frontend import Frontend, Limits
 from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.readiness import Readiness
-from hubbub.collector.ingest.scrutiny import Scrutiny
-from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.operations.logs import LIFE, get_logger
+from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.connections import Connections
 from hubbub.collector.serving.listening import (
     Listener,
@@ -60,8 +60,8 @@ class Ingest:
         source: RegistrySource,
         store: Store,
         frontend: Frontend,
-        gate: Gate,
-        scrutiny: Scrutiny,
+        limiter: LoadLimiter,
+        validator: ReportValidator,
         listener: Listener,
         tls: ssl.SSLContext | None,
     ) -> None:
@@ -70,8 +70,8 @@ class Ingest:
         self._source = source
         self._store = store
         self._frontend = frontend
-        self._gate = gate
-        self._scrutiny = scrutiny
+        self._limiter = limiter
+        self._validator = validator
         self._tls = tls
 
     async def reload(self) -> None:
@@ -86,7 +86,7 @@ class Ingest:
             _life.error("not reloaded", fault=str(error))
             return
         self._source.current = registry
-        self._scrutiny.use(registry)
+        self._validator.use(registry)
         self._frontend.reader = reader
         self._frontend.description = _description(settings, registry)
         _life.info("reloaded", metrics=len(registry))
@@ -96,7 +96,7 @@ class Ingest:
         _life.info("draining")
         self._frontend.draining = True
         self.listener.stop_accepting()
-        if not await self._gate.wait_until_empty(self._settings.drain_seconds):
+        if not await self._limiter.wait_until_empty(self._settings.drain_seconds):
             _life.warning("gave up requests that didn't end within drain_seconds")
 
 
@@ -112,7 +112,7 @@ async def make_reader(settings: Settings, registry: Registry, store: Store) -> B
 
 @asynccontextmanager
 async def running_ingest(
-    settings: Settings, source: RegistrySource, store: Store, instruments: Instruments, port: int
+    settings: Settings, source: RegistrySource, store: Store, metrics: Metrics, port: int
 ) -> AsyncIterator[Ingest]:
     """Serve the public routes as long as the context is open; leaving it drains.
 
@@ -121,7 +121,7 @@ async def running_ingest(
     settings : Settings
     source : RegistrySource
     store : Store
-    instruments : Instruments
+    metrics : Metrics
     port : int
         Where to listen, which may have been reserved for several processes.
     """
@@ -131,17 +131,19 @@ async def running_ingest(
     if settings.tls_certificate and settings.tls_key:
         tls = tls_context(settings.tls_certificate, settings.tls_key)
     reader = await make_reader(settings, registry, store)
-    gate = Gate(settings.max_requests, settings.max_waiting_bytes, settings.retry_after_seconds)
-    scrutiny = Scrutiny(registry, settings, instruments)
-    async with running_group_commit(store, _observer(instruments, scrutiny)) as commit:
+    limiter = LoadLimiter(
+        settings.max_requests, settings.max_waiting_bytes, settings.retry_after_seconds
+    )
+    validator = ReportValidator(registry, settings, metrics)
+    async with running_group_commit(store, _observer(metrics, validator)) as commit:
         frontend = Frontend(
             reader,
             Admission(settings),
-            gate,
+            limiter,
             commit,
-            scrutiny,
+            validator,
             Limits(settings.max_body_bytes, settings.body_seconds, settings.retry_after_seconds),
-            instruments,
+            metrics,
             Readiness(
                 store,
                 settings.store,
@@ -157,10 +159,10 @@ async def running_ingest(
             idle_seconds=settings.header_seconds,
             handshake_seconds=settings.header_seconds if tls else 0.0,
             send_seconds=settings.body_seconds,
-            turned_away=lambda: instruments.shed("connections"),
+            turned_away=lambda: metrics.shed("connections"),
         )
         shared = settings.workers > 1
-        gauges = asyncio.create_task(_tell_gauges(instruments, commit, connections))
+        gauges = asyncio.create_task(_update_gauges(metrics, commit, connections))
         try:
             async with listening(
                 connections,
@@ -170,8 +172,10 @@ async def running_ingest(
                 tls_seconds=settings.header_seconds,
                 shared=shared,
             ) as listener:
-                _tune_the_interpreter()
-                ingest = Ingest(settings, source, store, frontend, gate, scrutiny, listener, tls)
+                _tune_interpreter()
+                ingest = Ingest(
+                    settings, source, store, frontend, limiter, validator, listener, tls
+                )
                 try:
                     yield ingest
                 finally:
@@ -180,29 +184,29 @@ async def running_ingest(
             gauges.cancel()
 
 
-def _observer(instruments: Instruments, scrutiny: Scrutiny) -> Callable[[Commit], None]:
+def _observer(metrics: Metrics, validator: ReportValidator) -> Callable[[Commit], None]:
     """Return what counts a transaction once its batches have been answered."""
 
     def observe(commit: Commit) -> None:
         stored = 0
         for batch in commit.batches:
             for key, records in batch.records.items():
-                instruments.reports(key.metric, key.version, records.reports)
+                metrics.reports(key.metric, key.version, records.reports)
                 stored += records.reports
         for _ in range(commit.duplicates):
-            instruments.duplicate()
-        instruments.committed(len(commit.batches), stored, commit.seconds)
-        scrutiny.flag(commit.batches)
+            metrics.duplicate()
+        metrics.committed(len(commit.batches), stored, commit.seconds)
+        validator.flag(commit.batches)
 
     return observe
 
 
-def _tune_the_interpreter() -> None:
-    """Suit it to an event loop that is always busy, and a thread that writes.
+def _tune_interpreter() -> None:
+    """Adapt the interpreter to a busy event loop beside a thread that writes.
 
-    Requests make some hundred objects each, nearly all of which go by themselves; looking for
-    cycles among them as often as is usual takes a tenth of the time, so it is done seldom, and no
-    more among what the start left. The writer, which needs the interpreter for moments only, may
+    Requests make some hundred objects each, nearly all of which are freed by reference counting.
+    Collecting cycles among them at the usual rate takes a tenth of the time, so it is done seldom,
+    and never among what the start left. The writer needs the interpreter for moments only and may
     interrupt the event loop ten times as soon as usual: the slowest answers come a third sooner.
     """
     gc.collect()
@@ -211,10 +215,8 @@ def _tune_the_interpreter() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
-async def _tell_gauges(
-    instruments: Instruments, commit: GroupCommit, connections: Connections
-) -> None:
+async def _update_gauges(metrics: Metrics, commit: GroupCommit, connections: Connections) -> None:
     while True:
-        instruments.queue_depth(commit.depth)
-        instruments.connections(connections.open)
+        metrics.queue_depth(commit.depth)
+        metrics.connections(connections.open)
         await asyncio.sleep(_GAUGE_SECONDS)

@@ -1,8 +1,8 @@
 """Several worker processes behind one port, watched by their supervisor.
 
-Each is a fresh interpreter (nothing is inherited by a fork) with a pipe to the supervisor: it says
-on it that it listens, or why it can't, and drains when the other end closes, however that happened.
-A worker that dies is replaced.
+Each is a fresh interpreter (nothing is inherited by a fork) with a pipe to the supervisor: it sends
+its address or why it can't start, and drains when the other end closes, however that happened. A
+worker that dies is replaced.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import NamedTuple, Self
 from hubbub.client.errors import HubbubError
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
-from hubbub.collector.operations.instruments import Instruments
 from hubbub.collector.operations.logs import LIFE, configure, get_logger
+from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.registry_source import RegistrySource
 from hubbub.collector.serving.service import running_ingest
 from hubbub.collector.serving.signals import on_hangup, stop_event
@@ -54,8 +54,8 @@ class Workers:
     ----------
     settings : Settings
     source : RegistrySource
-        What it holds is in force for a worker that replaces another, whatever its file says.
-    tallies : Path
+        What it holds is in force for a worker that replaces another, even if its file has changed.
+    counters : Path
         The directory where all processes count.
     port : int
         The port that they share, reserved by the supervisor.
@@ -72,14 +72,14 @@ class Workers:
         self,
         settings: Settings,
         source: RegistrySource,
-        tallies: Path,
+        counters: Path,
         port: int,
         settle: Callable[[], object],
     ) -> None:
         self._settings = settings
         self._source = source
         self._settle = settle
-        self._tallies = tallies
+        self._counters = counters
         self._port = port
         self._workers: dict[int, _Worker] = {}
         self._watchers: list[asyncio.Task[None]] = []
@@ -111,7 +111,7 @@ class Workers:
         ours, theirs = _spawn.Pipe()
         process = _spawn.Process(
             target=_work,
-            args=(self._settings, self._source, self._tallies, self._port, theirs),
+            args=(self._settings, self._source, self._counters, self._port, theirs),
             daemon=True,
         )
         process.start()
@@ -120,7 +120,7 @@ class Workers:
         return await asyncio.to_thread(_await_start, ours)
 
     async def _watch(self, number: int) -> None:
-        """Replace a worker whenever it ends before it was told to."""
+        """Replace a worker whenever it ends by itself."""
         while True:
             process, pipe = self._workers[number]
             await _end_of(process)
@@ -173,7 +173,7 @@ async def _end_of(process: SpawnProcess) -> None:
 
 
 def _await_start(pipe: Connection) -> str:
-    """Return the address that a new worker tells; raise WorkerError with what else it says."""
+    """Return the address that a new worker sends (raises WorkerError if it sends a fault)."""
     try:
         started, text = pipe.recv() if pipe.poll(_START_SECONDS) else (False, "took too long")
     except EOFError:
@@ -184,25 +184,25 @@ def _await_start(pipe: Connection) -> str:
 
 
 def _work(
-    settings: Settings, source: RegistrySource, tallies: Path, port: int, pipe: Connection
+    settings: Settings, source: RegistrySource, counters: Path, port: int, pipe: Connection
 ) -> None:
-    """Be a worker process."""
+    """Run a worker process."""
     configure(settings.log_level, log_times=settings.log_times)
     try:
-        asyncio.run(_serve(settings, source, tallies, port, pipe))
+        asyncio.run(_serve(settings, source, counters, port, pipe))
     except (HubbubError, StoreError) as error:
         with contextlib.suppress(OSError):
             pipe.send((False, str(error)))
 
 
 async def _serve(
-    settings: Settings, source: RegistrySource, tallies: Path, port: int, pipe: Connection
+    settings: Settings, source: RegistrySource, counters: Path, port: int, pipe: Connection
 ) -> None:
     stop = stop_event()
     asyncio.get_running_loop().add_reader(pipe.fileno(), stop.set)
     async with (
         open_store(settings.store, create=True) as store,
-        running_ingest(settings, source, store, Instruments(tallies), port) as ingest,
+        running_ingest(settings, source, store, Metrics(counters), port) as ingest,
     ):
         on_hangup(ingest.reload)
         pipe.send((True, ingest.listener.address))

@@ -1,6 +1,6 @@
-"""What stores hold, and what the decoder asks of them wherever they are.
+"""What stores hold, and the interface through which the decoder reads them.
 
-Reports are told apart by metric, version and UTC day, and by nothing else.
+Reports are distinguished by metric, version and UTC day, and by nothing else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DayCount(NamedTuple):
 
 
 class Reader(Protocol):
-    """What the decoder asks of a store, wherever it is."""
+    """What the decoder reads, from a database or an exported directory."""
 
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's stored reports were made with other parameters."""

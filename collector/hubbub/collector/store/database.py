@@ -1,8 +1,8 @@
-"""What both kinds of database offer to the store, and how their errors are told.
+"""What a database offers to the store, whichever it is, and its errors as StoreError.
 
-SQLite and PostgreSQL each have a module that opens one; all that differs between them is there, and
-behind the methods of `Database`. What a maintainer must not break: an error's text comes from the
-database without the statement, its values, or the password in the address.
+SQLite and PostgreSQL each have a module that opens one; all that differs between them is there,
+behind the methods of `Database`. Invariant: the message of an error comes from the database without
+the statement, its values, or the password in the address.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Database(abc.ABC):
     ) -> _Result:
         """Prepare in a thread, then write in one transaction; it is durable when this returns.
 
-        For what is done most often: the event loop, which may be busy, isn't asked more often than
-        need be. Calls may overlap.
+        For the most frequent work: it takes as few turns of the event loop, which may be busy, as
+        possible. Calls may overlap.
         """
 
     @abc.abstractmethod
@@ -90,7 +90,7 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     async def tidy(self) -> None:
-        """Remove from the files what was deleted, as far as the database lets us."""
+        """Remove from the files what was deleted, as far as the database allows."""
 
     @abc.abstractmethod
     async def size_bytes(self) -> int:
@@ -128,7 +128,7 @@ def shown(url: str) -> str:
 
 
 def _reason(error: BaseException) -> str | None:
-    """Say what a database's error is about, or return None for an error of something else."""
+    """Describe a database's error, or return None for any other error."""
     if isinstance(error, SQLAlchemyError):
         original = getattr(error, "orig", None)
         return type(error).__name__ if original is None else _reason_of_driver(original)
@@ -143,11 +143,11 @@ def _reason_of_driver(error: BaseException) -> str:
         error = error.__cause__
     if _is_of_asyncpg(error):
         # Without an SQLSTATE it is the driver's own, and may quote what was to be sent.
-        told = error.args[0] if getattr(error, "sqlstate", None) and error.args else ""
-        return str(told).splitlines()[0] if told else type(error).__name__
+        message = error.args[0] if getattr(error, "sqlstate", None) and error.args else ""
+        return str(message).splitlines()[0] if message else type(error).__name__
     return str(error) or type(error).__name__
 
 
 def _is_of_asyncpg(error: BaseException) -> bool:
-    # By name, because who only uses SQLite need not import it.
+    # By name, because a process that uses only SQLite need not import it.
     return type(error).__module__.startswith("asyncpg")

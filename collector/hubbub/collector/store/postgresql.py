@@ -1,7 +1,7 @@
 """A store in PostgreSQL, which several collectors may share.
 
-What a maintainer must not break: each session waits at COMMIT until the transaction is on disk,
-whatever the server's default is, and nothing here repeats a transaction whose outcome is unknown.
+Invariants: each session waits at COMMIT until the transaction is on disk, whatever the server's
+default is, and nothing here repeats a transaction whose outcome is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hubbub.collector.store.schema import metadata
 _CONNECT_SECONDS = 5.0
 _STATEMENT_SECONDS = 10
 _GRACE_SECONDS = 5
-"""Then we give up on a server that doesn't even say that a statement took too long."""
+"""Later than that, a server that doesn't report the timeout itself is given up."""
 
 _CONNECTIONS = 4
 _MIGRATIONS = 0x68756262  # "hubb": the lock that a migration takes
@@ -114,8 +114,11 @@ async def open_postgresql(url: str, *, create: bool) -> PostgresqlDatabase:
     database = PostgresqlDatabase(url, writes=create)
     try:
         async with translated(f"store {shown(url)!r}"), database.reading.connect() as connection:
-            if create:
-                await _warn_if_not_durable(connection)
+            if create and await connection.scalar(sa.text("SHOW fsync")) == "off":
+                _log.warning(
+                    "the PostgreSQL server runs with fsync = off: reports that were acknowledged "
+                    "are lost when its machine fails"
+                )
     except BaseException:
         await database.close()
         raise
@@ -168,11 +171,3 @@ _WAIT_FOR_DISK = f"""
     WHERE current_setting('synchronous_commit') NOT IN {_DURABLE}
 """
 """Waiting for replicas as well (remote_apply) is left as it is."""
-
-
-async def _warn_if_not_durable(connection: AsyncConnection) -> None:
-    if await connection.scalar(sa.text("SHOW fsync")) == "off":
-        _log.warning(
-            "the PostgreSQL server runs with fsync = off: reports that were acknowledged are lost "
-            "when its machine fails"
-        )

@@ -1,7 +1,7 @@
 """Reports as fixed-width records: the cohort, then the k/8 bytes of bits.
 
 Batches, segments and exports all hold reports in this one form, many of them end to end, so that
-numpy can look at a million at once. What a maintainer must not break: stores hold this layout.
+numpy can handle a million at once. Invariant: the layout never changes, because stores hold it.
 """
 
 from __future__ import annotations

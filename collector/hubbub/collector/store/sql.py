@@ -1,15 +1,15 @@
 """Where reports live: segments of shuffled records, and the batch ids seen, kept apart.
 
-The collector appends, the decoder reads; neither needs the other, and nothing here knows HTTP. What
-a maintainer must not break: a batch id and its reports are committed in one transaction, and no row
-lets anyone tell which reports came together, from whom, or at what time of day.
+The collector appends, the decoder reads; neither needs the other, and nothing here knows HTTP.
+Invariants: a batch id and its reports are committed in one transaction, and no row shows which
+reports came together, from whom, or at what time of day.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,21 +20,17 @@ from hubbub.client.metrics import Metric
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.contents import DayCount, Declared, MetricVersion, NewBatch, Reader
 from hubbub.collector.store.database import Database, parse_address, shown
-from hubbub.collector.store.migrating import check_schema, migrate
-from hubbub.collector.store.pooling import Row, segment_rows
-from hubbub.collector.store.rewriting import SMALL, delete_ids, delete_reports, merge_segments
+from hubbub.collector.store.schema import check_schema, migrate
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
-
-__all__ = [
-    "DayCount",
-    "Declared",
-    "MetricVersion",
-    "NewBatch",
-    "Reader",
-    "Store",
-    "open_store",
-]
+from hubbub.collector.store.segments import (
+    SMALL,
+    Row,
+    delete_ids,
+    delete_reports,
+    merge_segments,
+    segment_rows,
+)
 
 _SEGMENTS_IN_MEMORY = 8
 
@@ -54,7 +50,7 @@ class Store(Reader):
             If a metric's version is already stored with other parameters.
         """
         rows = [_parameter_row(metric) for metric in metrics]
-        # In order, so that collectors that start together don't wait for each other in a circle.
+        # In order, so that collectors that start together don't deadlock.
         rows.sort(key=lambda row: (row["metric"], row["version"]))
         async with self._database.write() as connection:
             if rows:
@@ -102,7 +98,7 @@ class Store(Reader):
             return segment_rows(firsts.values(), day)
 
         def write(connection: sa.Connection, rows: list[Row]) -> set[bytes]:
-            # In order, so that collectors with the same ids don't wait for each other in a circle.
+            # In order, so that collectors with the same ids don't deadlock.
             unseen = self._database.insert_ids(connection, sorted(firsts), received or day)
             if len(unseen) < len(firsts):  # seldom
                 rows = segment_rows((firsts[batch_id] for batch_id in unseen), day)
@@ -111,13 +107,22 @@ class Store(Reader):
             return unseen
 
         unseen = await self._database.transact(pool, write)
-        self._database.written(sum(_bytes_of(firsts[batch_id]) for batch_id in unseen))
-        return [_take(unseen, batch.batch_id) for batch in batches]
+        stored = [records for new in unseen for records in firsts[new].records.values()]
+        self._database.written(sum([len(records.data) for records in stored]))
+        are_new = []
+        for batch in batches:
+            # Of several batches with one id the first is new.
+            are_new.append(batch.batch_id in unseen)
+            unseen.discard(batch.batch_id)
+        return are_new
 
     async def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> AsyncIterator[bytes]:
-        """Yield the concatenated records of each segment, days `since` to `until` included."""
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the concatenated records of each segment, days `since` to `until` included.
+
+        The transaction ends with the generator: close it if it isn't read to its end.
+        """
         query = _only(sa.select(_segments.c.records), key, since, until)
         async with self._database.read() as connection:
             # A few at a time, so that memory holds these, not the store.
@@ -201,7 +206,7 @@ class Store(Reader):
         return await delete_reports(self._database, *which)
 
     async def tidy(self) -> None:
-        """Remove from the files what was deleted, as far as the database lets us."""
+        """Remove from the files what was deleted, as far as the database allows."""
         await self._database.tidy()
 
 
@@ -275,15 +280,3 @@ async def _check_parameters(connection: AsyncConnection, metric: Metric) -> None
             f"metrics.{metric.name}: version {metric.version} is stored with parameters {stored}, "
             f"but the registry says {row['parameters']}; changed parameters need a new version"
         )
-
-
-def _bytes_of(batch: NewBatch) -> int:
-    return sum([len(records.data) for records in batch.records.values()])
-
-
-def _take(unseen: set[bytes], batch_id: bytes) -> bool:
-    """Claim an id: True for the first batch that bears it, False for all others."""
-    if batch_id not in unseen:
-        return False
-    unseen.remove(batch_id)
-    return True

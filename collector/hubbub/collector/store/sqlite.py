@@ -1,9 +1,8 @@
 """A store in an SQLite file: one writer at a time, and a log that others copy into the file.
 
-A commit appends to the write-ahead log and syncs it. Copying the log into the database is left to a
-thread of its own, so that no commit waits for it. What a maintainer must not break: commits are
-synced (synchronous=FULL), and deleted rows are overwritten (secure_delete), in the log too once it
-has been truncated.
+A commit appends to the write-ahead log and syncs it. A thread of its own copies the log into the
+database, so that no commit waits for it. Invariants: commits are synced (synchronous=FULL), and
+deleted rows are overwritten (secure_delete), in the log too once it has been truncated.
 """
 
 from __future__ import annotations
@@ -101,10 +100,10 @@ class SqliteDatabase(Database):
     def insert_ids(
         self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
     ) -> set[bytes]:
-        """Look which ids are known, and insert the others; nobody else writes meanwhile.
+        """Select the known ids and insert the others; there is no other writer meanwhile.
 
-        Each row that comes from SQLite costs two turns of the interpreter's lock, for which a busy
-        event loop has to be waited. So rows are asked for only if there are any, which is seldom.
+        Each row that SQLite returns takes the interpreter's lock twice, and a busy event loop is
+        slow to release it. So rows are selected only if there are any, which is seldom.
         """
         unseen: set[bytes] = set()
         for start in range(0, len(ids), _IDS_A_STATEMENT):
@@ -313,5 +312,5 @@ def _take_write_lock(connection: sa.Connection, pause: Callable[[], None]) -> No
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:
-    # The low byte is the primary code; the others tell why.
+    # The low byte is the primary code; the others are the reason.
     return error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}

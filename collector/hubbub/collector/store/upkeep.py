@@ -1,8 +1,8 @@
-"""What a store needs now and then: merging, forgetting, and tidying up.
+"""The periodic maintenance of a store: merging, forgetting, and tidying up.
 
 A quiet minute's batches stay apart until they are merged with others, so this is part of what makes
-reports unlinkable, not only of what keeps the store small. What a maintainer must not break: every
-step may run in several processes at once, beside appends and readers, and may fail and be repeated.
+reports unlinkable, not only of what keeps the store small. Invariant: every step may run in several
+processes at once, beside appends and readers, and may fail and be repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hubbub.collector.errors import StoreError
 from hubbub.collector.store import Store
 
 _LAST_SECONDS = 10
-"""How long the last run may take, as whoever stops the service doesn't wait for ever."""
+"""How long the last run may take, because the service is being stopped."""
 
 _log = logging.getLogger("hubbub.collector")
 
@@ -55,7 +55,7 @@ class Upkeep:
     seconds : float
         Time between two runs of `run_for_ever`.
     observe : callable, optional
-        Told the name of each step ("age", "merge" or "tidy") and whether it succeeded.
+        Called with the name of each step ("age", "merge" or "tidy") and whether it succeeded.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Upkeep:
         self._aged_on: dt.date | None = None
 
     async def run_once(self, today: dt.date) -> Done:
-        """Do all that is to be done; days are counted back from `today`.
+        """Run all steps; days are counted back from `today`.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class Upkeep:
         return Done(merged, forgotten, dropped)
 
     async def _age(self, today: dt.date) -> tuple[int, int]:
-        """Forget and drop what is too old; once a day, as to look for old ids is to read all."""
+        """Forget and drop what is too old; once a day, because finding old ids reads them all."""
         if today == self._aged_on:
             return 0, 0
         forgotten = await self._store.forget_ids(today - self._deduplication)

@@ -1,1 +1,1 @@
-"""The schema's history, which Alembic runs when a collector starts; see `migrating`."""
+"""The schema's history, which Alembic runs when a collector starts; see `schema`."""

@@ -1,23 +1,26 @@
-"""Merging and deleting what is stored, in small transactions beside those of the appends.
+"""The life of segments: made of batches, merged with others, deleted.
 
-Segments are read and shuffled without keeping anybody waiting; then a short transaction replaces
-exactly these, or nothing if any of them is gone meanwhile. What a maintainer must not break: at any
-moment each report is in exactly one segment, for whoever reads, whatever fails.
+A segment holds records of several origins in an order drawn at random. Segments are read and
+shuffled without keeping anybody waiting; then a short transaction replaces exactly these, or
+nothing if any of them is gone meanwhile. Invariants: whatever is written to the table of segments
+comes from `segment_rows` or `segment_row`, shuffled by the operating system's randomness and under
+a random key. At any moment each report is in exactly one segment, for every reader, whatever fails.
 """
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.collector.store.contents import MetricVersion
+from hubbub.collector.store.contents import MetricVersion, NewBatch
 from hubbub.collector.store.database import Database
-from hubbub.collector.store.pooling import segment_row
-from hubbub.collector.store.records import Records
+from hubbub.collector.store.records import Records, shuffled
 from hubbub.collector.store.schema import batches as _batches
 from hubbub.collector.store.schema import segments as _segments
 
@@ -37,6 +40,37 @@ _BYTES_OF_ID = 16
 _BYTES_OF_REPORT = 32  # about
 
 
+Row = dict[str, Any]
+"""The columns of a segment."""
+
+
+def segment_rows(batches: Iterable[NewBatch], day: dt.date) -> list[Row]:
+    """Pool the records of many batches, shuffled so that nothing shows which is whose."""
+    pools: dict[MetricVersion, list[Records]] = {}
+    for batch in batches:
+        for key, records in batch.records.items():
+            pools.setdefault(key, []).append(records)
+    return [_segment_row(key, day, pool) for key, pool in pools.items()]
+
+
+async def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Row:
+    """Return a new row for records of several origins, shuffled together, in a thread."""
+    return await asyncio.to_thread(_segment_row, key, day, pool)
+
+
+def _segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Row:
+    together = Records(pool[0].width, b"".join([records.data for records in pool]))
+    records = shuffled(together)
+    return {
+        "segment_id": secrets.randbits(63),
+        "metric": key.metric,
+        "version": key.version,
+        "day": day,
+        "reports": records.reports,
+        "records": records.data,
+    }
+
+
 async def merge_segments(database: Database, small: int) -> int:
     """Merge segments with fewer than `small` reports; return how many were replaced."""
     is_small = _segments.c.reports < small
@@ -47,7 +81,8 @@ async def merge_segments(database: Database, small: int) -> int:
     replaced = 0
     for metric, version, day in days:
         key = MetricVersion(metric, version)
-        chunks = _chunks(await _sizes(database, *_of_day(key, day), is_small))
+        of_day = [column == value for column, value in zip(group, (*key, day), strict=True)]
+        chunks = _chunks(await _sizes(database, *of_day, is_small))
         for number, chunk in enumerate(chunks, start=1):
             if len(chunk) > 1:
                 replaced += await _replace(database, chunk, key, day)
@@ -133,7 +168,7 @@ class _Size(NamedTuple):
 
 
 def _chunks(sizes: Iterable[_Size]) -> Iterator[list[_Size]]:
-    """Cut segments into pieces that one transaction may change."""
+    """Split segments into chunks that one transaction may change."""
     chunk: list[_Size] = []
     reports = 0
     for size in sizes:
@@ -147,12 +182,12 @@ def _chunks(sizes: Iterable[_Size]) -> Iterator[list[_Size]]:
 
 
 def _pieces(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Cut ids into pieces that one statement may name."""
+    """Split ids into pieces that one statement may name."""
     return (ids[start : start + _IDS_A_STATEMENT] for start in range(0, len(ids), _IDS_A_STATEMENT))
 
 
 async def _lock(connection: AsyncConnection, ids: Sequence[int]) -> bool:
-    """Reserve segments, all or none: none may be gone, or reserved by another transaction."""
+    """Lock segments; return False if any is gone, or locked by another transaction."""
     locked = 0
     for some in _pieces(ids):
         query = sa.select(_segments.c.segment_id).where(_segments.c.segment_id.in_(some))
@@ -165,7 +200,7 @@ async def _delete_segments(connection: AsyncConnection, ids: Sequence[int]) -> l
     reports: list[int] = []
     for some in _pieces(ids):
         these = _segments.c.segment_id.in_(some)
-        # Reserved in order, so that two who delete don't wait for each other in a circle.
+        # Locked in order, so that two deletions don't deadlock.
         await connection.execute(
             sa.select(_segments.c.segment_id)
             .where(these)
@@ -175,8 +210,3 @@ async def _delete_segments(connection: AsyncConnection, ids: Sequence[int]) -> l
         gone = sa.delete(_segments).where(these).returning(_segments.c.reports)
         reports.extend(await connection.scalars(gone))
     return reports
-
-
-def _of_day(key: MetricVersion, day: dt.date) -> tuple[sa.ColumnElement[bool], ...]:
-    columns = (_segments.c.metric, _segments.c.version, _segments.c.day)
-    return tuple(column == value for column, value in zip(columns, (*key, day), strict=True))

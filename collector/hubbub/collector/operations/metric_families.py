@@ -1,6 +1,6 @@
-"""The families of numbers that a collector keeps, and their totals over all of its processes.
+"""The families of metrics that a collector keeps, and their totals over all of its processes.
 
-Pure: what each process counted in, what Prometheus and the page show out.
+Pure functions from what each process counted to what Prometheus and the admin page show.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from hubbub.collector.operations.tallies import Name, Tally
+from hubbub.collector.operations.counters import CounterName, ProcessCounters
 
 
-class Kind(enum.Enum):
-    """How the numbers of several processes become one."""
+class FamilyType(enum.Enum):
+    """How the numbers of several processes are aggregated."""
 
     COUNTER = "added up, those of ended processes too"
     GAUGE = "added up over the processes that live"
@@ -24,22 +24,22 @@ class Kind(enum.Enum):
 
 
 class Family(NamedTuple):
-    """One kind of number.
+    """One family of metrics.
 
     Attributes
     ----------
-    kind : Kind
+    type : FamilyType
     exposed : str
         Its name for Prometheus.
     help : str
     labels : tuple of str
     most : int
-        Sets of labels that are told apart; further ones count as "other".
+        Label sets that are counted separately; further ones count as "other".
     bounds : tuple of float
         Upper bounds of a histogram's buckets.
     """
 
-    kind: Kind
+    type: FamilyType
     exposed: str
     help: str
     labels: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Family(NamedTuple):
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _COUNTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
-_COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_COUNTER, _GAUGE, _HISTOGRAM = FamilyType.COUNTER, FamilyType.GAUGE, FamilyType.HISTOGRAM
 
 FAMILIES: Mapping[str, Family] = {
     "requests": Family(_COUNTER, "hubbub_requests", "Requests answered", ("status", "reason"), 256),
@@ -74,14 +74,14 @@ FAMILIES: Mapping[str, Family] = {
         _COUNTER, "hubbub_uncounted", "Events for which no place was left to count them"
     ),
     "upkeep_success": Family(
-        Kind.LATEST,
+        FamilyType.LATEST,
         "hubbub_upkeep_last_success_timestamp_seconds",
         "When a background task last succeeded",
         ("task",),
         64,
     ),
     "upkeep_failure": Family(
-        Kind.LATEST,
+        FamilyType.LATEST,
         "hubbub_upkeep_last_failure_timestamp_seconds",
         "When a background task last failed",
         ("task",),
@@ -90,30 +90,32 @@ FAMILIES: Mapping[str, Family] = {
     "queue_depth": Family(_GAUGE, "hubbub_queue_depth_batches", "Batches waiting for a commit"),
     "connections": Family(_GAUGE, "hubbub_connections", "Open connections"),
     "processes": Family(_GAUGE, "hubbub_processes", "Processes that take reports"),
-    "store_size": Family(Kind.LATEST, "hubbub_store_size_bytes", "Bytes that the store takes"),
+    "store_size": Family(
+        FamilyType.LATEST, "hubbub_store_size_bytes", "Bytes that the store takes"
+    ),
     "sampled": Family(
-        Kind.LATEST,
+        FamilyType.LATEST,
         "hubbub_sampled_reports",
         "Latest reports looked at for signs of forgery",
         ("metric", "version"),
         4096,
     ),
     "cohort_ratio": Family(
-        Kind.LATEST,
+        FamilyType.LATEST,
         "hubbub_cohort_ratio",
         "Share of the most conspicuous cohort in the sample, as a multiple of an equal one",
         ("metric", "version"),
         4096,
     ),
     "clients_must_send": Family(
-        Kind.LATEST,
+        FamilyType.LATEST,
         "hubbub_cohort_clients_must_send",
         "Reports of the sample that one client must have sent for such a cohort to be chance",
         ("metric", "version"),
         4096,
     ),
     "repeated": Family(
-        Kind.LATEST,
+        FamilyType.LATEST,
         "hubbub_repeated_reports",
         "Reports of the sample that are equal to more others than is plausible",
         ("metric", "version"),
@@ -131,7 +133,7 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 SAMPLED = ("sampled", "cohort_ratio", "clients_must_send", "repeated")
-"""What is told of each version's latest reports."""
+"""What each version's latest reports look like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +175,10 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class MetricValues:
     """The totals at one moment."""
 
-    numbers: Mapping[Name, float]
+    numbers: Mapping[CounterName, float]
 
     def by(self, family: str) -> list[tuple[tuple[str, ...], float]]:
         """Return the label values and the number of each member of a family, sorted."""
@@ -188,7 +190,7 @@ class Readings:
 
     def of(self, family: str, *labels: str) -> float:
         """Return one number; 0 if nothing was counted."""
-        return self.numbers.get(Name(family, labels), 0.0)
+        return self.numbers.get(CounterName(family, labels), 0.0)
 
     def histogram(self, family: str) -> Histogram:
         """Return a histogram; all zero if nothing was counted."""
@@ -198,14 +200,14 @@ class Readings:
         return Histogram(bounds, counts, self.of(family, "sum"))
 
 
-def add_up(tallies: Iterable[Tally]) -> Readings:
-    """Make one set of numbers of what several processes counted."""
-    totals: dict[Name, float] = {}
-    for tally in tallies:
-        for name, number in tally.numbers.items():
-            kind = FAMILIES[name.family].kind
-            if not tally.alive and kind in {Kind.GAUGE, Kind.LATEST}:
+def aggregate(counters: Iterable[ProcessCounters]) -> MetricValues:
+    """Aggregate what several processes counted."""
+    totals: dict[CounterName, float] = {}
+    for counted in counters:
+        for name, number in counted.numbers.items():
+            type_ = FAMILIES[name.family].type
+            if not counted.alive and type_ in {FamilyType.GAUGE, FamilyType.LATEST}:
                 continue
             before = totals.get(name, 0.0)
-            totals[name] = max(before, number) if kind is Kind.LATEST else before + number
-    return Readings(totals)
+            totals[name] = max(before, number) if type_ is FamilyType.LATEST else before + number
+    return MetricValues(totals)

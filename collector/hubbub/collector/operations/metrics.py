@@ -1,9 +1,9 @@
-"""What the collector counts about itself, for Prometheus and for the page.
+"""What the collector counts about itself, for Prometheus and for the admin page.
 
-The request path calls these methods some hundred thousand times a second, so each adds to a number
-whose place was looked up before. What a maintainer must not break: no label holds what a client
-chose. Metrics come from the registry, statuses and reasons from the code; whatever else is tried is
-counted as "other", and each family has a bound on its sets of labels.
+The request path calls these methods some hundred thousand times a second, so each adds to a counter
+whose slot was looked up before. Invariant: no label holds what a client chose. Names of metrics
+come from the registry, statuses and reasons from the code; anything else is counted as "other", and
+each family has a bound on its sets of labels.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -24,31 +24,37 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from hubbub.collector.operations.readings import FAMILIES, SAMPLED, Kind, Readings, add_up
-from hubbub.collector.operations.tallies import Name, Tallies
+from hubbub.collector.operations.counters import CounterName, Counters
+from hubbub.collector.operations.metric_families import (
+    FAMILIES,
+    SAMPLED,
+    FamilyType,
+    MetricValues,
+    aggregate,
+)
 
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OTHER = "other"
 
 
-class Instruments:
+class Metrics:
     """The counters, gauges and histograms of one collector process.
 
     Parameters
     ----------
     directory : Path, optional
-        `tallies.shared_directory()` if several processes serve together: each counts for itself,
-        and one of them answers with the totals. None: this is the only process.
+        `counters.shared_directory()` if several processes serve together: each counts for itself,
+        and one of them publishes the totals. None: this is the only process.
 
     Raises
     ------
-    TalliesError
+    CounterError
         If the directory has no room.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self._tallies = Tallies(directory)
-        self._values = self._tallies.values
+        self._counters = Counters(directory)
+        self._values = self._counters.values
         self._slots: dict[tuple[object, ...], int] = {}
         self._sizes: dict[str, int] = {}
         self._duplicates = self._slot("duplicates")
@@ -60,7 +66,7 @@ class Instruments:
         self._batches = self._histogram("commit_batches")
         self._reports = self._histogram("commit_reports")
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Exposed(self))
+        self._registry.register(_PrometheusCollector(self))
         ProcessCollector(registry=self._registry)
 
     def request(self, status: int, reason: str) -> None:
@@ -124,7 +130,7 @@ class Instruments:
         clients_must_send: float,
         repeated: int,
     ) -> None:
-        """Tell what a version's latest reports look like; one process tells it for all.
+        """Set what a version's latest reports look like; one process does it for all.
 
         Parameters
         ----------
@@ -139,51 +145,51 @@ class Instruments:
         repeated : int
             Reports that are equal to more others than is plausible.
         """
-        told = (reports, cohort_ratio, clients_must_send, repeated)
-        for family, number in zip(SAMPLED, told, strict=True):
+        numbers = (reports, cohort_ratio, clients_must_send, repeated)
+        for family, number in zip(SAMPLED, numbers, strict=True):
             self._values[self._slot(family, metric, version)] = number
 
     def queue_depth(self, batches: int) -> None:
-        """Tell how many batches wait to be committed in this process."""
+        """Set how many batches wait to be committed in this process."""
         self._values[self._queue] = batches
 
     def connections(self, n: int) -> None:
-        """Tell how many connections are open in this process, which so takes reports."""
+        """Set how many connections are open in this process, which so takes reports."""
         self._values[self._connections] = n
         self._values[self._processes] = 1
 
     def store_size(self, size: int) -> None:
-        """Tell how many bytes the store takes; one process tells it for all."""
+        """Set how many bytes the store takes; one process does it for all."""
         self._values[self._size] = size
 
-    def snapshot(self) -> Readings:
+    def snapshot(self) -> MetricValues:
         """Return the totals of all processes."""
-        return add_up(self._tallies.read())
+        return aggregate(self._counters.read())
 
     def exposition(self) -> tuple[bytes, str]:
-        """Return the totals of all processes as Prometheus reads them, and their media type."""
+        """Return the totals of all processes in Prometheus' format, and its media type."""
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def close(self) -> None:
-        """Give the memory back; nothing can be counted afterwards."""
-        self._tallies.close()
+        """Release the memory; nothing can be counted afterwards."""
+        self._counters.close()
 
     def _slot(self, family: str, *labels: object) -> int:
-        """Return a number's place, which `_slots` tells the next time."""
+        """Return the slot of a counter, and remember it in `_slots`."""
         if (family, *labels) in self._slots:
             return self._slots[family, *labels]
         words = tuple(text if _WORD.fullmatch(text := str(label)) else _OTHER for label in labels)
         if self._sizes.get(family, 0) >= FAMILIES[family].most:
-            # Not remembered: the table of places must stay bounded, too.
-            return self._tallies.slot(Name(family, tuple(_OTHER for _ in labels)))
+            # Not remembered: the table of slots must stay bounded, too.
+            return self._counters.slot(CounterName(family, tuple(_OTHER for _ in labels)))
         self._sizes[family] = self._sizes.get(family, 0) + 1
-        slot = self._slots[family, *labels] = self._tallies.slot(Name(family, words))
+        slot = self._slots[family, *labels] = self._counters.slot(CounterName(family, words))
         return slot
 
     def _histogram(self, family: str) -> int:
         """Reserve the buckets and the sum of a histogram, one after the other."""
         buckets = (*map(str, FAMILIES[family].bounds), "+Inf", "sum")
-        return self._tallies.slots([Name(family, (bucket,)) for bucket in buckets])
+        return self._counters.slots([CounterName(family, (bucket,)) for bucket in buckets])
 
 
 def _observe(
@@ -193,35 +199,24 @@ def _observe(
     values[first + len(bounds) + 1] += number
 
 
-class _Exposed(Collector):
+class _PrometheusCollector(Collector):
     """The totals in the form of prometheus_client."""
 
-    def __init__(self, instruments: Instruments) -> None:
-        self._instruments = instruments
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        readings = self._instruments.snapshot()
+        values = self._metrics.snapshot()
         for name, family in FAMILIES.items():
-            if family.kind is Kind.HISTOGRAM:
+            if family.type is FamilyType.HISTOGRAM:
                 exposed = HistogramMetricFamily(family.exposed, family.help)
-                histogram = readings.histogram(name)
+                histogram = values.histogram(name)
                 exposed.add_metric([], list(histogram.cumulative()), histogram.total)
                 yield exposed
-            else:
-                yield _simple(
-                    family.kind, family.exposed, family.help, family.labels, readings.by(name)
-                )
-
-
-def _simple(
-    kind: Kind,
-    exposed: str,
-    text: str,
-    labels: tuple[str, ...],
-    numbers: Iterable[tuple[tuple[str, ...], float]],
-) -> Metric:
-    make = CounterMetricFamily if kind is Kind.COUNTER else GaugeMetricFamily
-    family = make(exposed, text, labels=labels)
-    for values, number in numbers:
-        family.add_metric(list(values), number)
-    return family
+                continue
+            is_counter = family.type is FamilyType.COUNTER
+            make = CounterMetricFamily if is_counter else GaugeMetricFamily
+            simple = make(family.exposed, family.help, labels=family.labels)
+            for labels, number in values.by(name):
+                simple.add_metric(list(labels), number)
+            yield simple

@@ -1,7 +1,7 @@
-"""The bound on what is under way: requests and bytes, beyond which the newest are sent away.
+"""The bound on requests under way and the bytes that they hold; beyond it the newest are shed.
 
-Whoever came first is served first and whole; who finds the house full is told at once to come back,
-before anything is read of him. The probes of an orchestrator never pass through here.
+Requests that were let in are served to their end; a request too many is answered 429 before its
+body is read. Invariant: the probes of an orchestrator never pass through here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 from hubbub.collector.errors import RefusalError
 
 
-class Gate:
+class LoadLimiter:
     """Counts the requests under way and the bytes that they hold.
 
     Parameters
@@ -21,8 +21,8 @@ class Gate:
     max_requests : int
     max_bytes : int
     retry_after : float
-        Seconds; who is sent away is told between once and twice as many, drawn at random, so that
-        a crowd doesn't come back in one moment.
+        Seconds. Shed clients are told to wait between once and twice as long, at random, so that
+        they don't all come back at the same moment.
     """
 
     def __init__(self, max_requests: int, max_bytes: int, retry_after: float) -> None:
@@ -34,8 +34,8 @@ class Gate:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def enter(self) -> Visit:
-        """Let a request in; its `Visit` must be ended.
+    def acquire(self) -> Slot:
+        """Let a request in; its slot must be released.
 
         Raises
         ------
@@ -46,23 +46,23 @@ class Gate:
             raise self._full("requests", f"{self._requests} requests are under way already")
         self._requests += 1
         self._empty.clear()
-        return Visit(self)
+        return Slot(self)
 
     def hold(self, size: int) -> None:
-        """Count more bytes as held by a request (raises RefusalError: 429, if too many are)."""
+        """Count more bytes as held (raises RefusalError: 429, if there are too many)."""
         if self._bytes + size > self._max_bytes:
             raise self._full("bytes", f"{self._bytes} bytes are under way already")
         self._bytes += size
 
-    def leave(self, size: int) -> None:
-        """Count a request and its bytes out again."""
+    def release(self, size: int) -> None:
+        """Count a request and its bytes out."""
         self._requests -= 1
         self._bytes -= size
         if not self._requests:
             self._empty.set()
 
     async def wait_until_empty(self, seconds: float) -> bool:
-        """Wait until no request is under way, for so long at the most; return whether it is so."""
+        """Wait until no request is under way, or some seconds; return whether none is."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._empty.wait()
@@ -73,20 +73,20 @@ class Gate:
         return RefusalError(429, f"shed_{reason}", f"too busy: {detail}", retry_after=wait)
 
 
-class Visit:
-    """One request's stay inside a `Gate`."""
+class Slot:
+    """The place of one request among those that a `LoadLimiter` has let in."""
 
-    __slots__ = ("_gate", "_held")
+    __slots__ = ("_held", "_limiter")
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, limiter: LoadLimiter) -> None:
+        self._limiter = limiter
         self._held = 0
 
     def hold(self, size: int) -> None:
-        """Say how many bytes this request holds by now (raises RefusalError: 429, if too many)."""
-        self._gate.hold(size - self._held)
+        """Set how many bytes this request holds (raises RefusalError: 429, if too many)."""
+        self._limiter.hold(size - self._held)
         self._held = size
 
-    def end(self) -> None:
-        """Leave, and give back what was held."""
-        self._gate.leave(self._held)
+    def release(self) -> None:
+        """Give the slot and its bytes back."""
+        self._limiter.release(self._held)

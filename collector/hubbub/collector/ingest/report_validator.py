@@ -1,6 +1,6 @@
-"""Improbable reports at the door: counted by metric and cohort, or refused if so configured.
+"""Improbable reports in batches: counted by metric and cohort, or refused if so configured.
 
-The range of plausible numbers of set bits is `poisoning`'s; here it meets batches.
+`poisoning.set_bits` says how many set bits are plausible for a metric; this applies it to batches.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from hubbub.client.metrics import Registry
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import BatchError
-from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.poisoning.set_bits import (
     SetBits,
     improbable,
@@ -21,18 +21,18 @@ from hubbub.collector.store import MetricVersion, NewBatch
 from hubbub.collector.store.records import Records
 
 
-class Scrutiny:
-    """Looks at the number of set bits of reports of the registry's current versions."""
+class ReportValidator:
+    """Compares numbers of set bits with what is plausible for the registry's current versions."""
 
-    def __init__(self, registry: Registry, settings: Settings, instruments: Instruments) -> None:
+    def __init__(self, registry: Registry, settings: Settings, metrics: Metrics) -> None:
         self._tail = settings.improbable_tail
         self._refuses = settings.improbable_reports == "refuse"
-        self._count = instruments.improbable
+        self._count = metrics.improbable
         self._bounds: Mapping[MetricVersion, SetBits] = {}
         self.use(registry)
 
     def use(self, registry: Registry) -> None:
-        """Judge by another registry from now on."""
+        """Use another registry from now on."""
         self._bounds = {
             MetricVersion(metric.name, metric.version): plausible_set_bits(
                 metric.params, metric.kind, self._tail

@@ -1,9 +1,10 @@
-"""Numbers that several processes count together, without ever waiting for each other.
+"""Counters that several processes share without ever waiting for each other.
 
-Each process adds into memory of its own, one float64 for each set of labels. Given a directory,
-that memory is a file in it, and the one process that tells the totals reads all files. What a
-maintainer must not break: a name is on disk before its number is used, and a file outlives its
-process, so that a counter never goes back; its lock doesn't, which is how an ended one is told.
+Each process adds into memory of its own, one float64 (a slot) for each set of labels. Given a
+directory, that memory is a file in it, and the one process that publishes the totals reads all
+files. Invariants: a name is on disk before its slot is used. A file outlives its process, so that
+no total goes back; the lock on it doesn't, which is how an ended process is recognised. Decision 12
+says why this isn't prometheus_client's multiprocess mode.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _OVERFLOW = 0
 _PREFIX = "hubbub-counters-"
 
 
-class TalliesError(HubbubError):
+class CounterError(HubbubError):
     """There is no room to count in."""
 
 
-class Name(NamedTuple):
-    """What a number counts.
+class CounterName(NamedTuple):
+    """What a slot counts.
 
     Attributes
     ----------
@@ -50,46 +51,46 @@ class Name(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-class Tally(NamedTuple):
+class ProcessCounters(NamedTuple):
     """What one process has counted.
 
     Attributes
     ----------
     alive : bool
         Whether the process still runs; the gauges of one that doesn't mean nothing.
-    numbers : mapping of Name to float
+    numbers : mapping of CounterName to float
     """
 
     alive: bool
-    numbers: Mapping[Name, float]
+    numbers: Mapping[CounterName, float]
 
 
-class Tallies:
-    """The numbers of one process, and everybody's if there is a directory.
+class Counters:
+    """The counters of one process, and those of all others that use the same directory.
 
     Make it in the process that counts, not before a fork.
 
     Parameters
     ----------
     directory : Path, optional
-        Where all processes of one collector keep their numbers; None: this is the only process.
+        Where all processes of one collector keep their counters; None: this is the only process.
 
     Attributes
     ----------
     values : memoryview of float
-        This process's numbers, by slot. Adding to one is the whole cost of counting.
+        This process's counters, by slot. Adding to one is the whole cost of counting.
 
     Raises
     ------
-    TalliesError
-        If the directory has no room for this process's numbers.
+    CounterError
+        If the directory has no room for this process's counters.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
-        self._slots: dict[Name, int] = {}
+        self._slots: dict[CounterName, int] = {}
         self._names_file = -1
-        self._ended: dict[Name, float] = {}
+        self._ended: dict[CounterName, float] = {}
         self._reading = threading.Lock()
         if directory is None:
             self._memory = mmap.mmap(-1, _SLOTS * _BYTES)
@@ -97,12 +98,12 @@ class Tallies:
             self._memory, self._names_file = _make_files(directory)
         self._full = False
         self.values: memoryview[float] = memoryview(self._memory).cast("d")
-        self.slot(Name("overflow"))
+        self.slot(CounterName("overflow"))
 
-    def slot(self, name: Name) -> int:
-        """Return where in `values` a number stands.
+    def slot(self, name: CounterName) -> int:
+        """Return the index in `values` of a counter.
 
-        If the table or the disk is full, all further names share one place, "overflow".
+        If the table or the disk is full, all further names share one slot, "overflow".
         """
         slot = self._slots.get(name)
         if slot is not None:
@@ -113,54 +114,54 @@ class Tallies:
         self._full = len(self._slots) == _SLOTS
         return slot
 
-    def slots(self, names: Sequence[Name]) -> int:
-        """Return where the first of several new numbers stands, the others following it.
+    def slots(self, names: Sequence[CounterName]) -> int:
+        """Return the slot of the first of several new counters; the others follow it.
 
         Raises
         ------
-        TalliesError
+        CounterError
             If there is no room for all of them.
         """
         found = [self.slot(name) for name in names]
         if self._full:
-            raise TalliesError(f"counters: no room for their names in {self._directory}")
+            raise CounterError(f"counters: no room for their names in {self._directory}")
         return found[0]
 
-    def read(self) -> list[Tally]:
+    def read(self) -> list[ProcessCounters]:
         """Return what each process has counted; those that have ended are one, added up.
 
-        With a directory, only one process may ask: what ended ones have counted is its to keep
-        from then on, so that workers that die again and again don't fill the disk.
+        With a directory, only one process may read: it keeps what ended ones have counted from
+        then on, so that workers that die again and again don't fill the disk.
         """
         if self._directory is None:
             slots = list(self._slots.items())
-            return [Tally(True, {name: self.values[slot] for name, slot in slots})]
+            return [ProcessCounters(True, {name: self.values[slot] for name, slot in slots})]
         living = []
         with self._reading:
             for path in sorted(self._directory.glob("*.values")):
-                tally = _read_files(path)
-                if tally.alive:
-                    living.append(tally)
+                counted = _read_files(path)
+                if counted.alive:
+                    living.append(counted)
                 else:
-                    self._keep(path, tally)
-            return [*living, Tally(False, dict(self._ended))]
+                    self._keep(path, counted)
+            return [*living, ProcessCounters(False, dict(self._ended))]
 
     def close(self) -> None:
-        """Give the memory back; what was counted stays in the directory."""
+        """Release the memory; what was counted stays in the directory."""
         self.values.release()
         self._memory.close()
         if self._names_file >= 0:
             os.close(self._names_file)
             self._names_file = -1
 
-    def _keep(self, path: Path, tally: Tally) -> None:
+    def _keep(self, path: Path, counted: ProcessCounters) -> None:
         """Take over what an ended process has counted."""
-        for name, number in tally.numbers.items():
+        for name, number in counted.numbers.items():
             self._ended[name] = self._ended.get(name, 0.0) + number
         path.unlink()
         path.with_suffix(".names").unlink()
 
-    def _write(self, name: Name) -> bool:
+    def _write(self, name: CounterName) -> bool:
         """Put a name where others read it; after a line that isn't whole, no other may follow."""
         if self._names_file < 0:
             return True
@@ -174,9 +175,9 @@ class Tallies:
 
 @contextmanager
 def shared_directory() -> Iterator[Path]:
-    """Make the directory for the processes of one collector; it goes when the context closes.
+    """Make a directory for the processes of one collector, removed when the context closes.
 
-    Those of collectors that were killed, so that they couldn't remove theirs, go at the start.
+    Directories that killed collectors have left behind are removed first.
     """
     _remove_deserted(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as path:
@@ -184,7 +185,7 @@ def shared_directory() -> Iterator[Path]:
 
 
 def _remove_deserted(parent: Path) -> None:
-    """Remove directories in which processes have counted, all of which have ended."""
+    """Remove the directories whose processes have all ended."""
     for directory in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             counted = list(directory.glob("*.values"))
@@ -194,7 +195,7 @@ def _remove_deserted(parent: Path) -> None:
 
 
 def _is_alive(path: Path) -> bool:
-    """Return whether the process still runs whose values these are."""
+    """Return whether the process that counts in a file still runs."""
     with path.open("rb") as file:
         return not _lock(file)
 
@@ -207,7 +208,7 @@ def _make_files(directory: Path) -> tuple[mmap.mmap, int]:
         memory = _make_memory(stem.with_suffix(".new"))
         stem.with_suffix(".new").rename(stem.with_suffix(".values"))
     except OSError as error:
-        raise TalliesError(f"counters: no room in {directory}: {error.strerror}") from error
+        raise CounterError(f"counters: no room in {directory}: {error.strerror}") from error
     return memory, names
 
 
@@ -215,7 +216,7 @@ def _make_memory(path: Path) -> mmap.mmap:
     """Return the memory that a new file is, locked for as long as this process lives."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        # Written, not just sized: a disk that is full later must not kill whoever counts (SIGBUS).
+        # Written, not just sized: a disk that is full later must not kill the process (SIGBUS).
         if os.write(file, bytes(_SLOTS * _BYTES)) < _SLOTS * _BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         # The map keeps the open file, and so the lock.
@@ -225,14 +226,14 @@ def _make_memory(path: Path) -> mmap.mmap:
         os.close(file)
 
 
-def _read_files(path: Path) -> Tally:
+def _read_files(path: Path) -> ProcessCounters:
     with path.open("rb") as file:
         # Asked first: what an ended process has counted is then read whole.
         alive = not _lock(file)
         *lines, _incomplete = path.with_suffix(".names").read_bytes().split(b"\n")
         values = memoryview(file.read(len(lines) * _BYTES)).cast("d")
-    names = (msgspec.json.decode(line, type=Name) for line in lines)
-    return Tally(alive, dict(zip(names, values, strict=True)))
+    names = (msgspec.json.decode(line, type=CounterName) for line in lines)
+    return ProcessCounters(alive, dict(zip(names, values, strict=True)))
 
 
 def _lock(file: IO[bytes]) -> bool:
