@@ -10,7 +10,7 @@ import msgspec
 
 from hubbub.client import Batch, Metric, RapporParams, Registry, Report
 from hubbub.client.kinds import Kind, StringKind
-from hubbub.client.metrics import MAX_VALUES
+from hubbub.client.metrics import MAX_PERIODS, MAX_VALUES
 from hubbub.client.randomness import KeyedStream
 
 APPLICATION = "com.example.browser"
@@ -33,8 +33,13 @@ def make_metric(
     kind: Kind | None = None,
     one_time: bool = False,
     max_values: int = MAX_VALUES,
+    period_days: int = 0,
+    max_periods: int = MAX_PERIODS,
 ) -> Metric:
-    """Return a metric; another type than string brings k, h and m of its own."""
+    """Return a metric, with memory "period" if that has days.
+
+    Another type than string brings k, h and m of its own.
+    """
     kind = kind or StringKind()
     params = params or make_params()
     if not isinstance(kind, StringKind):
@@ -51,6 +56,9 @@ def make_metric(
         expires=expires,
         one_time=one_time,
         max_values=max_values,
+        memory="period" if period_days else "value",
+        period_days=period_days,
+        max_periods=max_periods if period_days else 0,
     )
 
 
@@ -88,6 +96,16 @@ def seeded_stream(label: str) -> KeyedStream:
     return KeyedStream(f"test stream {label}".encode())
 
 
+def _memory_entries(metric: Metric) -> dict[str, object]:
+    if metric.memory == "value":
+        return {"max_values": metric.max_values}
+    return {
+        "memory": metric.memory,
+        "period_days": metric.period_days,
+        "max_periods": metric.max_periods,
+    }
+
+
 def _metric_toml(metric: Metric) -> str:
     params = metric.params
     entries: dict[str, object] = {
@@ -95,7 +113,7 @@ def _metric_toml(metric: Metric) -> str:
         "type": metric.kind.name,
         "description": metric.description,
         "owner": metric.owner,
-        "max_values": metric.max_values,
+        **_memory_entries(metric),
         **metric.kind.definition(),
         **({"k": params.k, "h": params.h, "m": params.m} if metric.kind.name == "string" else {}),
         "f": params.f,

@@ -1,9 +1,12 @@
-"""A real HTTP server on the loopback interface that answers as a test tells it to."""
+"""Real servers on the loopback interface that answer as a test tells them to, or too slowly."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import selectors
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -102,3 +105,104 @@ def scripted_server(
         finally:
             server.shutdown()
             thread.join()
+
+
+_SECONDS_PER_BYTE = 0.1
+DRIP_SECONDS = 60.0  # at least; no test waits for it
+
+
+@contextmanager
+def dripping_server(
+    at_once: bytes,
+    drips: bytes | Callable[[bytes], bytes],
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[int]:
+    """Answer the first words of one connection at once, and then ten bytes a second.
+
+    Yields the port.
+
+    Parameters
+    ----------
+    at_once : bytes
+    drips : bytes or callable
+        What follows; or a function of the client's first words that returns it.
+    tls : SSLContext, optional
+        With it each byte is a TLS record of its own.
+    """
+    stop = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        first_words = connection.recv(65_536)
+        answer = drips(first_words) if callable(drips) else drips
+        assert len(answer) * _SECONDS_PER_BYTE >= DRIP_SECONDS
+        connection.sendall(at_once)
+        for byte in answer:
+            connection.sendall(bytes([byte]))
+            if stop.wait(_SECONDS_PER_BYTE):
+                return
+
+    def serve() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(
+                OSError
+            ):  # nobody yet; or the client has hung up, as it should
+                connection, _ = listener.accept()
+                connection.settimeout(10.0)
+                with contextlib.ExitStack() as open_connections:
+                    open_connections.enter_context(connection)
+                    if tls is not None:
+                        connection = tls.wrap_socket(connection, server_side=True)
+                        open_connections.enter_context(connection)
+                    drip(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+        thread = threading.Thread(target=serve, name="dripping server")
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            stop.set()
+            thread.join()
+
+
+@contextmanager
+def tunnelling_proxy() -> Iterator[tuple[str, list[str]]]:
+    """Run a proxy that tunnels to this machine alone; yield its address and what it was asked."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            asked.append(f"{self.path} {self.headers.get('Proxy-Authorization')}")
+            port = int(self.path.rpartition(":")[2])
+            with socket.create_connection(("127.0.0.1", port)) as server:
+                self.send_response(200)
+                self.end_headers()
+                _relay(self.connection, server)
+            self.close_connection = True
+
+        def log_message(self, *_args: object) -> None:
+            """Stay silent."""
+
+    with _QuietServer(("127.0.0.1", 0), Handler) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"127.0.0.1:{proxy.server_port}", asked
+        finally:
+            proxy.shutdown()
+            thread.join()
+
+
+def _relay(one: socket.socket, other: socket.socket) -> None:
+    """Pass on what either side says, until one hangs up."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(one, selectors.EVENT_READ, other)
+        selector.register(other, selectors.EVENT_READ, one)
+        while True:
+            for ready, _ in selector.select():
+                assert isinstance(ready.fileobj, socket.socket)
+                if not (words := ready.fileobj.recv(65_536)):
+                    return
+                ready.data.sendall(words)

@@ -7,7 +7,7 @@ import sys
 from rich.table import Table
 
 from benchmarks import client, collector, decoder, fleet
-from hubbub.decoder.output.strings import stdout_console
+from hubbub.decoder.formats.terminal import stdout_console
 
 _GROUPS = {
     "client": client.comparisons,

@@ -1,13 +1,14 @@
-"""The client: encoding against drawing bit by bit, recording and importing against the least."""
+"""The client: encoding and sampling against plainer ways, recording and importing against least."""
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, repeat
 
 from benchmarks.timing import Comparison, compare, compare_amounts, compare_calls
@@ -15,6 +16,7 @@ from factories import make_metric, make_params, make_registry, make_secret
 from http_servers import scripted_server
 from hubbub.client import Encoder, RapporParams, Telemetry
 from hubbub.client.bloom import bloom_bits
+from hubbub.client.randomness import BernoulliSampler, ByteStream, os_stream
 
 _VALUE = "https://www.example.com/"
 _NOWHERE = "http://127.0.0.1:9"
@@ -31,7 +33,9 @@ def comparisons() -> Iterator[Comparison]:
     for params in _SETTINGS:
         yield _encoding(params, "a new value each time", (f"{_VALUE}{i}" for i in count()))
         yield _encoding(params, "the same value", repeat(_VALUE))
+        yield _drawing(params)
     yield _recording()
+    yield _slowest_recordings()
     yield compare_amounts(
         "import hubbub.client: time", lambda: _start("import hubbub.client"),
         "python -c pass", lambda: _start("pass"), "ms",
@@ -70,6 +74,27 @@ def _encoding(params: RapporParams, label: str, values: Iterator[str]) -> Compar
     )
 
 
+def _drawing(params: RapporParams) -> Comparison:
+    sampler = BernoulliSampler(params.k, params.p, params.q)
+    selector = int.from_bytes(os.urandom(params.k // 8), "little")
+
+    def draws(draw: Callable[[int, ByteStream], int]) -> Callable[[], int]:
+        def task() -> int:
+            for _ in range(_REPORTS):
+                draw(selector, os_stream)
+            return _REPORTS
+
+        return task
+
+    return compare(
+        f"BernoulliSampler.draw, k={params.k} p={params.p} q={params.q}",
+        draws(sampler.draw),
+        "draw_by_rounds",
+        draws(sampler.draw_by_rounds),
+        "draws",
+    )
+
+
 def _recording() -> Comparison:
     encoder = Encoder(make_metric(), make_secret())
     with scripted_server() as server, tempfile.TemporaryDirectory() as state:
@@ -84,6 +109,34 @@ def _recording() -> Comparison:
         status = telemetry.status()
     if status.delivered != status.recorded:
         raise RuntimeError(f"not everything was delivered: {status}")
+    return result
+
+
+def _slowest_recordings() -> Comparison:
+    """Compare the slowest of 100,000 calls, ten bursts, with those of plain encoding."""
+    encoder = Encoder(make_metric(), make_secret())
+    with scripted_server() as server, tempfile.TemporaryDirectory() as state:
+        telemetry = Telemetry(make_registry(), server.url, state)
+
+        def slowest(call: Callable[[], object]) -> float:
+            times = []
+            for _ in range(10):
+                for _ in range(10_000):
+                    started = time.perf_counter()
+                    call()
+                    times.append(time.perf_counter() - started)
+                telemetry.flush(30)
+            return 1000 * sorted(times)[-10]
+
+        result = compare_amounts(
+            "Telemetry.record: 99.99% of 100,000 calls take less than",
+            lambda: slowest(lambda: telemetry.record("homepage", _VALUE)),
+            "Encoder.encode alone",
+            lambda: slowest(lambda: encoder.encode(_VALUE)),
+            "ms",
+            turns=3,
+        )
+        telemetry.close(60)
     return result
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
+from playwright.sync_api import Browser, Page, expect
 
+from browser.watching import Watched
 from browser.worlds import FORGED, HOMEPAGE, HONEST, METRICS, TOKEN, World, config
 from databases import PostgresqlServer
 from factories import make_report, registry_toml
@@ -50,33 +51,6 @@ _CONTRASTS = """
   return found;
 }
 """
-
-
-class Watched:
-    """A page, and all that it complained about or asked for.
-
-    Attributes
-    ----------
-    page : Page
-    complaints : list of str
-        What came on the console, violations of the content policy among it.
-    addresses : list of str
-        Every address that was asked.
-    """
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.complaints: list[str] = []
-        self.addresses: list[str] = []
-        page.on("console", self._hear)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", self._see)
-
-    def _hear(self, message: ConsoleMessage) -> None:
-        self.complaints.append(message.text)
-
-    def _see(self, request: Request) -> None:
-        self.addresses.append(request.url)
 
 
 @contextmanager

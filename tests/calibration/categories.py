@@ -22,8 +22,8 @@ from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.categories.ordinal import OrdinalEstimates, estimate_ordinal
 from hubbub.decoder.categories.shares import estimate_categories
+from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
-from hubbub.decoder.output.strings import stdout_console
 
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)
 PAPER = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)

@@ -21,8 +21,8 @@ from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, Decoding, count_records, decode
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.candidates.listing import Candidates, hashed
+from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.output.strings import stdout_console
 from hubbub.decoder.reports.packed import PackedReports, pack
 from hubbub.simulations.fleet.clients import Fleet
 

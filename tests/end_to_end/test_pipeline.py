@@ -23,7 +23,7 @@ from matplotlib import image
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
-from hubbub.decoder.output.strings import COLUMNS
+from hubbub.decoder.results.strings import COLUMNS
 from hubbub.simulations.experiments.processes import Collector, ProcessError, running_collector
 from hubbub.simulations.experiments.uploading import (
     UploadError,

@@ -13,7 +13,7 @@ from rich import box
 from rich.table import Table
 
 from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.output.strings import stdout_console
+from hubbub.decoder.formats.terminal import stdout_console
 from planning.settings import GRID, LIKELIHOOD, contest
 from planning.trials import Setting, found_and_planted, limit_ratio
 

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from reference import protocol
+from reference import histories, protocol
+from reference.account import Account
 from reference.protocol import Domain
 
 VALUES = (
@@ -199,9 +200,38 @@ def wire() -> list[dict[str, object]]:
     ]
 
 
+def account() -> list[dict[str, object]]:
+    """Give recordings under one registry, and what becomes of each."""
+    rows: list[dict[str, object]] = []
+    for history in histories.HISTORIES:
+        ((registry, _),) = history.steps
+        (recordings,), end = histories.play(history)
+        rows.append(
+            {"name": history.name, "registry": registry, "recordings": recordings} | sums(end)
+        )
+    return rows
+
+
+def updates() -> list[dict[str, object]]:
+    """Give recordings under registries that follow one another, and what becomes of each."""
+    rows: list[dict[str, object]] = []
+    for history in histories.UPDATES:
+        played, end = histories.play(history)
+        steps = [
+            {"registry": registry, "recordings": recordings}
+            for (registry, _), recordings in zip(history.steps, played, strict=True)
+        ]
+        rows.append({"name": history.name, "steps": steps} | sums(end))
+    return rows
+
+
+def sums(account: Account) -> dict[str, object]:
+    return {"committed": finite(account.committed), "spent": finite(account.spent)}
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
-    for make in (bloom, types, bernoulli, cohort, permanent, wire):
+    for make in (bloom, types, bernoulli, cohort, permanent, wire, account, updates):
         lines = ",\n".join(json.dumps(row) for row in make())
         (folder / f"{make.__name__}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 

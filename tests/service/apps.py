@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import sqlite3
 import subprocess
@@ -20,7 +21,7 @@ from http_servers import Answer, ScriptedServer
 from hubbub.client import Metric
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
-SLACK = 3.0  # seconds that a busy machine may take for what takes no time
+SLACK = 20.0  # seconds that a busy machine may take for what takes no time
 
 _PRELUDE = """
 import os, signal, sys, threading, time
@@ -81,14 +82,19 @@ class App:
         self._metrics.write_text(registry_toml(*metrics), encoding="utf-8")
 
     @contextmanager
-    def started(self, script: str) -> Iterator[subprocess.Popen[str]]:
+    def started(self, script: str, *, stdin: bool = False) -> Iterator[subprocess.Popen[str]]:
         """Run a script, which is killed if it hasn't ended when the context closes."""
         with tempfile.NamedTemporaryFile(
             "w", suffix=".py", dir=self.folder, delete=False, encoding="utf-8"
         ) as file:
             file.write(_PRELUDE + script)
         command = [sys.executable, file.name, str(self._metrics), self.url, str(self.state)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE if stdin else None,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
             try:
                 yield process
             finally:
@@ -108,7 +114,7 @@ class App:
     def reports_in_ledger(self) -> int:
         """Return how many reports ever reached the disk, which is what the client has paid for."""
         with closing(sqlite3.connect(self.state / "client.db")) as connection:
-            query = "SELECT coalesce(sum(reports), 0) FROM spending"
+            query = "SELECT coalesce(sum(reports), 0) FROM answers"
             return int(connection.execute(query).fetchone()[0])
 
 
@@ -120,6 +126,8 @@ def records_on_disk(state: Path) -> list[bytes]:
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         connection.execute("BEGIN")
+        if connection.execute("PRAGMA user_version").fetchone() == (0,):
+            return []  # it is being made
         pieces = [json.loads(b"[%s]" % body) for body in _bodies(connection, "spool")]
         batches = [json.loads(body)["reports"] for body in _bodies(connection, "batches")]
     return [
@@ -127,6 +135,25 @@ def records_on_disk(state: Path) -> list[bytes]:
         for reports in (*batches, *pieces)
         for report in reports
     ]
+
+
+@contextmanager
+def held_database(folder: Path) -> Iterator[None]:
+    """Let another connection be in a transaction until the context closes."""
+    with closing(sqlite3.connect(folder / "client.db", isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+
+
+def bytes_on_disk(folder: Path) -> list[bytes]:
+    """Return the content of all files, read at one moment, although threads remove some."""
+    while True:
+        names = sorted(folder.iterdir())
+        with contextlib.suppress(FileNotFoundError):
+            contents = [path.read_bytes() for path in names]
+            if names == sorted(folder.iterdir()):
+                return contents
 
 
 def next_line(process: subprocess.Popen[str]) -> str:

@@ -19,6 +19,7 @@ import pytest
 from factories import make_registry
 from http_servers import Answer, scripted_server
 from hubbub.client.aio import AsyncTelemetry
+from hubbub.client.transport import DeliveryError
 from service.apps import NOWHERE, SLACK, App, Gate, contents_by_id, records_on_disk
 
 
@@ -282,6 +283,7 @@ def test_loop_that_was_closed_too_early_does_not_make_record_raise(tmp_path: Pat
     script = """
 import asyncio, logging
 from hubbub.client.aio import AsyncTelemetry
+from hubbub.client.transport import DeliveryError
 
 logging.disable()  # asyncio and aiohttp say what is wrong with this app
 telemetry = AsyncTelemetry(sys.argv[1], sys.argv[2], sys.argv[3])
@@ -433,7 +435,7 @@ def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(
         ) as telemetry:
             record(telemetry, 20)
             assert await telemetry.flush()
-            assert telemetry.status().dropped == {"refused by the collector": 20}
+            assert telemetry.status().dropped == {"refused by the collector: ingest key": 20}
             said = (telemetry.status(), telemetry.preview("homepage", "x"), telemetry.explain())
             assert "zaphod" not in repr(said)
 
@@ -523,3 +525,55 @@ def test_only_the_proxy_of_an_https_endpoint_gets_its_login(
     assert asked[0].startswith(b"CONNECT telemetry.invalid:443 HTTP/1.1\r\n")
     assert b"Proxy-Authorization: Basic YXJ0aHVyOmRlbnQ=\r\n" in asked[0]
     assert b"zaphod" not in asked[0]
+
+
+def test_client_that_was_left_without_consent_stays_closed(tmp_path: Path) -> None:
+    async def app() -> None:
+        async with AsyncTelemetry(
+            make_registry(), server.url, tmp_path, consent=False
+        ) as telemetry:
+            pass
+        telemetry.set_consent(True)
+        telemetry.record("homepage", "x")
+        assert telemetry.status().disabled == "no consent"
+
+    with scripted_server() as server:
+        run(app)
+    assert server.received == []
+
+
+def test_consent_may_be_given_and_withdrawn_in_the_loop(tmp_path: Path) -> None:
+    async def app() -> None:
+        async with AsyncTelemetry(
+            make_registry(), server.url, tmp_path, consent=False
+        ) as telemetry:
+            telemetry.set_consent(True)
+            record(telemetry, 2)
+            assert await telemetry.flush()
+            telemetry.set_consent(False)
+            record(telemetry, 3)
+            await until(lambda: telemetry.status().dropped.get("disabled") == 3)
+            telemetry.set_consent(True)
+            record(telemetry, 1)
+            assert await telemetry.flush()
+
+    with scripted_server() as server:
+        run(app)
+    assert len(server.reports) == 3
+
+
+def test_last_error_is_told_in_the_loop(tmp_path: Path) -> None:
+    told: list[DeliveryError] = []
+
+    async def app() -> None:
+        async with AsyncTelemetry(
+            make_registry(), NOWHERE, tmp_path, on_error=told.append
+        ) as telemetry:
+            record(telemetry, 1)
+            await telemetry.flush(0.5)
+            await until(lambda: telemetry.status().last_error is not None)
+            assert telemetry.status().last_error == told[-1]
+            await telemetry.close(0)
+
+    run(app)
+    assert {error.kind for error in told} == {"connection"}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from factories import make_metric, make_params, make_registry
-from http_servers import scripted_server
+from http_servers import Answer, scripted_server
 from hubbub.client import Encoder, EncodingError, Telemetry, UnknownMetricError
 from hubbub.client.state import open_state
-from service.apps import NOWHERE
+from service.apps import NOWHERE, Gate, held_database, records_on_disk
+from service.posting import wait_until
 
 EPSILON = make_metric().epsilon_permanent
 
@@ -96,9 +99,12 @@ def test_preview_spends_nothing_and_sends_nothing(tmp_path: Path) -> None:
 def test_preview_tells_epsilon_and_why_it_would_be_refused(tmp_path: Path) -> None:
     telemetry = Telemetry(make_registry(make_metric(max_values=1)), NOWHERE, tmp_path)
     telemetry.record("homepage", "one")
-    preview = telemetry.preview("homepage", "two")
+    stale = telemetry.preview("homepage", "two")
     telemetry.close(0)
-    assert preview.refusal == "more distinct values than max_values"
+    assert (stale.stale, stale.refusal) == (True, None)
+    assert "drawn from an earlier answer" in stale.words
+    preview = telemetry.preview("homepage", "one")
+    assert (preview.stale, preview.refusal) == (False, "closed")
     assert "would not be sent" in preview.words
     assert preview.epsilon_permanent == EPSILON
     assert "81-fold" in preview.words
@@ -128,7 +134,7 @@ def test_ledger_is_kept_across_starts(tmp_path: Path) -> None:
             telemetry.record("homepage", value)
         telemetry.close(0)
     (metric,) = Telemetry(make_registry(), NOWHERE, tmp_path).ledger().metrics
-    assert (metric.distinct_values, metric.reports) == (2, 6)
+    assert (metric.answers, metric.reports) == (2, 6)
     assert metric.epsilon == pytest.approx(EPSILON + 2 * make_metric().epsilon_report)
 
 
@@ -140,10 +146,10 @@ def test_cap_of_values_holds_across_starts_and_says_so(
         telemetry = Telemetry(registry, NOWHERE, tmp_path)
         telemetry.record("homepage", value)
         telemetry.close(0)
-    assert telemetry.ledger().metrics[0].distinct_values == 3
-    assert telemetry.ledger().metrics[0].reports == 4
-    assert caplog.text.count("more distinct values than max_values") == 2
-    assert "four" not in caplog.text
+        assert telemetry.status().stale == (value in {"four", "five"})
+    assert telemetry.ledger().metrics[0].answers == 3
+    assert telemetry.ledger().metrics[0].reports == 6
+    assert caplog.text == ""
 
 
 def test_lifetime_budget_is_never_exceeded(tmp_path: Path) -> None:
@@ -152,10 +158,12 @@ def test_lifetime_budget_is_never_exceeded(tmp_path: Path) -> None:
     for number in range(100):
         telemetry.record("homepage", f"value {number // 3}")
     spending = telemetry.ledger()
-    assert 2 * EPSILON < spending.epsilon <= 3 * EPSILON
+    assert spending.committed == pytest.approx(3 * EPSILON)
+    assert 2 * EPSILON < spending.epsilon <= spending.committed
     assert spending.lifetime_epsilon == 3 * EPSILON
     telemetry.close(0)
-    assert telemetry.status().dropped["over the lifetime budget"] > 80
+    status = telemetry.status()
+    assert (status.recorded, status.stale, status.dropped) == (100, 91, {})
 
 
 def test_one_time_metric_is_sent_once_in_a_life(tmp_path: Path) -> None:
@@ -183,8 +191,9 @@ def test_two_processes_cannot_spend_the_same_budget_twice(tmp_path: Path) -> Non
         assert other.flush(20)
         one.close()
         other.close()
-    assert len(server.reports) == 3
-    assert other.status().dropped == {"more distinct values than max_values": 1}
+    assert len(server.reports) == 4
+    assert (one.status().stale, other.status().stale) == (0, 1)
+    assert other.ledger().metrics[0].answers == 2
 
 
 def test_explanation_adds_metrics_and_people_up(tmp_path: Path) -> None:
@@ -194,10 +203,11 @@ def test_explanation_adds_metrics_and_people_up(tmp_path: Path) -> None:
     text = telemetry.explain(people=3)
     telemetry.close(0)
     assert "homepage (version 1, string): What the tests ask. Asked by privacy@" in text
-    assert "at most 8.79 in total" in text
-    assert "never more than 50" in text
+    assert "If no answer ever changes: at most 8.79 in total, for ever" in text
+    assert "in which answers change: not bounded" in text
+    assert "times: 2.04; of any: not bounded. Paid for: 4.39; never more than 50" in text
     assert "3 people" in text
-    assert "26.4 for one answer each" in text
+    assert "26.4 if no answer changes" in text
 
 
 def test_forgetting_leaves_nothing_and_says_what_was_spent(tmp_path: Path) -> None:
@@ -207,7 +217,7 @@ def test_forgetting_leaves_nothing_and_says_what_was_spent(tmp_path: Path) -> No
     words = telemetry.forget()
     telemetry.record("homepage", "x")
     assert list(tmp_path.iterdir()) == []
-    assert "it has spent epsilon = 2.04" in words
+    assert "it has spent epsilon = 2.04 of histories that change at the same times" in words
     assert telemetry.status().disabled is not None
 
 
@@ -220,7 +230,7 @@ def test_reset_makes_another_client_and_is_counted(tmp_path: Path) -> None:
     telemetry.close(0)
     spending = Telemetry(make_registry(), NOWHERE, tmp_path).ledger()
     assert spending.resets == 1
-    assert spending.metrics[0].distinct_values == 2  # the same answer, under another secret
+    assert spending.metrics[0].answers == 2  # the same answer, under another secret
     assert "replaced 1 times" in telemetry.explain()
 
 
@@ -263,7 +273,258 @@ def damaged_files(folder: Path, name: str) -> list[bytes]:
 def test_digests_in_the_ledger_are_keyed(tmp_path: Path) -> None:
     digests = set()
     for client in ("a", "b"):
-        secret, _ = open_state(tmp_path / client, make_registry())
+        secret, *_ = open_state(tmp_path / client, make_registry())
         encoder = Encoder(make_metric(params=make_params(m=1)), secret)
         digests.add(encoder.value_digest(encoder.true_bits("x")))
     assert len(digests) == 2
+
+
+def test_consent_that_is_given_at_run_time_begins_to_record(tmp_path: Path) -> None:
+    with scripted_server() as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path / "state", consent=False)
+        telemetry.record("homepage", "x")
+        telemetry.set_consent(True)
+        telemetry.record("homepage", "x")
+        assert telemetry.flush(20)
+        telemetry.close()
+    assert len(server.reports) == 1
+    assert telemetry.status().dropped == {"disabled": 1}
+
+
+def test_consent_that_is_withdrawn_stops_at_once_and_deletes_what_was_not_sent(
+    tmp_path: Path,
+) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    for _ in range(3):
+        telemetry.record("homepage", "x")
+    telemetry.flush(0.3)
+    with telemetry._intake.changed:  # two more wait in memory
+        telemetry.record("homepage", "x")
+        telemetry.record("homepage", "x")
+        telemetry.set_consent(False)
+    telemetry.record("homepage", "x")
+    wait_until(lambda: telemetry.status().dropped.get("consent withdrawn", 0) == 5)
+    status = telemetry.status()
+    assert (status.disabled, status.waiting) == ("no consent", 0)
+    assert status.dropped == {"consent withdrawn": 5, "disabled": 1}
+    telemetry.close()
+    with scripted_server() as server:
+        again = Telemetry(make_registry(), server.url, tmp_path)
+        assert again.ledger().epsilon > 0  # the account stays
+        assert again.flush(20)
+        again.close()
+    assert server.received == []
+
+
+def test_reports_of_an_earlier_run_are_deleted_with_the_consent(tmp_path: Path) -> None:
+    with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
+        telemetry.record("homepage", "x")
+        telemetry.flush(0.3)
+    with scripted_server(lambda _: Answer(503)) as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path)
+        telemetry.set_consent(False)
+        wait_until(lambda: telemetry.status().dropped == {"consent withdrawn": 1})
+        telemetry.close()
+
+
+def test_consent_may_change_back_and_forth(tmp_path: Path) -> None:
+    with scripted_server() as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path)
+        for consent in (False, True, True, False, False, True):
+            telemetry.set_consent(consent)
+            telemetry.record("homepage", "x")
+        assert telemetry.flush(20)
+        telemetry.close()
+        telemetry.set_consent(True)
+        telemetry.record("homepage", "x")
+    status = telemetry.status()
+    assert status.delivered == len(server.reports)
+    assert status.recorded == 3
+    withdrawn = status.dropped.get("consent withdrawn", 0)
+    assert status.dropped["disabled"] == 3
+    assert status.dropped["closed"] == 1
+    assert status.delivered + withdrawn == 3
+
+
+def test_environment_overrules_a_consent_given_at_run_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path / "state", consent=False)
+    monkeypatch.setenv("DO_NOT_TRACK", "1")
+    telemetry.set_consent(True)
+    telemetry.record("homepage", "x")
+    assert telemetry.status().disabled == "DO_NOT_TRACK is set"
+    assert not (tmp_path / "state").exists()
+
+
+def test_account_can_be_read_without_consent(tmp_path: Path) -> None:
+    with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
+        telemetry.record("homepage", "x")
+        telemetry.flush(0.3)
+        spending = telemetry.ledger()
+    refused = Telemetry(make_registry(), NOWHERE, tmp_path, consent=False)
+    assert refused.ledger() == spending
+    assert refused.ledger().epsilon > 0
+
+
+def test_recording_a_one_time_metric_again_is_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = make_registry(make_metric(params=make_params(f=0.0), one_time=True))
+    with caplog.at_level(logging.DEBUG, "hubbub.client"):
+        for _ in range(3):
+            with Telemetry(registry, NOWHERE, tmp_path) as telemetry:
+                telemetry.record("homepage", "x")
+                telemetry.flush(0.3)
+    said = [r.levelno for r in caplog.records if "already reported" in r.getMessage()]
+    assert said == [logging.DEBUG] * 2
+    assert max(record.levelno for record in caplog.records) < logging.WARNING
+
+
+def test_explanation_tells_what_changes_reveal(tmp_path: Path) -> None:
+    registry = make_registry(
+        make_metric(),
+        make_metric("crash", period_days=30, max_periods=12),
+        make_metric("once", params=make_params(f=0.0), one_time=True),
+        make_metric("fixed", max_values=1),
+    )
+    text = Telemetry(registry, NOWHERE, tmp_path, consent=False).explain()
+    assert "not bounded: whoever links reports can see that and when an answer changes" in text
+    assert "one answer for each of at most 12 periods of 30 days" in text
+    assert f"at most 4.39 for each period, {12 * EPSILON:.3g} in all, whatever changes" in text
+    assert "for there is one report" in text
+    assert "for later answers aren't reported" in text
+
+
+def test_batch_that_is_under_way_when_the_consent_is_withdrawn_is_not_sent_again(
+    tmp_path: Path,
+) -> None:
+    gate = Gate()
+    with scripted_server(gate) as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path, read_timeout=1.0)
+        telemetry.record("homepage", "x")
+        assert not telemetry.flush(0.2)
+        wait_until(lambda: len(server.received) == 1)
+        telemetry.set_consent(False)
+        telemetry.close()
+        gate.opened.set()
+    with scripted_server() as server:
+        again = Telemetry(make_registry(), server.url, tmp_path)
+        assert again.flush(20)
+        again.close()
+    assert server.received == []
+
+
+def test_no_and_yes_at_once_delete_what_was_recorded_before_the_no(tmp_path: Path) -> None:
+    with scripted_server(lambda _: Answer(503)) as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_seconds=1e6)
+        for _ in range(3):
+            telemetry.record("homepage", "x")
+        telemetry.flush(0.3)
+        wait_until(lambda: telemetry.status().waiting == 3 and not telemetry._intake.pending)
+        telemetry.set_consent(False)
+        telemetry.set_consent(True)
+        telemetry.record("homepage", "x")
+        telemetry.close(0)
+    assert telemetry.status().dropped.get("consent withdrawn", 0) <= 3
+    assert len(records_on_disk(tmp_path)) == 1
+
+
+def test_no_deletes_what_an_earlier_run_did_not_send_and_a_start_without_an_answer_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
+        telemetry.record("homepage", "x")
+        telemetry.flush(0.3)
+    assert len(records_on_disk(tmp_path)) == 1
+    refused = Telemetry(make_registry(), NOWHERE, tmp_path, consent=False)
+    assert len(records_on_disk(tmp_path)) == 1
+    refused.set_consent(False)
+    assert records_on_disk(tmp_path) == []
+    assert refused.status().dropped == {"consent withdrawn": 1}
+    assert refused.ledger().epsilon > 0
+    assert caplog.text == ""
+
+
+def test_ledger_is_empty_after_forgetting(tmp_path: Path) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    telemetry.record("homepage", "x")
+    assert telemetry.ledger().epsilon > 0
+    telemetry.forget()
+    assert telemetry.ledger().epsilon == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_recordings_that_race_with_a_withdrawal_leave_nothing(tmp_path: Path) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            telemetry.record("homepage", "x")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for _ in range(20):
+        telemetry.set_consent(True)
+        time.sleep(0.005)
+        telemetry.set_consent(False)
+    ended.set()
+    thread.join()
+    telemetry.close()
+    wait_until(lambda: records_on_disk(tmp_path) == [])
+    assert not telemetry._intake.pending
+
+
+def test_withdrawal_that_finds_the_disk_busy_is_made_up_for_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
+    with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
+        for _ in range(5):
+            telemetry.record("homepage", "x")
+        telemetry.flush(0.3)
+    with scripted_server() as server:
+        with held_database(tmp_path):
+            telemetry = Telemetry(make_registry(), server.url, tmp_path, consent=False)
+            telemetry.set_consent(False)
+        telemetry.set_consent(True)
+        telemetry.record("homepage", "x")
+        assert telemetry.flush(30)
+        telemetry.close()
+    assert len(server.reports) == 1
+    assert telemetry.status().dropped == {"consent withdrawn": 5}
+
+
+def test_consent_does_not_revive_a_client_that_was_forgotten_elsewhere(tmp_path: Path) -> None:
+    one, other = (Telemetry(make_registry(), NOWHERE, tmp_path) for _ in range(2))
+    for telemetry in (one, other):
+        telemetry.record("homepage", "x")
+        telemetry.flush(0.3)
+    one.forget()
+    other.record("homepage", "x")
+    wait_until(lambda: other.status().disabled is not None)
+    for consent in (False, True):
+        other.set_consent(consent)
+    assert str(other.status().disabled).startswith("forgotten")
+
+
+def test_reports_that_a_reset_deletes_are_counted(tmp_path: Path) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    for _ in range(5):
+        telemetry.record("homepage", "x")
+    telemetry.flush(0.3)
+    wait_until(lambda: len(records_on_disk(tmp_path)) == 5)
+    telemetry.reset()
+    assert telemetry.status().dropped == {"secret replaced": 5}
+    telemetry.close(0)
+
+
+def test_preview_says_that_a_periods_answer_is_fixed(tmp_path: Path) -> None:
+    registry = make_registry(make_metric(period_days=7))
+    with Telemetry(registry, NOWHERE, tmp_path) as telemetry:
+        assert "fixed already" not in telemetry.preview("homepage", "a").words
+        telemetry.record("homepage", "a")
+        assert (
+            "this period's answer, which is fixed already"
+            in telemetry.preview("homepage", "b").words
+        )

@@ -6,23 +6,26 @@ import base64
 import datetime as dt
 import logging
 import threading
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from factories import make_metric, make_registry
 from http_servers import Answer, scripted_server
 from hubbub.client import (
-    Encoder,
     EncodingError,
     MetricError,
     Telemetry,
     UnknownCategoryError,
     UnknownMetricError,
 )
+from hubbub.client.bloom import bloom_bits
 from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind, Value
-from hubbub.client.state import open_state
-from service.apps import NOWHERE
+from hubbub.client.transport import DeliveryError
+from service.apps import NOWHERE, bytes_on_disk
 from service.posting import wait_until
 
 
@@ -103,10 +106,10 @@ def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(
         telemetry.close()
     (request,) = server.received
     assert request.headers["Authorization"] == "Bearer hub_ingest_zaphod"
-    assert telemetry.status().dropped == {"refused by the collector": 1}
+    assert telemetry.status().dropped == {"refused by the collector: ingest key": 1}
     assert caplog.text
     assert "zaphod" not in caplog.text + repr(said)
-    assert b"zaphod" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"zaphod" not in b"".join(bytes_on_disk(tmp_path))
 
 
 def test_oldest_report_goes_when_the_disk_is_full(tmp_path: Path) -> None:
@@ -235,27 +238,22 @@ def test_refused_reports_go_and_the_others_are_sent_again(tmp_path: Path) -> Non
     assert status.dropped == {"refused by the collector": 2}
 
 
-def test_only_noisy_reports_are_ever_on_disk(tmp_path: Path) -> None:
-    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
-    encoder = Encoder(make_metric(), open_state(tmp_path, make_registry())[0])
-    bits = encoder.true_bits("https://intranet.example/secret-project")
-    forms = [
-        b"secret-project",
-        *(
-            form
-            for noiseless in (bits, encoder.permanent_response(bits))
-            for form in (
-                noiseless.to_bytes(16, "little"),
-                noiseless.to_bytes(16, "little").hex().encode(),
-                base64.b64encode(noiseless.to_bytes(16, "little")),
-            )
-        ),
-    ]
+@pytest.mark.parametrize("period_days", [0, 7])
+def test_neither_values_nor_true_bits_are_ever_on_disk(tmp_path: Path, period_days: int) -> None:
+    """The permanent response of the last answer is; true bits in any cohort would be found."""
+    metric = make_metric(period_days=period_days)
+    registry = make_registry(metric)
+    telemetry = Telemetry(registry, NOWHERE, tmp_path)
+    value = "https://intranet.example/secret-project"
+    forms = [b"secret-project"]
+    for cohort in range(metric.params.m):
+        bits = bloom_bits(value, cohort, metric.params).to_bytes(16, "little")
+        forms += [bits, bits.hex().encode(), base64.b64encode(bits)]
     for _ in range(20):
         telemetry.record("homepage", "https://intranet.example/secret-project")
     telemetry.flush(0.3)
     telemetry.close(0)
-    contents = [path.read_bytes() for path in tmp_path.iterdir()]
+    contents = bytes_on_disk(tmp_path)
     assert sum(map(len, contents)) > 4096
     assert not [form for form in forms for content in contents if form in content]
 
@@ -274,7 +272,8 @@ def test_enum_boolean_and_ordinal_are_reported(tmp_path: Path) -> None:
         telemetry.record("theme", "purple")
         telemetry.record("tabs", "seven")
         telemetry.close(20)
-    assert [report["metric"] for report in server.reports] == ["theme", "crashed", "tabs"]
+    assert {report["metric"] for report in server.reports} == {"theme", "crashed", "tabs"}
+    assert len(server.reports) == 3
     assert telemetry.status().dropped == {"unknown category": 1, "bad value": 1}
 
 
@@ -322,3 +321,88 @@ def test_threads_lose_nothing_between_them(tmp_path: Path) -> None:
             thread.join()
         telemetry.close(30)
     assert len(server.reports) == telemetry.status().delivered == 1600
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "detail"),
+    [
+        (401, "refused by the collector: ingest key", "ingest key"),
+        (404, "refused by the collector: no such address", "address"),
+        (422, "refused by the collector", ""),
+    ],
+)
+def test_last_error_tells_why_a_batch_was_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int, reason: str, detail: str
+) -> None:
+    told: list[DeliveryError] = []
+    with (
+        caplog.at_level(logging.DEBUG, "hubbub.client"),
+        scripted_server(lambda _: Answer(status)) as server,
+        Telemetry(make_registry(), server.url, tmp_path, on_error=told.append) as telemetry,
+    ):
+        telemetry.record("homepage", "x")
+        assert telemetry.flush(20)
+        seen = telemetry.status()
+    assert seen.dropped == {reason: 1}
+    assert seen.last_error is not None
+    assert (seen.last_error.kind, seen.last_error.status) == ("status", status)
+    assert detail in seen.last_error.detail
+    assert told == [seen.last_error]
+    assert "hubbub didn't deliver a batch (status): " in caplog.text
+    assert (seen.last_error.detail in caplog.text) == (status != 422)
+
+
+def test_last_error_tells_that_nobody_answers(tmp_path: Path) -> None:
+    with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
+        assert telemetry.status().last_error is None
+        telemetry.record("homepage", "x")
+        telemetry.flush(0.5)
+        wait_until(lambda: telemetry.status().last_error is not None)
+        error = telemetry.status().last_error
+    assert error is not None
+    assert (error.kind, error.status) == ("connection", None)
+
+
+def test_callback_that_raises_hurts_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_error: object) -> None:
+        raise ZeroDivisionError("my secret home page")
+
+    answers = [Answer(503), Answer(201)]
+    with (
+        scripted_server(lambda n: answers[min(n, 1)]) as server,
+        Telemetry(make_registry(), server.url, tmp_path, on_error=fail) as telemetry,
+    ):
+        telemetry.record("homepage", "x")
+        assert telemetry.flush(30)
+        assert telemetry.status().delivered == 1
+    assert "on_error raised ZeroDivisionError" in caplog.text
+    assert "my secret home page" not in caplog.text
+
+
+def test_leaving_the_context_delivers_what_waits(tmp_path: Path) -> None:
+    with (
+        scripted_server() as server,
+        Telemetry(make_registry(), server.url, tmp_path) as telemetry,
+    ):
+        telemetry.record("homepage", "x")
+        telemetry.flush(20)
+        telemetry.__exit__()
+        assert len(server.reports) == 1
+    assert telemetry.status().disabled == "closed"
+
+
+def test_numbers_of_numpy_and_decimal_are_numbers(tmp_path: Path) -> None:
+    registry = make_registry(
+        make_metric("tabs", kind=OrdinalKind((1.0, 10.0))), make_metric("on", kind=BooleanKind())
+    )
+    telemetry = Telemetry(registry, NOWHERE, tmp_path, development=True)
+    for number in (np.int64(5), np.float32(5), Decimal("5.5"), Fraction(11, 2), 10**400):
+        telemetry.record("tabs", number)
+    telemetry.record("on", np.bool_(True))
+    for bad in (Decimal("NaN"), Decimal("sNaN"), np.float32("nan"), 1j, True, np.bool_(True), "5"):
+        with pytest.raises(EncodingError):
+            telemetry.record("tabs", bad)  # type: ignore[arg-type]
+    telemetry.close(0)
+    assert telemetry.status().recorded == 6

@@ -2,22 +2,164 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import contextlib
 import datetime as dt
+import functools
 import gzip
+import os
 import socket
 import ssl
+import struct
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 
+import aiohttp
 import pytest
 import trustme
 
-from http_servers import Answer, scripted_server
-from hubbub.client.transport import UNREACHABLE, HttpSender, Outcome, judge
+from http_servers import (
+    DRIP_SECONDS,
+    Answer,
+    dripping_server,
+    scripted_server,
+    tunnelling_proxy,
+)
+from hubbub.client.transport import (
+    MAX_ANSWER,
+    DeliveryError,
+    HttpSender,
+    Outcome,
+    failure,
+    judge,
+    refusal_reason,
+)
 from hubbub.client.transport import Answer as Verdict
 
 DELIVERED, RETRY, REFUSED = Outcome.DELIVERED, Outcome.RETRY, Outcome.REFUSED
+LONG = 20.0  # seconds: far more than a bound of 1 s takes on a busy machine, far less than a drip
+assert LONG < DRIP_SECONDS / 2
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine's own environment says, a test sets what it is about."""
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def error_of(answer: Verdict) -> DeliveryError:
+    """Return why a batch wasn't delivered, and will be tried again."""
+    assert answer.outcome is RETRY
+    assert answer.error is not None
+    assert abs(answer.error.time - time.time()) < 600
+    return answer.error
+
+
+def in_time(send: Callable[[], Verdict]) -> DeliveryError:
+    """Return why an attempt failed that ended long before what drips or hangs would have."""
+    started = time.monotonic()
+    answer = send()
+    assert time.monotonic() - started < LONG
+    return error_of(answer)
+
+
+@functools.cache
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def server_context(host: str = "127.0.0.1") -> ssl.SSLContext:
+    """Return a server's TLS with a certificate for a host, signed by an authority of our own."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority().issue_cert(host).configure_cert(context)
+    return context
+
+
+@pytest.fixture
+def trusted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make clients trust our authority."""
+    with authority().cert_pem.tempfile() as path:
+        monkeypatch.setenv("SSL_CERT_FILE", path)
+        yield
+
+
+@contextmanager
+def blunt_server(words: bytes, *, reset: bool = False) -> Iterator[str]:
+    """Read one request, say these words whatever it was, and hang up (or reset)."""
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            while not connection.recv(65_536).endswith(b"{}"):
+                pass
+            connection.sendall(words)
+            if reset:
+                linger = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+@contextmanager
+def blunt_port(words: bytes) -> Iterator[int]:
+    """Say these words to the first connection, if there is one, after whatever it says first."""
+    stop = threading.Event()
+
+    def answer() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(10.0)
+                    connection.recv(65_536)
+                    connection.sendall(words)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            stop.set()
+            thread.join()
+
+
+@contextmanager
+def unreachable_port() -> Iterator[int]:
+    """A port that nobody listens on, and that nobody else can take."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@contextmanager
+def hanging_port() -> Iterator[int]:
+    """A port that leaves new connections without an answer: the queue for it is full."""
+    with contextlib.ExitStack() as queue:
+        listener = queue.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        port: int = listener.getsockname()[1]
+        for _ in range(64):
+            waiting = queue.enter_context(socket.socket())
+            waiting.settimeout(0.5)
+            try:
+                waiting.connect(("127.0.0.1", port))
+            except TimeoutError:
+                yield port
+                return
+    pytest.fail("the queue of connections never filled")
 
 
 @pytest.mark.parametrize(
@@ -30,12 +172,14 @@ DELIVERED, RETRY, REFUSED = Outcome.DELIVERED, Outcome.RETRY, Outcome.REFUSED
         (Answer(200, b"[]"), RETRY),
         (Answer(200, b"\xff\xfe"), RETRY),
         (Answer(200, b""), RETRY),
+        (Answer(204, b""), RETRY),
         (Answer(302, b"", {"Location": "/elsewhere"}), RETRY),
         (Answer(307, b"", {"Location": "/elsewhere"}), RETRY),
         (Answer(308, b"", {"Location": "/elsewhere"}), RETRY),
         (Answer(400), REFUSED),
         (Answer(401), REFUSED),
         (Answer(404), REFUSED),
+        (Answer(407), RETRY),
         (Answer(408), RETRY),
         (Answer(413), REFUSED),
         (Answer(422), REFUSED),
@@ -92,67 +236,6 @@ def test_ingest_key_does_not_follow_a_redirect() -> None:
     assert other.received == []
 
 
-def test_nobody_listening_means_try_again() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, but not listening
-        port = taken.getsockname()[1]
-        assert HttpSender(f"http://127.0.0.1:{port}").send(b"{}") == UNREACHABLE
-
-
-def test_server_that_never_answers_is_left_after_the_timeout() -> None:
-    released = threading.Event()
-
-    def hang(_number: int) -> Answer:
-        released.wait(20)
-        return Answer()
-
-    with scripted_server(hang) as server:
-        started = time.monotonic()
-        answer = HttpSender(server.url, read_timeout=0.2).send(b"{}")
-        elapsed = time.monotonic() - started
-        released.set()
-    assert answer == UNREACHABLE
-    assert elapsed < 10
-
-
-@pytest.mark.parametrize("noise", [b"\x00\x01\x02 not http at all\r\n\r\n", b"HTTP/1.1 2"])
-def test_answer_that_is_not_http_means_try_again(noise: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(noise)
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        port = listener.getsockname()[1]
-        assert HttpSender(f"http://127.0.0.1:{port}").send(b"{}") == UNREACHABLE
-        thread.join()
-
-
-def test_answer_that_drips_is_left_after_the_timeout() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def drip() -> None:
-            connection, _ = listener.accept()
-            with connection, contextlib.suppress(OSError):
-                connection.recv(65_536)
-                connection.sendall(b"HTTP/1.1 201 Created\r\nContent-Length: 1000\r\n\r\n")
-                for _ in range(100):
-                    connection.sendall(b" ")
-                    time.sleep(0.1)
-
-        thread = threading.Thread(target=drip)
-        thread.start()
-        sender = HttpSender(f"http://127.0.0.1:{listener.getsockname()[1]}", read_timeout=0.5)
-        started = time.monotonic()
-        assert sender.send(b"{}") == UNREACHABLE
-        assert time.monotonic() - started < 5
-        thread.join()
-
-
 def test_large_body_is_compressed_and_a_small_one_is_not() -> None:
     small, large = b"{}" + b" " * 500, b"{}" + b" " * 5000
     with scripted_server() as server:
@@ -197,25 +280,13 @@ def test_retry_after_in_seconds_and_as_a_date(header: str | None, seconds: float
     ],
 )
 def test_422_names_the_reports_that_are_refused(body: bytes, refused: tuple[int, ...]) -> None:
-    assert judge(422, {}, body, 0.0) == Verdict(REFUSED, refused=refused)
-
-
-def test_tls_certificate_is_verified() -> None:
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    with scripted_server(tls=context) as server, pytest.MonkeyPatch.context() as patch:
-        assert HttpSender(server.url).send(b"{}") == UNREACHABLE
-        assert server.received == []
-        with authority.cert_pem.tempfile() as path:
-            patch.setenv("SSL_CERT_FILE", path)
-            assert HttpSender(server.url).send(b"{}").outcome is DELIVERED
+    answer = judge(422, {}, body, 0.0)
+    assert (answer.outcome, answer.refused) == (REFUSED, refused)
 
 
 def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_server() as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
-        monkeypatch.delenv("no_proxy", raising=False)
         answer = HttpSender("http://telemetry.example.com").send(b"{}")
     assert answer.outcome is DELIVERED
     assert proxy.received[0].path == "http://telemetry.example.com/v1/reports"
@@ -225,3 +296,462 @@ def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> No
 def test_endpoint_must_be_http(endpoint: str) -> None:
     with pytest.raises(ValueError, match="must start with https:// or http://"):
         HttpSender(endpoint)
+
+
+@pytest.mark.usefixtures("trusted")
+def test_https_goes_through_a_proxy_that_sees_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_server(tls=server_context()) as server, tunnelling_proxy() as (proxy, asked):
+        monkeypatch.setenv("https_proxy", f"http://arthur:dent@{proxy}")
+        assert HttpSender(server.url, ingest_key="zaphod").send(b"{}") == Verdict(DELIVERED)
+    assert asked == [f"{server.url.removeprefix('https://')} Basic YXJ0aHVyOmRlbnQ="]
+    assert server.received[0].headers["Authorization"] == "Bearer zaphod"
+
+
+def test_threads_share_a_sender() -> None:
+    others_are_done = threading.Event()
+
+    def hang_first(number: int) -> Answer:
+        if number == 0:
+            others_are_done.wait(DRIP_SECONDS)
+        return Answer()
+
+    with scripted_server(hang_first) as server, ThreadPoolExecutor(8) as pool:
+        sender = HttpSender(server.url, connect_timeout=DRIP_SECONDS, read_timeout=DRIP_SECONDS)
+        futures = as_completed([pool.submit(sender.send, b"{}") for _ in range(8)])
+        answers = [next(futures).result() for _ in range(7)]
+        others_are_done.set()
+        answers.append(next(futures).result())
+    assert answers == [Verdict(DELIVERED)] * 8
+
+
+def test_attempts_of_other_threads_give_an_attempt_no_more_time() -> None:
+    is_over = threading.Event()
+
+    def hang_first(number: int) -> Answer:
+        if number == 0:
+            is_over.wait(DRIP_SECONDS)
+        return Answer()
+
+    with scripted_server(hang_first) as server, ThreadPoolExecutor(1) as pool:
+        sender = HttpSender(server.url, read_timeout=1.0)
+        started = time.monotonic()
+        hanging = pool.submit(sender.send, b"{}")
+        while not hanging.done() and time.monotonic() - started < LONG:
+            if server.received:  # the first request is the one that hangs
+                sender.send(b"{}")
+        is_over.set()
+        assert error_of(hanging.result()).kind == "timeout"
+        assert time.monotonic() - started < LONG
+    assert len(server.received) > 1
+
+
+def test_importing_the_transport_imports_no_network_and_sending_imports_nothing_more() -> None:
+    program = """
+import sys
+from hubbub.client.transport import HttpSender
+early = sorted({"ssl", "socket", "http.client", "urllib.request", "gzip"} & sys.modules.keys())
+sender = HttpSender(sys.argv[1], connect_timeout=30.0, read_timeout=30.0)
+sender.prepare()
+prepared = set(sys.modules)
+answers = [sender.send(body.encode()) for body in ("{}", "x" * 5000, "{}", "{}")]
+print([early, sorted(sys.modules.keys() - prepared), [a.error[0] for a in answers]])
+"""
+    script = [
+        Answer(503, b"", {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
+        Answer(422, b'{"errors": []}'),
+        Answer(302, b"", {"Location": "https://portal.example.com/"}),
+        Answer(0),
+    ]
+    with scripted_server(lambda number: script[number]) as server:
+        child = subprocess.run(
+            [sys.executable, "-c", program, server.url], capture_output=True, check=True, timeout=60
+        )
+    assert ast.literal_eval(child.stdout.decode()) == [
+        [],
+        [],
+        ["status", "status", "redirect", "connection"],
+    ]
+
+
+_CHUNK = b"1\r\n \r\n"
+
+
+@pytest.mark.parametrize(
+    ("at_once", "drips"),
+    [
+        (b"", b"HTTP/1.1 201 " + b"Created" * 100),
+        (b"HTTP/1.1 201 Created\r\n", b"X: y\r\n" * 100),
+        (b"HTTP/1.1 201 Created\r\nX: ", b"y" * 600),
+        (b"HTTP/1.1 201 Created\r\nContent-Length: 600\r\n\r\n", b" " * 600),
+        (b"HTTP/1.1 201 Created\r\n\r\n", b" " * 600),
+        (b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n", _CHUNK * 100),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 30),
+    ],
+    ids=["status line", "headers", "a header", "body", "endless body", "chunks", "continue"],
+)
+def test_answer_that_drips_is_left_in_time(at_once: bytes, drips: bytes) -> None:
+    with dripping_server(at_once, drips) as port:
+        sender = HttpSender(
+            f"http://127.0.0.1:{port}", connect_timeout=DRIP_SECONDS, read_timeout=1.0
+        )
+        error = in_time(lambda: sender.send(b"{}"))
+    assert error[:3] == ("timeout", "no complete answer in time", None)
+
+
+@pytest.mark.usefixtures("trusted")
+def test_answer_that_drips_through_tls_is_left_in_time() -> None:
+    head = b"HTTP/1.1 201 Created\r\n"
+    with dripping_server(head, b"X: y\r\n" * 100, tls=server_context()) as port:
+        sender = HttpSender(
+            f"https://127.0.0.1:{port}", connect_timeout=DRIP_SECONDS, read_timeout=1.0
+        )
+        error = in_time(lambda: sender.send(b"{}"))
+    assert error[:3] == ("timeout", "no complete answer in time", None)
+
+
+def test_server_that_never_answers_is_left_in_time() -> None:
+    released = threading.Event()
+
+    def hang(_number: int) -> Answer:
+        released.wait(DRIP_SECONDS)
+        return Answer()
+
+    with scripted_server(hang) as server:
+        error = in_time(lambda: HttpSender(server.url, DRIP_SECONDS, 0.2).send(b"{}"))
+        released.set()
+    assert error.kind == "timeout"
+
+
+def test_server_that_never_reads_is_left_in_time() -> None:
+    """The body is random, so it stays large: larger than what the system's buffers hold."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = HttpSender(
+            f"http://127.0.0.1:{listener.getsockname()[1]}",
+            connect_timeout=DRIP_SECONDS,
+            read_timeout=1.0,
+        )
+        error = in_time(lambda: sender.send(os.urandom(20_000_000)))
+    assert error.kind == "timeout"
+
+
+def tls_flight(client_hello: bytes) -> bytes:
+    """Return a server's real answer to the beginning of a handshake."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = server_context().wrap_bio(incoming, outgoing, server_side=True)
+    incoming.write(client_hello)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        server.do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.usefixtures("trusted")
+def test_tls_handshake_that_drips_is_left_in_time() -> None:
+    with dripping_server(b"", tls_flight) as port:
+        sender = HttpSender(
+            f"https://127.0.0.1:{port}", connect_timeout=1.0, read_timeout=DRIP_SECONDS
+        )
+        error = in_time(lambda: sender.send(b"{}"))
+    assert error[:3] == ("timeout", "no connection within 1 seconds", None)
+
+
+def test_tls_handshake_that_hangs_is_left_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # which the system connects to
+        endpoint = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        error = in_time(lambda: HttpSender(endpoint, 1.0, DRIP_SECONDS).send(b"{}"))
+    assert error[:3] == ("timeout", "no connection within 1 seconds", None)
+
+
+@pytest.mark.parametrize(
+    ("at_once", "drips"),
+    [
+        (b"", b"HTTP/1.0 200 " + b"Established" * 60),
+        (b"HTTP/1.0 200 Connection established\r\n", b"X: y\r\n" * 100),
+    ],
+    ids=["status line", "headers"],
+)
+def test_proxy_whose_tunnel_drips_is_left_in_time(
+    at_once: bytes, drips: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with dripping_server(at_once, drips) as port:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        sender = HttpSender(
+            "https://telemetry.invalid", connect_timeout=1.0, read_timeout=DRIP_SECONDS
+        )
+        error = in_time(lambda: sender.send(b"{}"))
+    assert error[:3] == ("timeout", "no connection within 1 seconds", None)
+
+
+def resolve_to(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
+    """Let any name have several addresses, which no real name on one machine has."""
+    addresses = [
+        (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", port))
+        for port in ports
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: addresses)
+
+
+def test_host_whose_addresses_all_hang_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hanging_port() as port:
+        resolve_to(monkeypatch, *[port] * 60)
+        sender = HttpSender(
+            "http://telemetry.example.com", connect_timeout=1.0, read_timeout=DRIP_SECONDS
+        )
+        error = in_time(lambda: sender.send(b"{}"))
+    assert error[:3] == ("timeout", "no connection within 1 seconds", None)
+
+
+def test_addresses_that_hang_or_refuse_leave_time_for_the_one_that_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with hanging_port() as hanging, unreachable_port() as closed, scripted_server() as server:
+        resolve_to(monkeypatch, hanging, closed, int(server.url.rpartition(":")[2]))
+        sender = HttpSender("http://telemetry.example.com", connect_timeout=4.0)
+        assert sender.send(b"{}") == Verdict(DELIVERED)
+
+
+def test_certificates_are_trusted_if_the_system_trusts_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with scripted_server(tls=server_context()) as server:
+        error = error_of(HttpSender(server.url).send(b"{}"))
+        assert error.kind == "TLS"
+        assert error.detail.startswith("the certificate can't be trusted: unable to get local issu")
+        assert server.received == []
+        with authority().cert_pem.tempfile() as path:
+            monkeypatch.setenv("SSL_CERT_FILE", path)
+            assert HttpSender(server.url).send(b"{}") == Verdict(DELIVERED)
+
+
+def test_app_that_trusts_anybody_does_not_make_telemetry_do_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ssl, "_create_default_https_context", ssl._create_unverified_context)
+    with scripted_server(tls=server_context()) as server:
+        assert error_of(HttpSender(server.url).send(b"{}")).kind == "TLS"
+    assert server.received == []
+
+
+@pytest.mark.usefixtures("trusted")
+def test_certificate_of_another_host_is_not_trusted() -> None:
+    with scripted_server(tls=server_context("other.example.com")) as server:
+        error = error_of(HttpSender(server.url).send(b"{}"))
+        assert server.received == []
+    assert error.kind == "TLS"
+    assert "certificate is not valid for '127.0.0.1'" in error.detail
+
+
+def test_server_without_tls_is_told_as_that() -> None:
+    with blunt_port(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
+        error = error_of(HttpSender(f"https://127.0.0.1:{port}").send(b"{}"))
+    assert error[:3] == ("TLS", "wrong version number", None)
+
+
+@pytest.mark.parametrize("host", ["hubbub.invalid", "a..b", "x" * 70 + ".invalid"])
+def test_name_that_does_not_exist_is_told_as_that(host: str) -> None:
+    for scheme in ("http", "https"):
+        error = error_of(HttpSender(f"{scheme}://{host}").send(b"{}"))
+        assert (error.kind, error.status) == ("DNS", None)
+        assert error.detail
+
+
+def test_nobody_listening_means_try_again() -> None:
+    with unreachable_port() as port:
+        error = error_of(HttpSender(f"http://127.0.0.1:{port}").send(b"{}"))
+    assert error[:3] == ("connection", "Connection refused", None)
+
+
+def test_connection_that_is_reset_means_try_again() -> None:
+    with blunt_server(b"HTTP/1.1 201 Created\r\n", reset=True) as url:
+        error = error_of(HttpSender(url).send(b"{}"))
+    assert error[:3] == ("connection", "Connection reset by peer", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "detail"),
+    [
+        (b"", "RemoteDisconnected"),
+        (b"\x00\x01\x02 not http at all\r\n\r\n", "BadStatusLine"),
+        (b"HTTP/1.1 2", "BadStatusLine"),
+        (b"HTTP/1.1 201 Created\r\n" + b"X: y\r\n" * 200 + b"\r\n", "HTTPException"),
+        (b"HTTP/1.1 201 Created\r\nContent-Length: 20\r\n\r\n", "IncompleteRead"),
+        (b'HTTP/1.1 201 Created\r\nContent-Length: 20\r\n\r\n{"accepted": 1}', "IncompleteRead"),
+        (b'HTTP/1.1 422 No\r\nContent-Length: 90\r\n\r\n{"errors": [{"rep', "IncompleteRead"),
+        (b"HTTP/1.1 422 No\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{", "IncompleteRead"),
+    ],
+    ids=["nothing", "not http", "status", "headers", "no body", "half 201", "half 422", "chunk"],
+)
+def test_answer_that_is_not_whole_means_try_again(words: bytes, detail: str) -> None:
+    with blunt_server(words) as url:
+        error = error_of(HttpSender(url).send(b"{}"))
+    assert error[:3] == ("connection", f"no complete HTTP answer ({detail})", None)
+
+
+def test_answer_that_is_too_long_is_judged_by_its_beginning() -> None:
+    with scripted_server(lambda _: Answer(503, b"x" * (MAX_ANSWER + 1))) as server:
+        error = error_of(HttpSender(server.url).send(b"{}"))
+    assert error[:3] == ("status", "answered with status 503", 503)
+
+
+_PROBLEM = b'{"detail": "4 reports can\'t be used", "errors": [7, {"report": 3}, %b]}'
+_FIRST = b'{"report": 5, "detail": "reports[5].cohort = 99: must be between 0 and 63"}'
+_KEY = "the ingest key is missing, unknown or expired"
+_ADDRESS = "the address isn't a collector's"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "detail"),
+    [
+        (Answer(200, b"<html>Welcome to the hotel</html>"), "answer",
+         "status 200 with another answer than a collector's"),
+        (Answer(204, b""), "answer", "status 204 with another answer than a collector's"),
+        (Answer(302, b"", {"Location": "https://a:b@portal.example.com:8080/login?from=c"}),
+         "redirect", "redirected to portal.example.com"),
+        (Answer(308, b"", {"Location": "/elsewhere"}), "redirect", "redirected"),
+        (Answer(301, b"", {"Location": "https://[::1"}), "redirect", "redirected"),
+        (Answer(307, b""), "redirect", "redirected"),
+        (Answer(401), "status", _KEY),
+        (Answer(403), "status", _KEY),
+        (Answer(404), "status", _ADDRESS),
+        (Answer(405), "status", _ADDRESS),
+        (Answer(407), "status", "the proxy wants a login, or another one"),
+        (Answer(413, b'{"detail": "body: must be at most 1048576 bytes"}'), "status",
+         "answered with status 413: body: must be at most 1048576 bytes"),
+        (Answer(422, _PROBLEM % _FIRST), "status",
+         "answered with status 422: reports[5].cohort = 99: must be between 0 and 63"),
+        (Answer(422, _PROBLEM % b"{}"), "status",
+         "answered with status 422: 4 reports can't be used"),
+        (Answer(422, b'{"detail": "a\\nb\\u001b[31m%b"}' % (b"c" * 500)), "status",
+         "answered with status 422: a b [31m" + "c" * 192),
+        (Answer(422, b'{"detail": 7}'), "status", "answered with status 422"),
+        (Answer(422, b"not json"), "status", "answered with status 422"),
+        (Answer(429, b""), "status", "answered with status 429"),
+        (Answer(500, b"<html>"), "status", "answered with status 500"),
+    ],
+    ids=lambda value: f"{value.status} {value.body[:16]!r}" if isinstance(value, Answer) else "",
+)  # fmt: skip
+def test_answer_that_does_not_say_delivered_is_explained(
+    answer: Answer, kind: str, detail: str
+) -> None:
+    with scripted_server(lambda _: answer) as server:
+        before = time.time()
+        verdict = HttpSender(server.url).send(b"{}")
+    assert verdict.error is not None
+    assert verdict.error[:3] == (kind, detail, answer.status)
+    assert before <= verdict.error.time <= time.time()
+
+
+def test_delivery_has_no_error() -> None:
+    with scripted_server() as server:
+        assert HttpSender(server.url).send(b"{}") == Verdict(DELIVERED)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (400, "refused by the collector"),
+        (401, "refused by the collector: ingest key"),
+        (403, "refused by the collector: ingest key"),
+        (404, "refused by the collector: no such address"),
+        (405, "refused by the collector: no such address"),
+        (413, "refused by the collector"),
+        (422, "refused by the collector"),
+    ],
+)
+def test_refusals_are_counted_by_what_there_is_to_mend(status: int, reason: str) -> None:
+    answer = judge(status, {}, b"", 0.0)
+    assert answer.outcome is REFUSED
+    assert refusal_reason(answer) == reason
+
+
+@pytest.mark.parametrize(
+    ("proxy", "kind", "detail"),
+    [
+        ("http://arthur:dent@{}", "connection", "the proxy refused a tunnel, with status 407"),
+        ("http://arthur:dent@", "connection", "no complete HTTP answer ("),
+        ("http://arthur:dent@{}x", "connection", "no complete HTTP answer ("),
+        ("http://arthur:dent@proxy.invalid:3128", "DNS", ""),
+    ],
+    ids=["refuses", "no host", "no port", "unknown"],
+)
+def test_login_and_key_are_not_in_the_error(
+    proxy: str, kind: str, detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = b"HTTP/1.0 407 dent\r\nContent-Length: 0\r\n\r\n"
+    with blunt_port(words) as port:
+        monkeypatch.setenv("https_proxy", proxy.format(f"127.0.0.1:{port}"))
+        sender = HttpSender("https://telemetry.invalid", ingest_key="zaphod")
+        answer = sender.send(b"{}")
+    error = error_of(answer)
+    assert (error.kind, error.status) == (kind, None)
+    assert error.detail.startswith(detail)
+    assert not {"arthur", "dent", "zaphod"} & set(error.detail.replace(":", " ").split())
+
+
+def failure_of_aiohttp(
+    url: str, *, proxy: str | None = None, seconds: float | None = None, names: str | None = None
+) -> DeliveryError:
+    """Return how an exception is told that aiohttp raises (with a resolver that says `names`)."""
+
+    class Resolver(aiohttp.abc.AbstractResolver):
+        async def resolve(
+            self, *_question: object, **_options: object
+        ) -> list[aiohttp.abc.ResolveResult]:
+            raise OSError(None, names)
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    async def post() -> None:
+        async with (
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(resolver=Resolver() if names else None),
+                timeout=aiohttp.ClientTimeout(total=seconds),
+            ) as session,
+            session.post(url, data=b"{}", proxy=proxy) as response,
+        ):
+            await response.read()
+
+    with pytest.raises((aiohttp.ClientError, OSError, ValueError)) as raised:
+        asyncio.run(post())
+    return error_of(failure(raised.value, time.time()))
+
+
+def test_exceptions_of_aiohttp_are_told_like_our_own() -> None:
+    name = "http://hubbub.invalid"
+    assert failure_of_aiohttp(name)[:3] == error_of(HttpSender(name).send(b"{}"))[:3]
+    with unreachable_port() as port:
+        refused = failure_of_aiohttp(f"http://127.0.0.1:{port}")
+    assert refused[:3] == ("connection", "Connection refused", None)
+    with blunt_server(b"", reset=True) as url:
+        assert failure_of_aiohttp(url)[:3] == ("connection", "Connection reset by peer", None)
+    with blunt_server(b"") as url:
+        ended = failure_of_aiohttp(url)
+    assert ended[:2] == ("connection", "no complete HTTP answer (ServerDisconnectedError)")
+    with blunt_server(b"HTTP/1.1 201 Created\r\nContent-Length: 20\r\n\r\n{") as url:
+        assert failure_of_aiohttp(url).kind == "connection"
+    with scripted_server(tls=server_context()) as server:
+        untrusted = error_of(HttpSender(server.url).send(b"{}"))
+        assert failure_of_aiohttp(server.url)[:3] == untrusted[:3]
+        assert untrusted.kind == "TLS"
+    with blunt_port(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
+        not_tls = failure_of_aiohttp(f"https://127.0.0.1:{port}")
+    assert not_tls[:3] == ("TLS", "wrong version number", None)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        late = failure_of_aiohttp(f"http://127.0.0.1:{listener.getsockname()[1]}", seconds=0.2)
+    assert late[:3] == ("timeout", "no complete answer in time", None)
+    with blunt_port(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n") as port:
+        proxy = failure_of_aiohttp("https://hubbub.invalid", proxy=f"http://127.0.0.1:{port}")
+    assert proxy[:3] == ("connection", "the proxy refused a tunnel, with status 407", None)
+
+
+def test_names_that_another_resolver_of_aiohttp_cannot_find_are_told_as_that() -> None:
+    """With aiodns installed, aiohttp's resolver raises such errors, and no socket.gaierror."""
+    error = failure_of_aiohttp("http://hubbub.invalid", names="DNS server returned nothing")
+    assert error[:3] == ("DNS", "DNS server returned nothing", None)
+
+
+def test_exception_that_causes_itself_is_explained() -> None:
+    error = ConnectionResetError()
+    error.__cause__ = error
+    told = error_of(failure(error, time.time()))
+    assert told[:2] == ("connection", "no complete HTTP answer (ConnectionResetError)")

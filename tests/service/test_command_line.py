@@ -166,7 +166,7 @@ def test_only_who_has_a_key_can_send_and_two_are_good_at_once(
             telemetry.close()
         collector.stop()
     assert with_key.status().delivered == 1
-    assert without.status().dropped == {"refused by the collector": 1}
+    assert without.status().dropped == {"refused by the collector: ingest key": 1}
     assert stored_count(database) == 2 * 2 + 1
     said = capfd.readouterr().err
     for key in (old, new, expired):

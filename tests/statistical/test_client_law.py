@@ -14,7 +14,7 @@ import pytest
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, RapporParams
 from hubbub.client.bloom import bloom_bits
-from hubbub.client.randomness import uniform_below
+from hubbub.client.randomness import BernoulliSampler, uniform_below
 from significance import (
     ALARM,
     BitArray,
@@ -103,6 +103,22 @@ def test_instantaneous_responses_are_exact_and_independent(
         lambda _: encoder.instantaneous_response(permanent, rng.bytes), CLIENTS, params.k
     )
     assert_law(sample, chances(lanes(permanent, params.k), params.p, params.q))
+
+
+def test_undecided_lanes_are_exact_and_independent(rng: np.random.Generator) -> None:
+    """10,000 draws in which every first byte leaves its lane undecided; P(false alarm) < 1e-6.
+
+    One lane in 256 comes so far, too few for the other tests to see what becomes of it.
+    """
+    k, n, low, high = 128, 10_000, 0.1234, 0.8765
+    selector = int.from_bytes(make_secret("selector")[: k // 8], "little")
+    sampler = BernoulliSampler(k, low, high)
+
+    def stream(size: int) -> bytes:
+        return bytes(k) if size == k else rng.bytes(size)
+
+    sample = collect(lambda _: sampler.draw_by_bytes(selector, stream), n, k)
+    assert_law(sample, chances(lanes(selector, k), 256 * low % 1, 256 * high % 1))
 
 
 def test_reports_with_the_systems_coins_follow_the_same_law() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reference.protocol import bloom_positions
 from significance import (
     ALARM,
     BitArray,
@@ -90,15 +91,20 @@ class Clients:
 
 
 def assert_law(sample: BitArray, expected: FloatArray) -> None:
-    """Every column has its probability and every two columns are independent.
+    """Every column has its probability and every two columns are independent; P(alarm) < 1e-6."""
+    assert_rates_and_pairs(sample, expected, ALARM)
+
+
+def assert_rates_and_pairs(sample: BitArray, expected: FloatArray, alarm: float) -> None:
+    """As `assert_law`, at another probability of a false alarm.
 
     The two halves at a quarter of the alarm each leave room for the normal approximation's error
     (skewness: at most half as much again, at z = 7 and 100,000 reports).
     """
     k = len(expected)
     marginal = frequency_z(sample.sum(axis=0), len(sample), expected)
-    assert np.abs(marginal).max() < z_limit(k, ALARM / 4)
-    assert np.abs(pair_z(sample, expected)).max() < z_limit(k * (k - 1) // 2, ALARM / 4)
+    assert np.abs(marginal).max() < z_limit(k, alarm / 4)
+    assert np.abs(pair_z(sample, expected)).max() < z_limit(k * (k - 1) // 2, alarm / 4)
 
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
@@ -157,6 +163,40 @@ def test_two_responses_of_one_client_share_no_coin(stage: str, tmp_path: Path) -
         values = ["0f" * 16] * 2
         expected = noise.instantaneous(np.tile(np.array([1, 1, 1, 1, 0, 0, 0, 0]), 32))
     assert_law(clients.draw(values, [stage], clients=100_000), expected)
+
+
+PERIODS: dict[str, Any] = {"memory": "period", "period_days": 7}
+
+
+def test_a_periods_answers_are_exact_independent_and_in_uniform_cohorts(tmp_path: Path) -> None:
+    """200,000 answers to one value by one client: 3 cohorts, the permanent bits, a report of each.
+
+    P(false alarm) < 1e-6: half of it for the fit of the cohorts, the rest for the rates and pairs
+    of permanent and of reported bits, in each cohort (whose filter is another) a twelfth each.
+    """
+    noise, m = NOISES["awkward"], 3
+    clients = Clients({"type": "string", "k": 16, "h": 2, "m": m, **PERIODS}, noise, tmp_path)
+    sample = clients.draw([VALUE] * CLIENTS, ["period"], clients=1).reshape(CLIENTS, -1)
+    cohorts = sample[:, :16] @ (1 << np.arange(16))
+    observed = np.bincount(cohorts, minlength=m)
+    assert len(observed) == m
+    assert chi_squared_p(observed, np.full(m, CLIENTS / m)) > ALARM / 2
+    for cohort in range(m):
+        drawn = sample[cohorts == cohort][:, 16:]
+        permanent, reported = drawn[:, :16], drawn[:, 16:]
+        bits = np.zeros(16, dtype=np.uint8)
+        bits[bloom_positions(VALUE, cohort, k=16, h=2)] = 1
+        assert_rates_and_pairs(permanent, noise.permanent(bits), ALARM / 12)
+        assert_rates_and_pairs(reported, noise.reported(bits), ALARM / 12)
+
+
+def test_two_answers_of_one_client_share_no_coin(tmp_path: Path) -> None:
+    """Permanent bits of 100,000 pairs of periods, from the same secret; P(false alarm) < 1e-6."""
+    noise = NOISES["dyadic"]
+    clients = Clients({**STRING, **PERIODS}, noise, tmp_path)
+    (bits,) = clients.filters([VALUE])
+    sample = clients.draw([VALUE, VALUE], ["permanent"], clients=100_000)
+    assert_law(sample, np.tile(noise.permanent(bits), 2))
 
 
 def disjoint_values(clients: Clients) -> tuple[list[str], BitArray]:

@@ -15,10 +15,10 @@ from scipy import stats
 
 from calibration.likelihood import Collected, Population, collect, gauss
 from calibration.worlds import exponential, uniform, zipf
+from cramer_rao import error_bound, expected_reports
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import decode
-from hubbub.decoder.likelihood.bound import error_bound, expected_reports
 from hubbub.decoder.likelihood.fitting import Likelihood, fit_reports
 from hubbub.decoder.likelihood.sums import Mixture
 from hubbub.decoder.likelihood.terms import distinct_positions

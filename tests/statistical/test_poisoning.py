@@ -23,7 +23,7 @@ from hubbub.collector.poisoning.set_bits import (
     set_bits_law,
 )
 from hubbub.collector.store.records import Records
-from hubbub.decoder.reports.scrutiny import Findings, Scrutiny
+from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from significance import ALARM, BitArray, chi_squared_p, unpack, z_limit
 from unit.collector.forgeries import joined, records_of
 
@@ -77,11 +77,11 @@ def forged(
     return records_of(wanted | (rng.random(wanted.shape) < others), cohorts)
 
 
-def scrutinised(metric: Metric, *chunks: Records) -> Findings:
-    scrutiny = Scrutiny(metric, ALARM / 3)
+def anomalies_of(metric: Metric, *chunks: Records) -> AnomalyReport:
+    detector = AnomalyDetector(metric, ALARM / 3)
     for chunk in chunks:
-        scrutiny.add(chunk)
-    return scrutiny.result()
+        detector.add(chunk)
+    return detector.result()
 
 
 @pytest.mark.parametrize("name", POPULATIONS)
@@ -92,7 +92,7 @@ def test_honest_population_raises_no_alarm(name: str, often: int, rng: np.random
     metric = metric_of(kind, noise)
     if metric.params.q == 1:
         often = 1  # one-time: a client that reports again sends the very same
-    found = scrutinised(metric, honest(metric, values, 30_000 // often, often, rng))
+    found = anomalies_of(metric, honest(metric, values, 30_000 // often, often, rng))
     assert not found.suspicious
 
 
@@ -180,9 +180,9 @@ def test_one_percent_of_naive_forgeries_is_found(
     metric = make_metric(params=make_params(k=k, m=16))
     names = POPULATIONS["strings"][1]
     good = honest(metric, names, 49_500, 1, rng)
-    found = scrutinised(metric, good, forged(metric, targets, 500, others, rng))
+    found = anomalies_of(metric, good, forged(metric, targets, 500, others, rng))
     assert found.suspicious
-    assert not scrutinised(metric, good).suspicious
+    assert not anomalies_of(metric, good).suspicious
 
 
 def test_forgers_who_imitate_the_noise_are_not_found(rng: np.random.Generator) -> None:
@@ -190,7 +190,7 @@ def test_forgers_who_imitate_the_noise_are_not_found(rng: np.random.Generator) -
     metric = make_metric(params=make_params(m=16))
     good = honest(metric, POPULATIONS["strings"][1], 49_500, 1, rng)
     bad = forged(metric, ["evil.example"], 500, metric.params.p_star, rng)
-    assert not scrutinised(metric, good, bad).suspicious
+    assert not anomalies_of(metric, good, bad).suspicious
     wanted = true_bits(metric, ["evil.example"])[0]
     rows = np.frombuffer(joined(good, bad).data, dtype=np.uint8).reshape(-1, 18)
     mine = unpack(rows[:, 2:].tobytes(), 128)[wanted[rows[:, 0]] == 1]

@@ -1,5 +1,7 @@
 """An attacker's audit: no event that can be observed tells two values apart better than epsilon.
 
+Here each client has one value; test_change_audit.py attacks values that change.
+
 The two values share no Bloom bit, the worst case of the theorems, and the audit must come close to
 the stated epsilon, or it would have no power to find a breach. With k = 8 all 256 outputs can be
 looked at.
@@ -7,17 +9,17 @@ looked at.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from evaluation.frequencies import loss_interval, tells_most
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, Metric, RapporParams
 from hubbub.client.bloom import bloom_bits
 from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, Value
-from significance import ALARM, FloatArray, IntArray, chi_squared_p, frequency_bounds, unpack
+from significance import ALARM, FloatArray, IntArray, chi_squared_p, unpack
 
 CLIENTS = 200_000
 PATTERNS = 256
@@ -76,14 +78,6 @@ def sample(metric: Metric, bits: int, rng: np.random.Generator) -> Sample:
     return counts
 
 
-def loss_interval(ones: int, others: int, n: int, alarm: float) -> tuple[float, float]:
-    """Return bounds of ln(P(event | one) / P(event | other)) from counts of the event."""
-    low_one, high_one = frequency_bounds(ones, n, alarm)
-    low_other, high_other = frequency_bounds(others, n, alarm)
-    high = math.log(high_one / low_other) if low_other else math.inf
-    return (math.log(low_one / high_other) if low_one else -math.inf), high
-
-
 def assert_epsilon(ones: IntArray, others: IntArray, values: Values, epsilon: float) -> None:
     """No pattern breaks epsilon, and the set of patterns that tells most attains it."""
     for left, right in ((ones, others), (others, ones)):
@@ -98,7 +92,7 @@ def assert_epsilon(ones: IntArray, others: IntArray, values: Values, epsilon: fl
 
 def best_event(left: IntArray, right: IntArray, values: Values) -> tuple[float, float]:
     """Return the loss of the event that, by theory, speaks most for the first value."""
-    telling = [pattern for pattern in range(PATTERNS) if tells_most(pattern, values)]
+    telling = [pattern for pattern in range(PATTERNS) if tells_most(pattern, *values)]
     return loss_interval(int(left[telling].sum()), int(right[telling].sum()), CLIENTS, ALARM / 8)
 
 
@@ -142,7 +136,7 @@ def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(
     params, n_clients = PARAMS["Chrome's"], 8_000
     values = disjoint_values(params)
     ones, others = (
-        sum(tells_most(averaged(params, bits, client, rng), values) for client in range(n_clients))
+        sum(tells_most(averaged(params, bits, client, rng), *values) for client in range(n_clients))
         for bits in values
     )
     low, high = loss_interval(ones, others, n_clients, ALARM / 4)
@@ -157,7 +151,3 @@ def averaged(params: RapporParams, bits: int, client: int, rng: np.random.Genera
     reports = bytes(encoder.instantaneous_response(permanent, rng.bytes) for _ in range(100))
     majority = unpack(reports, params.k).sum(axis=0) > 50
     return sum(1 << lane for lane in np.flatnonzero(majority).tolist())
-
-
-def tells_most(pattern: int, values: Values) -> bool:
-    return pattern & values.one == values.one and not pattern & values.other

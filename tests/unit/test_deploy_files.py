@@ -25,8 +25,8 @@ from hubbub.client import Registry
 from hubbub.collector.cli import main
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import CONFIG_VARIABLE, load
-from hubbub.collector.operations.instruments import Instruments
-from hubbub.collector.operations.readings import FAMILIES, Kind
+from hubbub.collector.operations.metric_families import FAMILIES, FamilyType
+from hubbub.collector.operations.metrics import Metrics
 
 ROOT = FOLDER.parents[1]
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a container
@@ -304,7 +304,7 @@ def test_alerts_say_what_is_left_after_adding_up() -> None:
 def test_every_kind_of_trouble_that_is_counted_has_an_alert() -> None:
     watched = {metric for rule in alerts() for metric in metrics_in(rule["expr"])}
     for name in ("shed", "duplicates", "improbable", "upkeep", "overflow", "queue_depth"):
-        ending = "_total" if FAMILIES[name].kind is Kind.COUNTER else ""
+        ending = "_total" if FAMILIES[name].type is FamilyType.COUNTER else ""
         assert FAMILIES[name].exposed + ending in watched
 
 
@@ -320,7 +320,7 @@ def _container() -> Any:
 
 def _exposed_names() -> set[str]:
     """Return the names under which Prometheus keeps what /metrics tells."""
-    body, _ = Instruments().exposition()
+    body, _ = Metrics().exposition()
     types = re.findall(r"^# TYPE (\w+) (\w+)$", body.decode(), re.MULTILINE)
     parts = {"histogram": ("_bucket", "_sum", "_count")}
     return {name + end for name, kind in types for end in parts.get(kind, ("",))}

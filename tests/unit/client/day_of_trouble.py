@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from factories import make_registry, make_report
+from hubbub.client.account import Memo
 from hubbub.client.disk import Disk
+from hubbub.client.encoder import PermanentResponse
 from hubbub.client.intake import Entry, Settings
-from hubbub.client.ledger import Spend
+from hubbub.client.ledger import AnswerKey
 from hubbub.client.outbox import Parcel
 from hubbub.client.state import open_state
-from hubbub.client.transport import UNREACHABLE, Answer, Outcome, judge
+from hubbub.client.transport import Answer, Outcome, failure, judge
 from unit.client.outboxes import id_in, numbers_in
 
 MIDNIGHT = 1_700_000_000.0
@@ -125,6 +127,7 @@ class Client:
 
     folder: Path
     max_bytes: int
+    secret: bytes = b""
     recorded: int = 0
     delivered: int = 0
     waiting: int = 0
@@ -139,7 +142,8 @@ class Process:
     def __init__(self, day: Day, client: Client, number: int) -> None:
         self._day, self._client, self.number = day, client, number
         settings = Settings(20, 60.0, client.max_bytes, 5.0, READ_TIMEOUT)
-        self.disk = Disk(client.folder, REGISTRY, settings, day.clock, day.chance.random)
+        secret = client.secret
+        self.disk = Disk(client.folder, REGISTRY, settings, secret, day.clock, day.chance.random)
         self.disk._storage._connection.execute("PRAGMA synchronous = OFF")
         self._sending = self._ended = False
         self._turn = 0
@@ -165,8 +169,8 @@ class Process:
         self.look(hurry=True)
 
     def record(self, numbers: list[int]) -> None:
-        entries = [Entry(make_report(bits=number), SPEND) for number in numbers]
-        assert not self.disk.absorb(entries)[1]
+        entries = [Entry(make_report(bits=number), MEMO, recorded_at=0.0) for number in numbers]
+        assert not self.disk.absorb(entries).refused
         self._client.recorded += len(numbers)
         self.look()
 
@@ -213,7 +217,7 @@ class Day:
         ]
         self._running: dict[int, list[Process]] = {}
         for number, client in enumerate(self.clients):
-            open_state(client.folder, REGISTRY)
+            client.secret = open_state(client.folder, REGISTRY).secret
             processes = 2 if number == 1 else 1
             self._running[number] = [self._start(client) for _ in range(processes)]
             self.at(0.0, partial(self._live, number))
@@ -255,7 +259,8 @@ class Day:
 
 
 REGISTRY = make_registry()
-SPEND = Spend("homepage", 1, b"the same value")
+MEMO = Memo(AnswerKey("homepage", 1, b"the same value"), PermanentResponse(0, 0))
+UNREACHABLE = failure(ConnectionRefusedError(), MIDNIGHT)
 
 
 def _forecast(chance: random.Random) -> tuple[list[float], list[Weather]]:

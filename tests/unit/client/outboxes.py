@@ -10,10 +10,18 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from factories import make_report
+from factories import make_metric, make_registry, make_report, make_secret
+from hubbub.client.kinds import EnumKind
 from hubbub.client.outbox import Outbox, Parcel, spool
 from hubbub.client.storage import Storage
 
+SECRET = make_secret()
+REGISTRY = make_registry(
+    make_metric(),
+    make_metric("search"),
+    make_metric("mood", period_days=7),
+    make_metric("theme", kind=EnumKind(("light", "dark"))),
+)
 HOLD_SECONDS = 45.0
 MAX_AGE = 13 * 86_400.0
 
@@ -21,6 +29,8 @@ MAX_AGE = 13 * 86_400.0
 def open_storage(folder: Path) -> Storage:
     """Open a database as the client does, but don't wait until it could survive a power cut."""
     storage = Storage(folder, create=True)
+    with storage.transaction() as connection:
+        storage.claim(SECRET, connection)
     storage._connection.execute("PRAGMA synchronous = OFF")
     return storage
 
@@ -29,15 +39,16 @@ def open_storage(folder: Path) -> Storage:
 def opened(folder: Path, max_bytes: int = 2**20) -> Iterator[Outbox]:
     with (
         closing(open_storage(folder)) as storage,
-        closing(Outbox(storage, max_bytes, MAX_AGE, HOLD_SECONDS)) as outbox,
+        closing(Outbox(storage, SECRET, max_bytes, MAX_AGE, HOLD_SECONDS)) as outbox,
     ):
         yield outbox
 
 
-def put(folder: Path, *numbers: int, at_most: int = 10) -> None:
+def put(folder: Path, *numbers: int, metric: str = "homepage") -> None:
     """Spool reports that bear these numbers in place of noise."""
+    reports = [make_report(REGISTRY[metric], bits=number) for number in numbers]
     with closing(open_storage(folder)) as storage, storage.transaction() as connection:
-        spool(connection, [make_report(bits=number) for number in numbers], at_most)
+        spool(connection, reports, REGISTRY)
 
 
 def execute(folder: Path, statement: str) -> None:
@@ -77,7 +88,7 @@ from hubbub.client.outbox import Outbox
 from hubbub.client.storage import Storage
 
 folder, seconds, now = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-outbox = Outbox(Storage(folder), 2**20, 1e9, seconds)
+outbox = Outbox(Storage(folder), bytes.fromhex(sys.argv[4]), 2**20, 1e9, seconds)
 print(outbox.hold_oldest(now).key, flush=True)
 sys.stdin.read()
 """
@@ -86,7 +97,7 @@ sys.stdin.read()
 @contextmanager
 def another_process_holds(folder: Path, now: float = 0.0) -> Iterator[subprocess.Popen[str]]:
     """Let a real process take the oldest batch and live until the context closes."""
-    command = [sys.executable, "-c", _HOLD, str(folder), str(HOLD_SECONDS), str(now)]
+    command = [sys.executable, "-c", _HOLD, str(folder), str(HOLD_SECONDS), str(now), SECRET.hex()]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

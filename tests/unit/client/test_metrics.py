@@ -112,3 +112,64 @@ def test_metrics_may_come_go_and_be_described_anew() -> None:
     old = make_registry(make_metric("homepage"), make_metric("search"))
     later = make_metric("homepage", expires=dt.date(2100, 1, 1))
     check_compatible(old, make_registry(later, make_metric("settings")))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('memory = "week"', "metrics.homepage.memory = 'week': must be one of: value, period"),
+        ("period_days = 7", "metrics.homepage: unknown key 'period_days'"),
+        ('memory = "period"', "metrics.homepage.period_days: is missing"),
+        (
+            'memory = "period"\nperiod_days = 0',
+            "metrics.homepage.period_days = 0: must be an integer",
+        ),
+        ('memory = "period"\nperiod_days = 4000', "between 1 and 3650"),
+        (
+            'memory = "period"\nperiod_days = 7\nmax_periods = 0',
+            "metrics.homepage.max_periods = 0: must be an integer between 1 and",
+        ),
+        (
+            'memory = "period"\nperiod_days = 7\nmax_values = 3',
+            "metrics.homepage: unknown key 'max_values'",
+        ),
+        (
+            'memory = "period"\nperiod_days = 7\nmode = "one-time"',
+            'metrics.homepage.memory = "period": must be left out',
+        ),
+    ],
+)
+def test_mistakes_in_memory_are_named(line: str, message: str) -> None:
+    with pytest.raises(MetricError) as caught:
+        Registry.parse(with_line("max_values = 100", line))
+    assert message in str(caught.value)
+
+
+def test_memory_by_periods_is_part_of_the_definition() -> None:
+    weekly = make_registry(make_metric(period_days=7))["homepage"]
+    assert (weekly.memory, weekly.period_days, weekly.max_periods) == ("period", 7, 100)
+    assert weekly.reserve == 100 * weekly.epsilon_permanent
+    assert "memory" not in make_metric().definition
+    with pytest.raises(MetricError, match="version must be greater than 1"):
+        check_compatible(make_registry(), make_registry(weekly))
+
+
+def test_periods_are_the_same_for_all_clients() -> None:
+    weekly = make_metric(period_days=7)
+    week = 7 * 86_400.0
+    assert [weekly.period(t) for t in (0.0, week - 1, week, 10 * week)] == [0, 0, 1, 10]
+
+
+def test_what_is_left_for_changes_never_falls() -> None:
+    """Or a first answer would be refused to clients whose answers changed often."""
+    price = make_metric().price
+    old = make_registry(make_metric(), lifetime_epsilon=3 * price)
+    both = (make_metric(), make_metric("search"))
+    check_compatible(old, make_registry(*both, lifetime_epsilon=4 * price))
+    check_compatible(old, make_registry(*both))
+    with pytest.raises(MetricError, match=f"must be at least {4 * price:.6g}"):
+        check_compatible(old, make_registry(*both, lifetime_epsilon=3 * price))
+    newer = make_metric(version=2)
+    with pytest.raises(MetricError, match="price of each new metric and version"):
+        check_compatible(old, make_registry(newer, lifetime_epsilon=3 * price))
+    check_compatible(old, make_registry(newer, lifetime_epsilon=4 * price))

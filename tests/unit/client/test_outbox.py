@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import threading
 from contextlib import ExitStack, closing
@@ -13,13 +14,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from factories import make_report
-from hubbub.client.errors import BusyError
-from hubbub.client.outbox import DAMAGED, NO_ROOM, TOO_OLD, Outbox, Parcel, spool
+from factories import make_metric, make_params, make_registry, make_report
+from hubbub.client.errors import UnavailableError
+from hubbub.client.outbox import (
+    DAMAGED,
+    MOST_BYTES,
+    NO_ROOM,
+    TOO_OLD,
+    Outbox,
+    Parcel,
+    spool,
+)
 from hubbub.client.wire import without_reports
 from unit.client.outboxes import (
     HOLD_SECONDS,
     MAX_AGE,
+    REGISTRY,
     another_process_holds,
     execute,
     id_in,
@@ -32,20 +42,66 @@ from unit.client.outboxes import (
 )
 
 
-def test_batch_takes_the_oldest_pieces_until_it_has_enough(tmp_path: Path) -> None:
+def test_batch_takes_the_oldest_reports(tmp_path: Path) -> None:
     with opened(tmp_path) as outbox:
         for first in (0, 3, 6, 9):
             put(tmp_path, first, first + 1, first + 2)
         outbox.make_batch(5, now=0.0)
         parcel = must_hold(outbox)
-        assert numbers_in(parcel.body) == [0, 1, 2, 3, 4, 5]
-        assert parcel.reports == 6
-        assert outbox.spooled() == 6
+        assert sorted(numbers_in(parcel.body)) == [0, 1, 2, 3, 4]
+        assert parcel.reports == 5
+        assert outbox.spooled() == 7
 
 
-def test_pieces_are_never_larger_than_was_asked(tmp_path: Path) -> None:
+def test_order_of_reports_in_a_batch_is_random(tmp_path: Path) -> None:
+    """Of 50 reports, all of 20 batches in the order of recording: probability below 1e-1000."""
     with opened(tmp_path) as outbox:
-        put(tmp_path, *range(25), at_most=10)
+        orders = []
+        for _ in range(20):
+            put(tmp_path, *range(50))
+            outbox.make_batch(50, now=0.0)
+            parcel = must_hold(outbox)
+            orders.append(numbers_in(parcel.body))
+            outbox.remove(parcel)
+    assert all(sorted(order) == list(range(50)) for order in orders)
+    assert len(set(map(tuple, orders))) == 20
+
+
+def test_no_batch_holds_the_lasting_cohorts_of_two_metrics(tmp_path: Path) -> None:
+    """Those of periods, and of metrics with a single cohort, name nobody and may share one."""
+    with opened(tmp_path) as outbox:
+        for metric in ("homepage", "search", "mood", "theme"):
+            put(tmp_path, 1, metric=metric)
+        batches = []
+        while outbox.spooled():
+            outbox.make_batch(100, now=0.0)
+            parcel = must_hold(outbox)
+            batches.append({r["metric"] for r in json.loads(parcel.body)["reports"]})
+            outbox.remove(parcel)
+    assert batches == [{"homepage", "mood", "theme"}, {"search"}]
+
+
+def test_batch_that_would_be_too_large_for_a_collector_is_split(tmp_path: Path) -> None:
+    wide = make_registry(make_metric(params=make_params(k=1024)))
+    reports = [make_report(wide["homepage"], bits=number) for number in range(6_000)]
+    with opened(tmp_path) as outbox:
+        with outbox._storage.transaction() as connection:
+            spool(connection, reports, wide)
+        sizes, numbers = [], []
+        while outbox.spooled():
+            outbox.make_batch(10_000, now=0.0)
+            parcel = must_hold(outbox)
+            sizes.append(len(parcel.body))
+            numbers += numbers_in(parcel.body)
+            outbox.remove(parcel)
+    assert len(sizes) == 2
+    assert MOST_BYTES * 0.99 < max(sizes) <= MOST_BYTES
+    assert sorted(numbers) == list(range(6_000))
+
+
+def test_batches_are_never_larger_than_was_asked(tmp_path: Path) -> None:
+    with opened(tmp_path) as outbox:
+        put(tmp_path, *range(25))
         sizes = []
         for _ in range(3):
             outbox.make_batch(10, now=0.0)
@@ -89,10 +145,11 @@ def test_shortened_batch_keeps_its_id_and_loses_what_it_must(tmp_path: Path) -> 
         put(tmp_path, 10, 11, 12, 13)
         outbox.make_batch(4, now=0.0)
         whole = must_hold(outbox)
+        numbers = numbers_in(whole.body)
         body, kept = without_reports(whole.body, [1, 2])
         outbox.shorten(whole, body, kept)
         rest = must_hold(outbox)
-        assert numbers_in(rest.body) == [10, 13]
+        assert numbers_in(rest.body) == [numbers[0], numbers[3]]
         assert id_in(rest.body) == id_in(whole.body)
         assert rest.reports == outbox.waiting() == 2
 
@@ -217,7 +274,7 @@ def test_beyond_the_cap_the_oldest_are_dropped_and_counted(tmp_path: Path) -> No
             kept += numbers_in(parcel.body)
             outbox.remove(parcel)
         assert 0 < len(kept) < 10
-        assert kept == list(range(10 - len(kept), 10))
+        assert sorted(kept) == list(range(10 - len(kept), 10))
 
 
 def test_trimming_below_the_cap_drops_nothing(tmp_path: Path) -> None:
@@ -283,16 +340,16 @@ def test_batch_older_than_the_collectors_memory_is_dropped_and_counted(tmp_path:
         "UPDATE spool SET body = substr(body, 1, 40) WHERE id = 1",
     ],
 )
-def test_damaged_piece_is_dropped_and_counted_and_the_others_are_sent(
+def test_damaged_report_is_dropped_and_counted_and_the_others_are_sent(
     tmp_path: Path, damage: str
 ) -> None:
     with opened(tmp_path) as outbox:
-        put(tmp_path, 1, 2)
+        put(tmp_path, 1)
         put(tmp_path, 3)
         execute(tmp_path, damage)
         outbox.make_batch(10, now=0.0)
         assert numbers_in(must_hold(outbox).body) == [3]
-        assert outbox.dropped == {DAMAGED: 2}
+        assert outbox.dropped == {DAMAGED: 1}
         assert outbox.waiting() == 1
 
 
@@ -313,11 +370,11 @@ def test_full_disk_takes_no_reports_and_is_no_damage(tmp_path: Path) -> None:
     with closing(open_storage(tmp_path)) as storage:
         storage._connection.execute("PRAGMA max_page_count = 1")  # as many as there are
         reports = [make_report(bits=number) for number in range(1000)]
-        with pytest.raises(BusyError, match="full"), storage.transaction() as connection:
-            spool(connection, reports, 100)
+        with pytest.raises(UnavailableError, match="full"), storage.transaction() as connection:
+            spool(connection, reports, REGISTRY)
         storage._connection.execute("PRAGMA max_page_count = 1000")
         with storage.transaction() as connection:
-            spool(connection, reports, 100)
+            spool(connection, reports, REGISTRY)
     with opened(tmp_path) as outbox:
         assert outbox.waiting() == 1000
 
@@ -325,11 +382,11 @@ def test_full_disk_takes_no_reports_and_is_no_damage(tmp_path: Path) -> None:
 def test_full_disk_neither_loses_nor_counts_anything(tmp_path: Path) -> None:
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
-        put(tmp_path, *range(100, 140), at_most=40)
+        put(tmp_path, *range(100, 140))
         execute(tmp_path, "UPDATE spool SET checksum = x'' WHERE id = 1")
         execute(tmp_path, NEED_A_MEGABYTE)
         outbox._storage._connection.execute("PRAGMA max_page_count = 100")
-        with pytest.raises(BusyError, match="full"):
+        with pytest.raises(UnavailableError, match="full"):
             outbox.make_batch(100, now=0.0)
         assert outbox.dropped == {}
         assert outbox.waiting() == 41
@@ -408,9 +465,9 @@ class LifeOfAnOutbox(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.resources.close()
 
-    @rule(count=st.integers(1, 12), at_most=st.integers(1, 5))
-    def spool(self, count: int, at_most: int) -> None:
-        put(self.folder, *range(self.spooled, self.spooled + count), at_most=at_most)
+    @rule(count=st.integers(1, 12), metric=st.sampled_from(sorted(REGISTRY)))
+    def spool(self, count: int, metric: str) -> None:
+        put(self.folder, *range(self.spooled, self.spooled + count), metric=metric)
         self.spooled += count
 
     @rule(who=st.integers(0, 1), enough=st.integers(1, 10))

@@ -51,7 +51,7 @@ def test_epsilons_are_never_understated(h: int, f: float, p: float, q: float) ->
     assert Fraction(math.exp(params.epsilon_report / h)) * slack >= max(odds, 1 / odds)
 
 
-@given(f=st.floats(0, 0.99), p=inner, q=inner)
+@given(f=st.just(0.0) | st.floats(1e-300, 0.99), p=inner, q=inner)
 def test_effective_probabilities_follow_the_paper(f: float, p: float, q: float) -> None:
     if p == q:
         return
@@ -89,6 +89,7 @@ def test_epsilon_does_not_care_which_of_p_and_q_is_larger() -> None:
         ("m", 0, "m = 0: must be an integer between 1 and 1024"),
         ("m", 1025, "m = 1025: must be an integer between 1 and 1024"),
         ("f", 1.0, "f = 1.0: must be less than 1"),
+        ("f", 5e-324, "f = 5e-324: must be 0, or large enough for f/2 to be above 0"),
         ("f", -0.1, "f = -0.1: must be a number between 0 and 1"),
         ("p", 1.5, "p = 1.5: must be a number between 0 and 1"),
         ("q", math.nan, "q = nan: must be a number between 0 and 1"),

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from factories import make_registry, registry_toml
+from factories import make_metric, make_params, make_registry, make_report, registry_toml
 from hubbub.client import StateError
-from hubbub.client.errors import BusyError
-from hubbub.client.ledger import Ledger, Price, Row, Spend
-from hubbub.client.state import delete_state, open_state, replace_secret
-from hubbub.client.storage import Storage, save_rows
+from hubbub.client.errors import ForgottenError, ReplacedSecretError, UnavailableError
+from hubbub.client.ledger import ALREADY_REPORTED, AnswerKey, Ledger, Row, Verdict
+from hubbub.client.outbox import spool
+from hubbub.client.state import delete_state, open_state, read_account, replace_secret
+from hubbub.client.storage import Storage, save_definitions, save_rows
 
 REGISTRY = make_registry()
-SPEND = Spend("homepage", 1, bytes(16))
-PRICE = Price(REGISTRY["homepage"].epsilon_report, REGISTRY["homepage"].epsilon_permanent)
+HOMEPAGE = REGISTRY["homepage"]
+SPENT = min(3 * HOMEPAGE.epsilon_report, HOMEPAGE.epsilon_permanent)
 AT_ONCE = """
 import sys
 from hubbub.client import Registry
@@ -29,16 +35,18 @@ print(open_state(sys.argv[1], Registry.parse(sys.argv[2]))[0].hex())
 
 
 def secret_of(folder: Path) -> bytes:
-    return open_state(folder, REGISTRY)[0]
+    return open_state(folder, REGISTRY).secret
 
 
 def ledger_of(folder: Path) -> Ledger:
-    return open_state(folder, REGISTRY)[1]
+    return open_state(folder, REGISTRY).account.ledger
 
 
 def spend_something(folder: Path) -> None:
     with closing(Storage(folder)) as storage, storage.transaction() as connection:
-        save_rows(connection, [Row(SPEND, 3, PRICE)])
+        answer = AnswerKey("homepage", 1, bytes(16))
+        row = Row(answer, 3, HOMEPAGE.epsilon_report, HOMEPAGE.price, changed=False)
+        save_rows(connection, [row])
 
 
 def names(folder: Path) -> set[str]:
@@ -182,19 +190,60 @@ def test_replaced_secret_keeps_the_ledger_and_is_counted(tmp_path: Path) -> None
     before = secret_of(tmp_path)
     spend_something(tmp_path)
     replace_secret(tmp_path)
-    after, ledger = open_state(tmp_path, REGISTRY)
+    after, account, *_ = open_state(tmp_path, REGISTRY)
     assert after != before
-    assert ledger.spending().resets == 1
-    assert ledger.spending().epsilon == PRICE.of(3)
+    assert account.ledger.spending().resets == 1
+    assert account.ledger.spending().epsilon == SPENT
     assert names(tmp_path) == {"secret", "client.db"}
 
 
-def test_replacement_that_was_killed_half_way_keeps_the_old_secret(tmp_path: Path) -> None:
+def test_replacement_that_was_killed_before_the_new_secret_keeps_the_old_one(
+    tmp_path: Path,
+) -> None:
+    before = secret_of(tmp_path)
+    with closing(Storage(tmp_path)) as storage, storage.transaction() as connection:
+        storage.announce(bytes(32), connection)
+    assert secret_of(tmp_path) == before
+    assert ledger_of(tmp_path).spending().resets == 0
+
+
+def test_replacement_that_was_killed_after_the_new_secret_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = secret_of(tmp_path)
+
+    class KilledError(Exception):
+        pass
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hubbub.client.state._sync_directory", killed)
+        with pytest.raises(KilledError):
+            replace_secret(tmp_path)
+    after, account, *_ = open_state(tmp_path, REGISTRY)
+    assert after != before
+    assert account.ledger.spending().resets == 1
+
+
+def test_whoever_has_the_database_open_notices_that_the_secret_was_replaced(
+    tmp_path: Path,
+) -> None:
     before = secret_of(tmp_path)
     with closing(Storage(tmp_path)) as storage:
-        storage.release()
-    assert secret_of(tmp_path) == before
-    assert ledger_of(tmp_path).spending().resets == 1
+        replace_secret(tmp_path)
+        with pytest.raises(ReplacedSecretError), storage.transaction(before):
+            pass
+
+
+def test_whoever_has_the_database_open_notices_that_it_was_deleted(tmp_path: Path) -> None:
+    secret = secret_of(tmp_path)
+    with closing(Storage(tmp_path)) as storage:
+        delete_state(tmp_path)
+        secret_of(tmp_path)  # and begun anew
+        with pytest.raises(ForgottenError), storage.transaction(secret):
+            pass
 
 
 def test_deleted_state_leaves_nothing(tmp_path: Path) -> None:
@@ -208,13 +257,219 @@ def test_ledger_survives(tmp_path: Path) -> None:
     secret_of(tmp_path)
     spend_something(tmp_path)
     (metric,) = ledger_of(tmp_path).spending().metrics
-    assert (metric.metric, metric.reports, metric.epsilon) == ("homepage", 3, PRICE.of(3))
+    assert (metric.metric, metric.reports, metric.epsilon) == ("homepage", 3, SPENT)
 
 
 def test_other_writers_are_waited_for(tmp_path: Path) -> None:
     secret_of(tmp_path)
     with closing(Storage(tmp_path)) as one, closing(Storage(tmp_path)) as other:
         other._connection.execute("PRAGMA busy_timeout = 50")
-        with one.transaction(), pytest.raises(BusyError, match="locked"):
-            other.owner()
-        assert other.owner() is not None
+        with (
+            one.transaction(),
+            pytest.raises(UnavailableError, match="locked"),
+            other.transaction(),
+        ):
+            pass
+        with other.transaction() as connection:
+            assert connection.execute("SELECT owner FROM account").fetchone()[0] is not None
+
+
+def test_account_can_be_read_without_making_anything(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    assert read_account(folder, REGISTRY).ledger.spending().epsilon == 0
+    assert not folder.exists()
+    secret_of(folder)
+    spend_something(folder)
+    assert read_account(folder, REGISTRY).ledger.spending().epsilon == SPENT
+
+
+def test_directory_and_database_that_others_may_read_are_mended(tmp_path: Path) -> None:
+    secret_of(tmp_path)
+    tmp_path.chmod(0o777)
+    (tmp_path / "client.db").chmod(0o666)
+    secret_of(tmp_path)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path, tmp_path / "client.db")]
+    assert modes == [0o700, 0o600]
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o640, 0o604])
+def test_secret_that_others_may_have_read_is_refused(tmp_path: Path, mode: int) -> None:
+    secret_of(tmp_path)
+    (tmp_path / "secret").chmod(mode)
+    with pytest.raises(StateError, match=f"its mode is {mode:o}, others may have read it"):
+        open_state(tmp_path, REGISTRY)
+    (tmp_path / "secret").chmod(0o600)
+    assert len(secret_of(tmp_path)) == 32
+
+
+ONCE = make_registry(make_metric("once", params=make_params(p=0.0, q=1.0), one_time=True))
+
+
+def test_one_time_metric_of_a_restored_backup_counts_as_reported(tmp_path: Path) -> None:
+    open_state(tmp_path / "original", ONCE)
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    account = open_state(tmp_path / "copy", ONCE).account
+    assert account.ledger.spending().restores == 1
+    verdict = account.ledger.judge(AnswerKey("once", 1, b"value"), answered=False)
+    assert verdict == (Verdict.REFUSED, ALREADY_REPORTED)
+    again = open_state(tmp_path / "copy", ONCE).account
+    assert again.ledger.spending().restores == 1
+    original = open_state(tmp_path / "original", ONCE).account
+    assert original.ledger.spending().restores == 0
+    assert original.ledger.judge(AnswerKey("once", 1, b"value"), answered=False)[0] is Verdict.NEW
+
+
+def test_directory_that_is_renamed_is_no_copy(tmp_path: Path) -> None:
+    open_state(tmp_path / "old", ONCE)
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert open_state(tmp_path / "new", ONCE).account.ledger.spending().restores == 0
+
+
+def test_cloned_machine_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = tmp_path / "machine-id"
+    monkeypatch.setattr("hubbub.client.state._MACHINE_IDS", (str(machine),))
+    machine.write_text("one")
+    open_state(tmp_path / "state", ONCE)
+    machine.write_text("another")
+    assert open_state(tmp_path / "state", ONCE).account.ledger.spending().restores == 1
+
+
+@pytest.mark.parametrize("missing", ["link", "fsync of a directory"])
+def test_file_systems_without_links_or_directory_syncs_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    def unsupported(*_: object, **_kw: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    real_open = os.open
+
+    def no_directories(path: Path, flags: int, mode: int = 0o777) -> int:
+        if Path(path).is_dir():
+            unsupported()
+        return real_open(path, flags, mode)
+
+    if missing == "link":
+        monkeypatch.setattr(os, "link", unsupported)
+    else:
+        monkeypatch.setattr(os, "open", no_directories)
+    secret = secret_of(tmp_path)
+    assert secret_of(tmp_path) == secret
+    replace_secret(tmp_path)
+    assert secret_of(tmp_path) != secret
+
+
+def test_definition_that_changed_under_the_same_version_is_noticed(tmp_path: Path) -> None:
+    secret_of(tmp_path)
+    with closing(Storage(tmp_path)) as storage, storage.transaction() as connection:
+        save_definitions(connection, [HOMEPAGE])
+    assert open_state(tmp_path, REGISTRY).account.unusable == frozenset()
+    other = make_registry(make_metric(params=make_params(f=0.75)))
+    assert open_state(tmp_path, other).account.unusable == {"homepage"}
+    newer = make_registry(make_metric(params=make_params(f=0.75), version=2))
+    assert open_state(tmp_path, newer).account.unusable == frozenset()
+
+
+def test_database_of_another_format_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    secret_of(tmp_path)
+    with closing(Storage(tmp_path)) as storage:
+        storage._connection.execute("PRAGMA user_version = 9")
+    with pytest.raises(StateError, match="its format is 9: must be 2"):
+        open_state(tmp_path, REGISTRY)
+
+
+@pytest.mark.parametrize("limit", ["open files", "failing disk"])
+def test_trouble_that_passes_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    secret = secret_of(tmp_path)
+    with monkeypatch.context() as patch:
+        if limit == "open files":
+            patch.setattr(sqlite3, "connect", too_many_open_files)
+        else:
+            patch.setattr(Path, "read_bytes", failing_disk)
+        with pytest.raises(UnavailableError):
+            open_state(tmp_path, REGISTRY)
+    assert secret_of(tmp_path) == secret
+
+
+def too_many_open_files(*_: object, **_kw: object) -> None:
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorname = "SQLITE_CANTOPEN"
+    raise error
+
+
+def failing_disk(*_: object) -> None:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_two_replacements_at_once_leave_a_client_that_works(tmp_path: Path) -> None:
+    """Wherever the second comes between the steps of the first."""
+    for interrupted in range(4):
+        folder = tmp_path / str(interrupted)
+        before = secret_of(folder)
+        steps = 0
+        begin = Storage.transaction
+
+        def at_step(storage: Storage, secret: bytes | None = None) -> Any:
+            nonlocal steps
+            steps += 1
+            if steps == interrupted:  # noqa: B023 (called within this round)
+                replace_secret(folder)  # noqa: B023
+            return begin(storage, secret)  # noqa: B023
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Storage, "transaction", at_step)
+            replace_secret(folder)
+        assert secret_of(folder) != before
+        assert ledger_of(folder).spending().resets in {1, 2}
+
+
+def test_processes_that_replace_the_secret_at_once_leave_one_that_works(tmp_path: Path) -> None:
+    secret_of(tmp_path)
+    script = (
+        "import sys\nfrom hubbub.client.state import replace_secret\n"
+        "for _ in range(10): replace_secret(sys.argv[1])"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    started = [subprocess.Popen(command) for _ in range(3)]
+    assert [process.wait(60) for process in started] == [0, 0, 0]
+    assert len(secret_of(tmp_path)) == 32
+
+
+@pytest.mark.parametrize("left", ["everything", "the database"])
+def test_deletion_that_was_killed_half_way_is_finished_by_the_next_start(
+    tmp_path: Path, left: str
+) -> None:
+    before = secret_of(tmp_path)
+    spend_something(tmp_path)
+    with closing(Storage(tmp_path)) as storage:
+        storage.erase()
+    if left == "the database":
+        (tmp_path / "secret").unlink()
+    assert secret_of(tmp_path) != before
+    assert ledger_of(tmp_path).spending().epsilon == 0
+
+
+def test_copy_leaves_unsent_reports_to_the_original(tmp_path: Path) -> None:
+    """What is in a batch has an id of its own, by which the collector knows it."""
+    open_state(tmp_path / "original", REGISTRY)
+    with (
+        closing(Storage(tmp_path / "original")) as storage,
+        storage.transaction() as connection,
+    ):
+        spool(connection, [make_report()] * 5, REGISTRY)
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    copy = open_state(tmp_path / "copy", REGISTRY)
+    assert (copy.waiting, copy.discarded) == (0, 5)
+    original = open_state(tmp_path / "original", REGISTRY)
+    assert (original.waiting, original.discarded) == (5, 0)
+
+
+def test_directory_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("the app's own")
+    tmp_path.chmod(0o755)
+    secret_of(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    tmp_path.chmod(0o777)
+    with pytest.raises(StateError, match="its mode is 777, others may write there"):
+        secret_of(tmp_path)

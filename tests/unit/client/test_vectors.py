@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from factories import make_metric, make_params
-from hubbub.client import Batch, Encoder, Report, batch_to_json
+from hubbub.client import Batch, Encoder, Report, Spending, batch_to_json
 from hubbub.client.bloom import bit_positions, bloom_bits
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
 from reference import __main__ as writer
+from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 
 FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
-MAKERS = {"bloom", "types", "bernoulli", "cohort", "permanent", "wire"}
+MAKERS = {"bloom", "types", "bernoulli", "cohort", "permanent", "wire", "account", "updates"}
+
+Row = dict[str, Any]
 
 
 def vectors(name: str) -> list[dict[str, Any]]:
@@ -71,6 +74,69 @@ def test_wire_bytes() -> None:
     for row in vectors("wire"):
         reports = tuple(Report(**(r | {"bits": bytes.fromhex(r["bits"])})) for r in row["reports"])
         assert batch_to_json(Batch(reports, row["batch_id"])).decode() == row["json"]
+
+
+def cases(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", vectors(name), ids=lambda row: row["name"])
+
+
+@cases("account")
+def test_account_of_a_process_that_never_gets_to_its_disk(row: Row) -> None:
+    client = MemoryClient(registry_of(row["registry"]))
+    assert played(client, row) == expected(row)
+    assert_sums(client.spending(), row)
+
+
+@cases("account")
+def test_account_of_processes_that_each_record_once(row: Row, tmp_path: Path) -> None:
+    client = DiskClient(tmp_path, registry_of(row["registry"]))
+    assert played(client, row) == expected(row)
+    assert_sums(client.spending(), row)
+
+
+@cases("account")
+def test_account_of_two_processes_that_take_turns(row: Row, tmp_path: Path) -> None:
+    client = DiskClient(tmp_path, registry_of(row["registry"]), processes=2)
+    assert played(client, row) == expected(row)
+    assert_sums(client.spending(), row)
+
+
+@cases("updates")
+def test_account_of_an_app_that_is_updated(row: Row, tmp_path: Path) -> None:
+    client = DiskClient(tmp_path, registry_of(row["steps"][0]["registry"]))
+    for step in row["steps"]:
+        client.registry = registry_of(step["registry"])
+        assert played(client, step) == expected(step)
+    assert_sums(client.spending(), row)
+
+
+def test_different_values_have_different_true_bits_in_every_cohort() -> None:
+    """Or what is another answer would depend on the client's secret."""
+    steps = vectors("account") + [step for row in vectors("updates") for step in row["steps"]]
+    for step in steps:
+        for name, metric in registry_of(step["registry"]).items():
+            recorded = {row["value"] for row in step["recordings"] if row["metric"] == name}
+            for cohort in range(metric.params.m):
+                bits = {metric.kind.bits(value, cohort, metric.params) for value in recorded}
+                assert len(bits) == len(recorded)
+
+
+def test_vectors_of_the_account_have_every_result() -> None:
+    results = {o.result for row in vectors("account") for o in expected(row)}
+    assert results == {"admitted", "again", "stale", "refused"}
+
+
+def played(client: MemoryClient | DiskClient, row: Row) -> list[Outcome]:
+    return [client.record(r["time"], r["metric"], r["value"]) for r in row["recordings"]]
+
+
+def expected(row: Row) -> list[Outcome]:
+    return [Outcome(recording["result"], recording["answer"]) for recording in row["recordings"]]
+
+
+def assert_sums(spending: Spending, row: Row) -> None:
+    assert float(f"{spending.committed:.9g}") == row["committed"]
+    assert float(f"{spending.epsilon:.9g}") == row["spent"]
 
 
 def encoder(row: dict[str, Any], params: Any) -> Encoder:

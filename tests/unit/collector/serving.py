@@ -10,7 +10,7 @@ import aiohttp
 
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.operations.instruments import Instruments
+from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.registry_source import RegistrySource
 from hubbub.collector.serving.service import running_ingest
 from hubbub.collector.store import open_store
@@ -25,7 +25,7 @@ async def serving(
     source = RegistrySource(metrics)
     async with (
         open_store(store_url, create=True) as store,
-        running_ingest(given, source, store, Instruments(), port=0) as ingest,
+        running_ingest(given, source, store, Metrics(), port=0) as ingest,
         aiohttp.ClientSession(ingest.listener.address) as session,
     ):
         yield session

@@ -13,7 +13,7 @@ from hubbub.collector.access.auth import (
     AdminGate,
     AuthError,
     IngestGate,
-    Kind,
+    Purpose,
     generate_secret,
     is_secret,
 )
@@ -23,7 +23,7 @@ TODAY = dt.date(2027, 6, 15)
 YESTERDAY, TOMORROW = TODAY - dt.timedelta(1), TODAY + dt.timedelta(1)
 SECRET, HASH = generate_secret("ingest")
 OTHER_SECRET, OTHER_HASH = generate_secret("ingest")
-KINDS: tuple[Kind, ...] = ("ingest", "admin")
+PURPOSES: tuple[Purpose, ...] = ("ingest", "admin")
 
 
 def gate_of(*, anonymous: bool = False, **expiries: dt.date | None) -> IngestGate:
@@ -39,15 +39,15 @@ def refusal_of(gate: IngestGate, authorization: str | None, today: dt.date = TOD
     return refusal.value
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_secret_is_long_random_and_recognisable(kind: Kind) -> None:
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_secret_is_long_random_and_recognisable(purpose: Purpose) -> None:
     """P(false alarm) < 1e-70: two of 200 secrets share their 256 random bits."""
-    made = [generate_secret(kind) for _ in range(200)]
+    made = [generate_secret(purpose) for _ in range(200)]
     assert len({secret for secret, _ in made}) == 200
     for secret, sha256 in made:
-        assert re.fullmatch(rf"hub_{kind}_[A-Za-z0-9_-]{{47}}", secret)
+        assert re.fullmatch(rf"hub_{purpose}_[A-Za-z0-9_-]{{47}}", secret)
         assert sha256 == hashlib.sha256(secret.encode()).hexdigest()
-        assert is_secret(secret, kind)
+        assert is_secret(secret, purpose)
 
 
 def test_cut_mistyped_and_home_made_secrets_are_recognised() -> None:

@@ -9,13 +9,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.config.masking import mask
 from hubbub.collector.config.settings import AdminToken, ConfigError, IngestKey, Settings
 from hubbub.collector.config.sources import load
-from hubbub.collector.config.text import settings_table, to_toml, toml_value
+from hubbub.collector.config.text import describe_default, to_toml, toml_value
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 HASH, OTHER_HASH = "0123456789abcdef" * 4, "fedcba9876543210" * 4
@@ -326,8 +326,23 @@ def test_values_are_written_as_toml_reads_them(value: object) -> None:
 
 
 def test_operations_manual_lists_every_setting() -> None:
-    """The table is made from the fields: run hubbub.collector.config.text.settings_table()."""
     assert settings_table() in OPERATIONS.read_text(encoding="utf-8")
+
+
+def settings_table() -> str:
+    """Return the Markdown table of all settings, made from their fields."""
+    models: tuple[tuple[str, type[BaseModel]], ...] = (
+        ("", Settings),
+        ("ingest_keys.NAME.", IngestKey),
+        ("admin_tokens.NAME.", AdminToken),
+    )
+    rows = ["| setting | default | what it is |", "|---|---|---|"]
+    for prefix, model in models:
+        for name, field in model.model_fields.items():
+            default = describe_default(field)
+            shown = default if default in {"required", "unset"} else f"`{default}`"
+            rows.append(f"| `{prefix}{name}` | {shown} | {field.description} |")
+    return "\n".join(rows) + "\n"
 
 
 def test_every_setting_is_described() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.collector.access.quotas import Quotas, TokenBucket
+from hubbub.collector.access.admission import Quotas, TokenBucket
 from hubbub.collector.config.settings import IngestKey
 
 RATES = st.floats(1e-3, 1e9)

@@ -15,8 +15,8 @@ from hubbub.collector.poisoning.set_bits import SetBits
 from hubbub.decoder import CohortCounts, Correction, Decoding, Summary
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.decoding import Diagnostics
-from hubbub.decoder.output.provenance import Provenance, Source, canonical, digest, named
-from hubbub.decoder.reports.scrutiny import Findings
+from hubbub.decoder.reports.anomalies import AnomalyReport
+from hubbub.decoder.results.provenance import Provenance, Source, canonical, digest, named
 
 CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)
 """Little noise: a few thousand reports tell a handful of strings apart."""
@@ -87,7 +87,7 @@ def make_diagnostics(m: int = 8, k: int = 32, spread: float = 1.0) -> Diagnostic
     reports = rng.integers(900, 1100, m)
     reports[0] = 0
     noise = 0.01 * spread * rng.normal(size=(m, k))
-    return Diagnostics(reports, fitted + noise, fitted, std_error, background=0.001)
+    return Diagnostics(reports, fitted + noise, fitted, std_error, excess_deviation=0.001)
 
 
 def make_provenance() -> Provenance:
@@ -104,9 +104,9 @@ def make_provenance() -> Provenance:
     )
 
 
-def make_findings() -> Findings:
-    """Return the scrutiny of honest reports."""
-    return Findings(
+def make_anomalies() -> AnomalyReport:
+    """Return what honest reports show."""
+    return AnomalyReport(
         alarm=1e-6,
         bits=128,
         cohorts=64,

@@ -72,13 +72,13 @@ def fit_of(
     design: Design,
     selected: IntArray,
     free: Sequence[bool] | None = None,
-    spread: float = 0.0,
+    prior_variance: float = 0.0,
     params: RapporParams = PARAMS,
 ) -> Fit:
-    """Return the model of some candidates; those that aren't free have a variance of `spread`."""
+    """Return the model of some candidates; those that aren't free are random effects."""
     marks = np.ones(len(selected), dtype=np.bool_) if free is None else np.array(free)
     members = Members(selected, design.matrix[selected], marks)
-    return fit_members(bits, members, params, spread=spread)
+    return fit_members(bits, members, params, prior_variance=prior_variance)
 
 
 class Textbook(NamedTuple):
@@ -117,7 +117,7 @@ def textbook(fit: Fit, rates: FloatArray, free: BoolArray, drawn: BoolArray,
     rows, basis = fit.weights > 0, fit.basis.toarray()
     columns = basis[free] if more is None else np.vstack([basis[free], more])
     given, others = columns[:, rows], basis[drawn][:, rows]
-    inverse = np.linalg.inv(np.diag(1 / fit.weights[rows]) + fit.spread * others.T @ others)
+    inverse = np.linalg.inv(np.diag(1 / fit.weights[rows]) + fit.prior_variance * others.T @ others)
     covariance = np.linalg.inv(given @ inverse @ given.T)
     influence = np.zeros((len(rows), len(given)))
     influence[rows] = inverse @ given.T @ covariance
@@ -125,3 +125,9 @@ def textbook(fit: Fit, rates: FloatArray, free: BoolArray, drawn: BoolArray,
     scores = np.zeros(len(rows))
     scores[rows] = inverse @ (rates[rows] - given.T @ coefficients)
     return Textbook(coefficients, np.asarray(covariance, np.float64), scores, influence)
+
+
+def influence_of(fit: Fit, members: IntArray) -> FloatArray:
+    """Return how each row moves some members' shares if these alone are freed: share = a'y."""
+    moved = np.asarray(fit.basis.T @ fit.covariance[:, 1 + members])
+    return np.asarray(fit.weights[:, None] * moved / fit.freedom[members])

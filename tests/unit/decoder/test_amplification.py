@@ -27,7 +27,7 @@ from hubbub.decoder.privacy.amplification import (
     highest_local,
     smallest_epsilon,
 )
-from hubbub.decoder.rappor.parameters import DecodingParams
+from hubbub.decoder.rappor.csv_files import DecodingParams
 
 N, DELTA = 100_000, 1e-6
 EPSILONS = (0.0, 0.05, 0.2, 0.4)

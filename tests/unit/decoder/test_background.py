@@ -10,8 +10,7 @@ from scipy import stats
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.bits import variance_of_one
-from hubbub.decoder.regression.background import excess_variance
-from hubbub.decoder.regression.model import Fit
+from hubbub.decoder.regression.model import Fit, estimate_excess_variance
 from significance import z_limit
 from unit.decoder.models import PARAMS, bits_of, design_of, fit_of, noisy_bits, rates_of
 
@@ -28,8 +27,8 @@ def fit(rng: np.random.Generator) -> Fit:
 
 
 def excess(fit: Fit, scores: FloatArray, sampling: FloatArray = SAMPLING) -> float:
-    return excess_variance(
-        scores, fit.weights, sampling, fit.basis, fit.covariance, fit.penalties, fit.spread
+    return estimate_excess_variance(
+        scores, fit.weights, sampling, fit.basis, fit.covariance, fit.penalties, fit.prior_variance
     )
 
 
@@ -37,7 +36,7 @@ def projection(fit: Fit) -> FloatArray:
     """Return P = V^-1 - V^-1 X (X'V^-1 X)^-1 X'V^-1, by dense algebra."""
     basis = fit.basis.toarray()
     fixed, drawn = basis[fit.penalties == 0], basis[fit.penalties > 0]
-    inverse = np.linalg.inv(np.diag(1 / fit.weights) + fit.spread * drawn.T @ drawn)
+    inverse = np.linalg.inv(np.diag(1 / fit.weights) + fit.prior_variance * drawn.T @ drawn)
     middle = np.linalg.inv(fixed @ inverse @ fixed.T)
     return np.asarray(inverse - inverse @ fixed.T @ middle @ fixed @ inverse)
 
@@ -52,7 +51,7 @@ def test_it_is_the_mean_of_a_normal_law_cut_off_below_zero(sigmas: int) -> None:
     deviation = np.sqrt(2 / trace)
     expected = float(
         np.trace(dense @ np.diag(SAMPLING) @ dense)
-        + fit.spread * ((dense @ drawn.T) ** 2).sum()
+        + fit.prior_variance * ((dense @ drawn.T) ** 2).sum()
         + sigmas * deviation * trace
     )
     scores = np.full(len(fit.weights), np.sqrt(max(expected, 0) / len(fit.weights)))
@@ -83,7 +82,7 @@ def test_scatter_of_a_known_size_is_found(rng: np.random.Generator) -> None:
     ]
     deviation = (tau2 + variance.mean()) * np.sqrt(2 / 251)
     assert deviation < tau2 / 5
-    mean = np.mean([fit.background for fit in fits])
+    mean = np.mean([fit.excess_variance for fit in fits])
     assert abs(mean - tau2) < 1.05 * z_limit() * deviation / np.sqrt(200)
 
 
@@ -98,4 +97,4 @@ def test_as_many_free_columns_as_rows_leave_nothing_to_go_by(rng: np.random.Gene
     bits.reports[1:] = 0
     fit = fit_of(bits, design, np.arange(80))
     assert len(fit.selected) == 31
-    assert fit.background == 0
+    assert fit.excess_variance == 0

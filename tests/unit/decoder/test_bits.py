@@ -21,7 +21,7 @@ chances = st.floats(0.01, 0.99)
 def parameters(draw: st.DrawFn) -> RapporParams:
     p = draw(chances)
     q = draw(chances.filter(lambda q: abs(q - p) > 0.01))
-    return make_params(k=8, m=2, f=draw(st.floats(0, 0.95)), p=p, q=q)
+    return make_params(k=8, m=2, f=draw(st.floats(0, 0.95, allow_subnormal=False)), p=p, q=q)
 
 
 @given(parameters(), st.floats(0, 1))

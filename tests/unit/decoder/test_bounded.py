@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.bounded import share_interval
+from hubbub.decoder.categories.shares import share_interval
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 
 SE = 0.01

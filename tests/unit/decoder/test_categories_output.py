@@ -8,7 +8,6 @@ import json
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from calibration.categories import LOOSE, TIGHT, Population, boolean, draw_counts, ordinal
 from calibration.categories import population as make_population
@@ -16,8 +15,9 @@ from factories import make_params
 from hubbub.client.kinds import EnumKind
 from hubbub.decoder import Correction
 from hubbub.decoder.categories.decoding import CategoryDecoding, decode_categories
-from hubbub.decoder.categories.output import print_table, to_csv, to_json
-from hubbub.decoder.output.strings import COLUMNS
+from hubbub.decoder.categories.result import CategoriesResult
+from hubbub.decoder.results.strings import COLUMNS
+from unit.decoder.rendered import csv_of, json_of, shown
 
 COMMON = ("category", *COLUMNS[1:9], "unbiased", "p_value", "q_value", "detected")
 NAMES = ("light", 'da"rk,', "two\nlines", "\x1b[31mred", "none")
@@ -37,10 +37,15 @@ def decoded(case: Population, seed: int = 7) -> CategoryDecoding:
 
 
 def table_of(decoding: CategoryDecoding, *, limit: int = 40, detected_only: bool = False) -> str:
-    text = io.StringIO()
-    console = Console(file=text, width=120)
-    print_table(decoding, console, limit=limit, detected_only=detected_only)
-    return text.getvalue()
+    return shown(CategoriesResult(decoding, detected_only=detected_only, limit=limit), width=120)
+
+
+def to_csv(decoding: CategoryDecoding, *, detected_only: bool = False) -> str:
+    return csv_of(CategoriesResult(decoding, detected_only=detected_only))
+
+
+def to_json(decoding: CategoryDecoding, *, detected_only: bool = False) -> str:
+    return json_of(CategoriesResult(decoding, detected_only=detected_only))
 
 
 @CASES
@@ -73,9 +78,9 @@ def test_category_names_survive_csv_and_dont_command_the_terminal() -> None:
     decoding = decoded(ENUM)
     lines = csv.reader(io.StringIO(to_csv(decoding), newline=""))
     assert tuple(line[0] for line in lines)[1:] == NAMES
-    shown = table_of(decoding)
-    assert "\\x1b[31mred" in shown
-    assert "\x1b" not in shown
+    text = table_of(decoding)
+    assert "\\x1b[31mred" in text
+    assert "\x1b" not in text
 
 
 def test_enum_tells_how_far_the_others_are_behind_the_largest() -> None:
@@ -103,10 +108,10 @@ def test_json_holds_quantiles_and_mean_of_ordinals_only() -> None:
 
 
 def test_table_of_an_ordinal_keeps_the_order_of_buckets_when_it_is_cut() -> None:
-    shown = table_of(decoded(ORDINAL), limit=3)
-    assert shown.index("[40, 50)") < shown.index("[50, 60)") < shown.index("[60, 70)")
-    assert "and 9 smaller ones" in shown
-    assert "< 10" not in shown
+    text = table_of(decoded(ORDINAL), limit=3)
+    assert text.index("[40, 50)") < text.index("[50, 60)") < text.index("[60, 70)")
+    assert "and 9 smaller ones" in text
+    assert "< 10" not in text
 
 
 def test_summary_tells_the_mean_only_of_what_lies_between_the_edges() -> None:

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 
 from factories import make_metric, registry_toml
 from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind
-from hubbub.decoder.cli.decode_command import decode
+from hubbub.decoder.cli.decode import decode
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.reports.release import MIN_REPORTS
@@ -189,8 +189,9 @@ def test_linear_algebra_takes_one_thread_whatever_the_cores(
 
     def look(*_options: object) -> None:
         threads.update(library["num_threads"] for library in threadpool_info())
+        raise click.exceptions.Exit(0)
 
-    monkeypatch.setattr("hubbub.decoder.cli.decode_job._run", look)
+    monkeypatch.setattr("hubbub.decoder.cli.decode_job._result", look)
     given = ["decode", "homepage", "--metrics", str(metrics_file), "--candidates", "-"]
     with threadpool_limits(2):
         assert CliRunner().invoke(main, given).exit_code == 0

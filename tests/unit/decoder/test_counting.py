@@ -20,9 +20,9 @@ from hubbub.collector.store.records import Records, record_width
 from hubbub.decoder import CohortCounts, count_records
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.reports import counting as module
+from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.counting import Counting
 from hubbub.decoder.reports.loading import load_file
-from hubbub.decoder.reports.scrutiny import Scrutiny
 
 PARAMS = make_params(k=24, h=2, m=5)
 WIDTH = record_width(PARAMS.k)
@@ -60,13 +60,13 @@ def test_counts_do_not_depend_on_chunks_or_threads(
     assert_equal(counts, count_records(records, PARAMS))
 
 
-def test_scrutiny_finds_the_same_as_in_one_chunk() -> None:
+def test_detector_finds_the_same_as_in_one_chunk() -> None:
     metric = make_metric(params=make_params(k=64, h=2, m=8))
     records = some_records(30_000, metric.params) + 50 * some_records(1, metric.params)
     width = record_width(metric.params.k)
-    at_once, meanwhile = Scrutiny(metric), Scrutiny(metric)
+    at_once, meanwhile = AnomalyDetector(metric), AnomalyDetector(metric)
     at_once.add(Records(width, records))
-    with Counting(metric.params, scrutiny=meanwhile, threads=2) as counting:
+    with Counting(metric.params, detector=meanwhile, threads=2) as counting:
         for start in range(0, len(records), 1000 * width):
             counting.add(records[start : start + 1000 * width])
         counting.result()
@@ -126,9 +126,9 @@ def test_threads_end_with_the_context() -> None:
     assert threading.active_count() == before
 
 
-def test_exception_of_the_scrutiny_is_raised() -> None:
-    scrutiny = Scrutiny(make_metric(params=make_params(k=24, h=2, m=3)))  # of fewer cohorts
-    with Counting(PARAMS, scrutiny=scrutiny, threads=2) as counting:
+def test_exception_of_the_detector_is_raised() -> None:
+    detector = AnomalyDetector(make_metric(params=make_params(k=24, h=2, m=3)))  # of fewer cohorts
+    with Counting(PARAMS, detector=detector, threads=2) as counting:
         counting.add(some_records(100))
         with pytest.raises(ValueError, match="broadcast"):
             counting.result()
@@ -172,16 +172,16 @@ def test_file_is_counted_and_looked_at(tmp_path: Path) -> None:
     blocks = (Records(width, records[a * width : b * width]) for a, b in pairwise(cuts))
     write_records(tmp_path / "reports.parquet", width, blocks)
     told: list[tuple[int, int]] = []
-    scrutiny = Scrutiny(metric)
+    detector = AnomalyDetector(metric)
     counts = load_file(
-        tmp_path / "reports.parquet", metric, scrutiny=scrutiny,
+        tmp_path / "reports.parquet", metric, detector=detector,
         progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
     assert_equal(counts, count_records(records, metric.params))
     assert told[-1] == (100_000, 100_000)
-    at_once = Scrutiny(metric)
+    at_once = AnomalyDetector(metric)
     at_once.add(Records(width, records))
-    assert scrutiny.result() == at_once.result()
+    assert detector.result() == at_once.result()
 
 
 def test_broken_file_is_told_by_its_name(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def assert_consistent(decoding: Decoding) -> None:
     assert math.isnan(decoding.summary.duality_gap)
     shape = decoding.diagnostics.observed.shape
     assert decoding.diagnostics.fitted.shape == decoding.diagnostics.std_error.shape == shape
-    assert decoding.diagnostics.background >= 0
+    assert decoding.diagnostics.excess_deviation >= 0
     assert decoding.summary.detected == decoding.detected.sum()
     assert math.isfinite(decoding.summary.unknown_share)
     assert math.isfinite(decoding.summary.unknown_std_error)
@@ -289,7 +289,9 @@ def test_unlisted_strings_are_the_background() -> None:
     """One string of share 0.6 that isn't listed scatters rows by 0.6 sqrt(b (1 - b))."""
     decoding = decode(counts_of(HELD), CLEAR, ["beta", "gamma"])
     b = 1 - (1 - 1 / 64) ** 2
-    assert decoding.diagnostics.background == pytest.approx(0.6 * np.sqrt(b * (1 - b)), rel=0.1)
+    assert decoding.diagnostics.excess_deviation == pytest.approx(
+        0.6 * np.sqrt(b * (1 - b)), rel=0.1
+    )
 
 
 def test_candidates_are_opaque_strings() -> None:

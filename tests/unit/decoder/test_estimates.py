@@ -32,6 +32,7 @@ from unit.decoder.models import (
     design_of,
     filters_of,
     fit_of,
+    influence_of,
     noisy_bits,
     rates_of,
     strings,
@@ -166,7 +167,7 @@ def test_variances_are_those_of_all_reports_there_can_be(shares: list[float]) ->
     reports = np.array([[4000.0], [9000.0]])
     fit, bits, design = exact_fit(np.array(shares), reports)
     rates, n_c = bits.rate.ravel(), np.repeat(reports.ravel(), TINY.k)
-    influence = fit.influence(np.arange(len(shares)))
+    influence = influence_of(fit, np.arange(len(shares)))
     added = correlated_bits(fit, bits, TINY, fit.covariance[:, 1:])
     for member in range(len(shares)):
         rows = influence[:, member]
@@ -183,9 +184,9 @@ def test_total_share_has_the_variance_of_all_reports_there_can_be() -> None:
     of = np.array([0, 2])
     estimates = Estimates(fit.coefficients[1:], np.zeros(3), 1.0)
     total, std_error = total_share(fit, estimates, bits, TINY, of)
-    expected = exact_variance(fit, design, reports, fit.influence(of).sum(axis=1))
-    weighted = fit.influence(of).sum(axis=1)
-    background = fit.background * float(weighted @ weighted)
+    expected = exact_variance(fit, design, reports, influence_of(fit, of).sum(axis=1))
+    weighted = influence_of(fit, of).sum(axis=1)
+    background = fit.excess_variance * float(weighted @ weighted)
     assert total == pytest.approx(0.4)
     assert std_error**2 + 0.4 * 0.6 / 130_000 == pytest.approx(expected + background, rel=2e-3)
 
@@ -212,7 +213,7 @@ def test_total_share_of_drawn_members_has_the_error_of_the_model(rng: np.random.
     fit = fit_of(bits, design, np.arange(10), FEW_FREE, 0.01)
     estimates = estimate_all(fit, candidates, bits, PARAMS)
     of = np.array([0, 1, 3, 6])
-    influence = fit.influence(of).sum(axis=1)
+    influence = influence_of(fit, of).sum(axis=1)
     _, std_error = total_share(fit, estimates, bits, PARAMS, of)
     combination = (fit.covariance[:, 1 + of] / fit.freedom[of]).sum(axis=1, keepdims=True)
     added = float(correlated_bits(fit, bits, PARAMS, combination)[0])

@@ -10,9 +10,9 @@ from scipy import stats
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.inference.hash_null import HashNull
-from hubbub.decoder.inference.intervals import NoiseLaw, after_selection
+from hubbub.decoder.inference.intervals import ErrorDistribution, after_selection
 
-NORMAL = NoiseLaw()
+NORMAL = ErrorDistribution()
 Z = 1.959964
 GRID = np.arange(-9, 30, 0.01)
 
@@ -42,7 +42,7 @@ def normal_law() -> tuple[FloatArray, FloatArray]:
 
 
 def coverage(
-    share: float, threshold: float, noise: NoiseLaw, law: tuple[FloatArray, FloatArray]
+    share: float, threshold: float, noise: ErrorDistribution, law: tuple[FloatArray, FloatArray]
 ) -> float:
     """Return how often the intervals of estimates above the threshold hold the share."""
     errors, chances = law
@@ -72,7 +72,7 @@ def test_95_percent_of_what_passed_hold_the_share(share: float, threshold: float
 @settings(max_examples=25)
 @given(st.floats(0, 12), st.sampled_from([0.0, 3.2, 4.4]))
 def test_noise_that_is_heavy_to_the_right_is_allowed_for(share: float, threshold: float) -> None:
-    noise, law = NoiseLaw(SKEWED), skewed_law()
+    noise, law = ErrorDistribution(SKEWED), skewed_law()
     assert stats.skew(np.repeat(law[0], (law[1] * 1e5).astype(int))) > 0.5
     assert 0.94 < coverage(share, threshold, noise, law) < 0.97
 
@@ -83,8 +83,8 @@ def test_the_usual_interval_would_not_do() -> None:
     assert (estimates - Z > 1).all()
 
 
-@pytest.mark.parametrize("noise", [NORMAL, NoiseLaw(SKEWED)], ids=["normal", "skewed"])
-def test_intervals_are_never_empty_and_never_below_zero(noise: NoiseLaw) -> None:
+@pytest.mark.parametrize("noise", [NORMAL, ErrorDistribution(SKEWED)], ids=["normal", "skewed"])
+def test_intervals_are_never_empty_and_never_below_zero(noise: ErrorDistribution) -> None:
     for threshold in np.arange(0, 6, 0.37):
         estimates = threshold + np.geomspace(1e-6, 30, 60)
         ones = np.ones(60)
@@ -128,13 +128,13 @@ def test_nothing_detected_has_no_intervals() -> None:
 def test_quantiles_cut_off_a_fortieth_on_each_side(few: bool) -> None:
     """A law of few outcomes (16 here) stands for the normal one."""
     null = HashNull(np.random.default_rng(1).standard_normal((2, 4)), 1) if few else None
-    low, high = NoiseLaw(null).quantiles()
+    low, high = ErrorDistribution(null).quantiles()
     assert low == pytest.approx(-Z, abs=0.002)
     assert high == pytest.approx(Z, abs=0.002)
 
 
 def test_quantiles_of_a_skewed_law_are_its_own() -> None:
-    low, high = NoiseLaw(SKEWED).quantiles()
+    low, high = ErrorDistribution(SKEWED).quantiles()
     errors, chances = skewed_law()
     assert chances[errors < low].sum() == pytest.approx(0.025, abs=0.002)
     assert chances[errors > high].sum() == pytest.approx(0.025, abs=0.002)

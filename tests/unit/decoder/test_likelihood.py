@@ -11,8 +11,8 @@ from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import Decoding, count_records, decode
 from hubbub.decoder.candidates.listing import hashed
-from hubbub.decoder.cli.method import TOO_LITTLE, Choice, Method
 from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.likelihood.choice import TOO_LITTLE, Choice, Method
 from hubbub.decoder.likelihood.decoding import decode_reports
 from hubbub.decoder.likelihood.fitting import MOST_MEMBERS, fit_reports, propose
 from hubbub.decoder.reports.packed import pack

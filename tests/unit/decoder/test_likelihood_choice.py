@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cramer_rao import error_bound, expected_reports
 from factories import make_params
-from hubbub.decoder.likelihood.bound import error_bound, expected_reports
 from hubbub.decoder.likelihood.choice import expected_seconds, is_worthwhile, variance_gain
 from hubbub.decoder.likelihood.sums import Mixture
 from unit.decoder.packed import members_of

@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from hubbub.collector.poisoning.set_bits import SetBits
 from hubbub.decoder import Decoding
-from hubbub.decoder.output.cells import csv_cell, csv_line
-from hubbub.decoder.output.strings import CHUNK, print_table, printable, to_csv, to_json
-from hubbub.decoder.output.summary import limit_line
-from hubbub.decoder.reports.scrutiny import Findings
-from unit.decoder.decodings import make_decoding, make_findings
+from hubbub.decoder.formats.csv_file import csv_cell
+from hubbub.decoder.reports.anomalies import AnomalyReport
+from hubbub.decoder.results.strings import CHUNK, StringsResult
+from hubbub.decoder.results.wording import limit_line, visible
+from unit.decoder import rendered
+from unit.decoder.decodings import make_anomalies, make_decoding
+from unit.decoder.rendered import csv_of, json_of
 
 HEADER = (
     "string,count,std_error,count_low,count_high,proportion,prop_std_error,prop_low,prop_high,refit,"
@@ -65,18 +66,23 @@ def parsed(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
+def to_csv(decoding: Decoding, *, detected_only: bool = False) -> str:
+    return csv_of(StringsResult(decoding, detected_only=detected_only))
+
+
+def to_json(decoding: Decoding, *, detected_only: bool = False) -> str:
+    return json_of(StringsResult(decoding, detected_only=detected_only))
+
+
 def shown(
     decoding: Decoding,
     *,
     detected_only: bool = False,
     limit: int = 40,
-    findings: Findings | None = None,
+    anomalies: AnomalyReport | None = None,
 ) -> str:
     """Return what a wide terminal without colours would show."""
-    console = Console(width=200, file=io.StringIO(), color_system=None)
-    with console.capture() as capture:
-        print_table(decoding, console, detected_only=detected_only, limit=limit, findings=findings)
-    return capture.get()
+    return rendered.shown(StringsResult(decoding, anomalies, None, detected_only, limit))
 
 
 @pytest.mark.parametrize("render", [to_csv, to_json])
@@ -107,7 +113,10 @@ def test_json_gives_every_string_back(strings: list[str]) -> None:
 @given(st.text())
 @example("a\r")
 def test_csv_cells_are_quoted_as_the_standard_library_would(string: str) -> None:
-    assert csv_line([string, "x"]) == f"{csv_cell(string)},x\n"
+    # The writer quotes a CR or LF in a cell only if its own line end has it.
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow([string, "x"])
+    assert line.getvalue() == f"{csv_cell(string)},x\r\n"
 
 
 def test_json_is_laid_out_as_the_standard_library_would() -> None:
@@ -229,7 +238,7 @@ def test_detected_only_of_nothing_is_a_header() -> None:
     ],
 )
 def test_terminal_shows_strings_without_obeying_them(string: str, text: str) -> None:
-    assert printable(string).plain == text
+    assert visible(string) == text
     assert text in shown(make_decoding([string]))
 
 
@@ -283,7 +292,7 @@ def test_terminal_leaves_empty_what_the_data_cannot_tell() -> None:
     assert "nan" not in shown(decoding)
 
 
-HONEST = make_findings()
+HONEST = make_anomalies()
 
 
 @pytest.mark.parametrize(
@@ -331,11 +340,11 @@ HONEST = make_findings()
 def test_summary_tells_whether_reports_look_honest(
     change: dict[str, Any], lines: list[str]
 ) -> None:
-    findings = replace(HONEST, **change)
-    text = shown(make_decoding(["a"]), findings=findings)
+    anomalies = replace(HONEST, **change)
+    text = shown(make_decoding(["a"]), anomalies=anomalies)
     for line in lines:
         assert line in text
-    assert ("SUSPICIOUS" in text) == findings.suspicious
+    assert ("SUSPICIOUS" in text) == anomalies.suspicious
 
 
 def test_json_without_a_scrutiny_says_so() -> None:

@@ -8,25 +8,58 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from click.testing import CliRunner
 
-from hubbub.decoder.output.files import SUFFIXES, refuse_unwritable, utf8, write_rendered
+from factories import registry_toml
+from hubbub.decoder.cli.group import main
+from hubbub.decoder.formats.files import write_whole
+from hubbub.decoder.formats.writers import DECODED, refuse_unwritable, write_results
+from hubbub.decoder.results.result import Result
+from hubbub.decoder.results.strings import COLUMNS, StringsResult
+from unit.decoder.decodings import make_decoding
+from unit.decoder.stores import filled_store, plausible_records
 
 
 def write(path: Path, text: str) -> None:
-    write_rendered(str(path), {".csv": utf8(lambda: [text])})
+    write_whole(path, lambda file: file.writelines([text.encode()]))
 
 
 def test_written_file_holds_just_the_text(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "result.csv"
-    write_rendered(str(path), {".csv": utf8(lambda: ["a\r\n", "日本語\n"])})
+    write(path, "a\r\n日本語\n")
     assert path.read_bytes() == "a\r\n日本語\n".encode()
     assert [each.name for each in path.parent.iterdir()] == ["result.csv"]
 
 
 def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    result = StringsResult(make_decoding(["a"]))
     with pytest.raises(ValueError, match=r"result\.txt': must end in \.csv"):
-        write(tmp_path / "result.txt", "a")
+        write_results(result, [str(tmp_path / "result.txt")])
     assert not list(tmp_path.iterdir())
+
+
+def test_new_format_is_one_function_for_results_of_different_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_tabs(result: Result, file: BinaryIO) -> None:
+        rows = [row for part in result.parts() for row in zip(*part.values(), strict=True)]
+        lines = ["\t".join(map(str, row)) for row in (result.types, *rows)]
+        file.write("\n".join(lines).encode())
+
+    monkeypatch.setitem(DECODED, ".tsv", write_tabs)
+    store = filled_store(tmp_path, plausible_records(2000))
+    (tmp_path / "metrics.toml").write_text(registry_toml(), encoding="utf-8")
+    where = ["--metrics", str(tmp_path / "metrics.toml"), "--store", store, "--candidates", "-"]
+    for name, options in (("strings", []), ("days", ["--by", "day"])):
+        output = ["--output", str(tmp_path / f"{name}.tsv")]
+        done = CliRunner().invoke(
+            main, ["decode", "homepage", *where, *options, *output], input="a\nb\n"
+        )
+        assert done.exit_code == 0, done.output
+    header, *rows = (tmp_path / "strings.tsv").read_text(encoding="utf-8").split("\n")
+    assert header.split("\t") == list(COLUMNS)
+    assert [row.split("\t")[0] for row in rows] == ["a", "b"]
+    assert (tmp_path / "days.tsv").read_text(encoding="utf-8").startswith("day\tkind\tstring\t")
 
 
 def test_failed_write_leaves_no_file_behind(tmp_path: Path) -> None:
@@ -46,7 +79,7 @@ def test_rendering_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path) -> N
         raise RuntimeError("half way")
 
     with pytest.raises(RuntimeError, match="half way"):
-        write_rendered(str(path), {".csv": fail})
+        write_whole(path, fail)
     assert path.read_text(encoding="utf-8") == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["result.csv"]
 
@@ -62,7 +95,7 @@ def test_reader_never_sees_half_a_file(tmp_path: Path) -> None:
 
 
 def test_every_form_is_accepted_in_folders_that_do_not_exist_yet(tmp_path: Path) -> None:
-    refuse_unwritable(["-", *(str(tmp_path / "new" / f"result{suffix}") for suffix in SUFFIXES)])
+    refuse_unwritable(["-", *(str(tmp_path / "new" / f"result{suffix}") for suffix in DECODED)])
     assert not list(tmp_path.iterdir())
 
 

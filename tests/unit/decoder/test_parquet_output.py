@@ -13,19 +13,17 @@ from pyarrow import parquet
 
 from calibration.categories import LOOSE, Population, boolean, draw_counts, ordinal
 from hubbub.decoder import Decoding, decode_categories
-from hubbub.decoder.categories.output import to_csv as categories_csv
-from hubbub.decoder.categories.parquet import write_categories
-from hubbub.decoder.output.parquet import write_strings
-from hubbub.decoder.output.strings import CHUNK, COLUMNS
+from hubbub.decoder.categories.result import CategoriesResult
+from hubbub.decoder.results.strings import CHUNK, COLUMNS, StringsResult
 from unit.decoder.decodings import make_decoding, make_provenance
+from unit.decoder.rendered import csv_of, parquet_of
 
 NASTY = ["", " x ", "007", "NA", "nan", "a\nb", "\0", "日本語", "\U0001f984"]
 
 
 def written(decoding: Decoding, *, detected_only: bool = False) -> bytes:
-    file = io.BytesIO()
-    write_strings(file, decoding, detected_only=detected_only, provenance=make_provenance())
-    return file.getvalue()
+    result = StringsResult(decoding, provenance=make_provenance(), detected_only=detected_only)
+    return parquet_of(result)
 
 
 def table_of(data: bytes) -> pa.Table:
@@ -84,10 +82,9 @@ def test_metadata_tells_summary_and_provenance_as_json() -> None:
                          ids=lambda case: case.name)  # fmt: skip
 def test_categories_have_the_csvs_columns_and_null_where_a_bucket_is_open(case: Population) -> None:
     decoding = decode_categories(draw_counts(case, np.random.default_rng(7)), case.metric)
-    file = io.BytesIO()
-    write_categories(file, decoding)
-    table = table_of(file.getvalue())
-    assert table.schema.names == categories_csv(decoding).split("\n")[0].split(",")
+    result = CategoriesResult(decoding)
+    table = table_of(parquet_of(result))
+    assert table.schema.names == csv_of(result).split("\n")[0].split(",")
     assert table.column("category").to_pylist() == list(decoding.categories)
     assert table.column("detected").type == pa.bool_()
     if decoding.ordinal:

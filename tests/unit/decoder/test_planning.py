@@ -21,7 +21,7 @@ from hubbub.decoder.planning.limits import (
     reports_needed,
     string_errors,
 )
-from hubbub.decoder.planning.paper import count_deviation, count_variance, learnable_strings
+from hubbub.decoder.planning.noise import count_deviation, count_variance, learnable_strings
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 REPORTS = st.floats(3, 8).map(lambda power: 10.0**power)

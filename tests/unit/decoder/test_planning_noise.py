@@ -13,6 +13,7 @@ from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.noise import (
     Budget,
     common_rates,
+    count_variance,
     longitudinal_optimum,
     oue_variance,
     paper_within,
@@ -21,7 +22,6 @@ from hubbub.decoder.planning.noise import (
     symmetric_chaining,
     symmetric_oue_ratio,
 )
-from hubbub.decoder.planning.paper import count_variance
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 

@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.curves import limit_by_epsilon, limit_by_reports
 from hubbub.decoder.planning.limits import Method, Question, detection_limit, fewest_cohorts
 from hubbub.decoder.planning.noise import Budget
 from hubbub.decoder.planning.plans import Comparison
-from hubbub.decoder.planning.search import compare, compare_for_share
+from hubbub.decoder.planning.search import (
+    compare,
+    compare_for_share,
+    limit_by_epsilon,
+    limit_by_reports,
+)
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 PAPERS_BUDGET = Budget(PAPER.epsilon_permanent, PAPER.epsilon_report)

@@ -1,4 +1,4 @@
-"""Privacy figures: equal to the client's ledger, to exact laws, and composed as theorems say."""
+"""Privacy figures: equal to the client's account, to exact laws, and composed as theorems say."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client.errors import UnknownMetricError
 from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind, StringKind
-from hubbub.client.ledger import Ledger, Spend
-from hubbub.client.metrics import Metric
+from hubbub.client.ledger import AnswerKey, Ledger, Verdict
+from hubbub.client.metrics import Metric, Registry
 from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.privacy.figures import (
+    Figure,
     Situation,
-    days_epsilon,
-    linked_epsilon,
     metric_figures,
     registry_figures,
-    spent,
+)
+from hubbub.decoder.privacy.histories import (
+    Budget,
+    any_history_epsilon,
+    constant_epsilon,
+    linked_epsilon,
+    most_periods,
+    same_times_epsilon,
 )
 
 KINDS = (StringKind(), BooleanKind(), EnumKind(("light", "dark")), OrdinalKind((1.0, 5.0)))
@@ -45,30 +51,79 @@ def metrics() -> st.SearchStrategy[Metric]:
                      st.sampled_from(KINDS))  # fmt: skip
 
 
+def with_periods(metric: Metric, days: int, most: int = 10_000) -> Metric:
+    return metric._replace(memory="period", period_days=days, max_periods=most)
+
+
+def account(metric: Metric, answers: list[int]) -> float:
+    """Return what the client's account counts for one report of each of these answers."""
+    ledger = Ledger(make_registry(metric))
+    for n, answer in enumerate(answers):
+        key = AnswerKey(metric.name, metric.version, answer.to_bytes(8, "little"))
+        ledger.add(key, answered=n > 0)
+    return ledger.spending().epsilon
+
+
 def by_key(metric: Metric, situation: Situation) -> dict[str, float]:
     return {figure.key: figure.value for figure in metric_figures(metric, situation)}
 
 
 @settings(deadline=None, max_examples=50)
 @given(metrics(), st.integers(1, 60), st.integers(1, 5))
-def test_figures_are_not_below_what_the_clients_ledger_counts(
+def test_figures_are_not_below_what_the_clients_account_counts(
     metric: Metric, days: int, values: int
 ) -> None:
     """Reports are spread over the values in turn, which spends the most."""
-    ledger = Ledger(make_registry(metric))
-    for day in range(days):
-        ledger.add(Spend(metric.name, metric.version, bytes([day % values])))
-    counted = ledger.spending().epsilon
-    assert spent(metric, Situation(days=days, values=values)) >= counted * (1 - 1e-12)
+    counted = account(metric, [day % values for day in range(days)])
+    assert same_times_epsilon(metric, days, values) >= counted * (1 - 1e-12)
 
 
 @settings(deadline=None, max_examples=50)
 @given(metrics(), st.integers(1, 60))
-def test_a_single_value_costs_what_the_ledger_says(metric: Metric, days: int) -> None:
-    ledger = Ledger(make_registry(metric))
-    for _ in range(days):
-        ledger.add(Spend(metric.name, metric.version, b"v"))
-    assert days_epsilon(metric, days) == pytest.approx(ledger.spending().epsilon, rel=1e-9)
+def test_a_single_value_costs_what_the_account_says(metric: Metric, days: int) -> None:
+    assert constant_epsilon(metric, days) == pytest.approx(account(metric, [0] * days), rel=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(metrics(), st.integers(1, 60), st.integers(1, 12), st.integers(1, 8))
+def test_periods_cost_what_the_account_says_of_the_worst_borders(
+    metric: Metric, days: int, length: int, most: int
+) -> None:
+    periodic = with_periods(metric, length, most)
+    by_start = [
+        [n for day in range(days) if (n := (start + day) // length) < most]
+        for start in range(length)
+    ]
+    counted = max(account(periodic, answers) for answers in by_start)
+    assert constant_epsilon(periodic, days) == pytest.approx(counted, rel=1e-9)
+    assert constant_epsilon(periodic, days) >= counted * (1 - 1e-12)
+    assert most_periods(periodic, days) == max(len(set(answers)) for answers in by_start)
+
+
+def test_periods_bound_any_history_and_values_only_where_changes_are_not_heard() -> None:
+    periodic = with_periods(make_metric(), 7)
+    assert any_history_epsilon(periodic, 30, 100) == constant_epsilon(periodic, 30)
+    assert same_times_epsilon(periodic, 30, values=9) == constant_epsilon(periodic, 30)
+    assert any_history_epsilon(ONE_TIME, 30, 1) == ONE_TIME.epsilon_report
+    assert any_history_epsilon(make_metric(), 30, 1) == make_metric().epsilon_permanent
+    assert any_history_epsilon(make_metric(), 30, 2) == math.inf
+
+
+@settings(deadline=None, max_examples=30)
+@given(metrics(), st.integers(1, 40), st.integers(1, 12))
+def test_linked_reports_of_periods_lose_what_each_period_loses(
+    metric: Metric, days: int, length: int
+) -> None:
+    boolean = isinstance(metric.kind, BooleanKind)
+
+    def exact(start: int) -> float:
+        numbers = [(start + day) // length for day in range(days)]
+        sizes = [numbers.count(n) for n in sorted(set(numbers))]
+        return sum(loss_by_enumeration(metric.params, n, boolean=boolean) for n in sizes)
+
+    worst = max(exact(start) for start in range(length))
+    found = linked_epsilon(with_periods(metric, length), days)
+    assert found == pytest.approx(worst, rel=1e-6)
 
 
 def loss_by_enumeration(params: RapporParams, reports: int, *, boolean: bool) -> float:
@@ -92,7 +147,7 @@ def test_linked_reports_lose_what_the_enumeration_says(metric: Metric, reports: 
     exact = loss_by_enumeration(metric.params, reports, boolean=boolean)
     found = linked_epsilon(metric, reports)
     assert found == pytest.approx(exact, rel=1e-6)
-    assert found <= days_epsilon(metric, reports)
+    assert found <= constant_epsilon(metric, reports)
 
 
 @settings(deadline=None, max_examples=30)
@@ -111,8 +166,67 @@ def test_one_time_metrics_are_paid_once_though_nothing_bounds_a_second_report() 
 
 def test_a_client_reports_no_more_values_than_the_registry_allows() -> None:
     metric = make_metric(max_values=2)
-    few, many = (spent(metric, Situation(days=10_000, values=v)) for v in (2, 50))
-    assert few == many
+    few, many = (by_key(metric, Situation(days=10_000, values=v)) for v in (2, 50))
+    assert few["epsilon_values"] == many["epsilon_values"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "theorem"),
+    [
+        (make_metric(), "not bounded: a change can be seen by whoever links reports"),
+        (
+            make_metric(max_values=1),
+            "only a client's first value is ever reported (max_values = 1)",
+        ),
+        (make_metric(period_days=7), "the sum over periods of min(reports x epsilon_report"),
+        (ONE_TIME, "one report in a client's life"),
+    ],
+    ids=["values", "one value", "periods", "one-time"],
+)
+def test_what_any_history_reveals_comes_with_its_reason(metric: Metric, theorem: str) -> None:
+    figures = metric_figures(metric, Situation(days=30, household=3))
+    found = {figure.key: figure for figure in figures}
+    assert theorem in found["epsilon_any_history"].theorem
+    household = found["epsilon_household_any_history"]
+    assert household.value == pytest.approx(3 * found["epsilon_any_history"].value)
+
+
+def changed_answers(registry: Registry, name: str) -> int:
+    """Return how many changed answers of a metric the client's account admits."""
+    ledger, metric = Ledger(registry), registry[name]
+    for n in range(1000):
+        key = AnswerKey(name, metric.version, n.to_bytes(8, "little"))
+        verdict, _ = ledger.judge(key, answered=n > 0)
+        if verdict is not Verdict.NEW:
+            assert verdict is Verdict.STALE
+            return n - 1
+        ledger.add(key, answered=n > 0)
+    raise AssertionError("the account admits changes for ever")
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.floats(0.1, 200.0), st.integers(1, 12), st.integers(1, 30))
+def test_the_budget_is_divided_as_the_clients_account_divides_it(
+    lifetime: float, max_values: int, max_periods: int
+) -> None:
+    registry = make_registry(
+        make_metric("a", max_values=max_values),
+        make_metric("b", period_days=7, max_periods=max_periods),
+        ONE_TIME,
+        lifetime_epsilon=lifetime,
+    )
+    assume(lifetime > registry["a"].price)  # or not even the first value is admitted
+    most_values = Budget.of(registry).most_values(registry["a"])
+    assert most_values == 1 + changed_answers(registry, "a")
+
+
+def test_a_budget_without_room_for_a_change_bounds_any_history() -> None:
+    metric = make_metric("a")
+    registry = make_registry(metric, lifetime_epsilon=1.5 * metric.price)
+    figures = metric_figures(registry["a"], Situation(), Budget.of(registry))
+    found = {figure.key: figure for figure in figures}["epsilon_any_history"]
+    assert found.value == metric.epsilon_permanent
+    assert "lifetime_epsilon has no room for a change" in found.theorem
 
 
 @given(st.integers(1, 20))
@@ -123,29 +237,66 @@ def test_a_household_loses_so_many_times_as_much(household: int) -> None:
     assert all_of_them == pytest.approx(household * one)
 
 
+def together(registry: Registry, *arguments: object) -> dict[str, Figure]:
+    figures = registry_figures(registry, *arguments)  # type: ignore[arg-type]
+    return {figure.key: figure for figure in figures}
+
+
 def test_metrics_of_a_registry_add_up() -> None:
     registry = make_registry(make_metric("a"), make_metric("b", kind=BooleanKind()), ONE_TIME)
     situation = Situation(days=30, values=2)
-    total, household = registry_figures(registry, situation)
-    alone = sum(spent(metric, situation) for metric in registry.values())
+    found = together(registry, situation)
+    total = found["epsilon_registry"]
+    alone = sum(by_key(metric, situation)["epsilon_values"] for metric in registry.values())
     assert total.value == pytest.approx(alone)
     assert total.value >= alone
     assert "sequential composition" in total.theorem
-    assert household.value == total.value
+    assert found["epsilon_registry_household"].value == total.value
+
+
+def test_metrics_of_a_registry_have_a_sum_for_any_history_only_if_each_has_a_bound() -> None:
+    bounded = (make_metric("a", period_days=7), make_metric("b", max_values=1), ONE_TIME)
+    situation = Situation(days=30, household=2)
+    found = together(make_registry(*bounded), situation)
+    alone = sum(by_key(metric, situation)["epsilon_any_history"] for metric in bounded)
+    assert found["epsilon_registry_any_history"].value == pytest.approx(alone)
+    assert found["epsilon_registry_household_any_history"].value == pytest.approx(2 * alone)
+    endless = together(make_registry(*bounded, make_metric("c")), situation)
+    assert endless["epsilon_registry_any_history"].value == math.inf
+    assert endless["epsilon_registry_any_history"].theorem.startswith("c: not bounded: a change")
+    assert math.isfinite(endless["epsilon_registry"].value)
 
 
 def test_metrics_that_exclude_each_other_cost_as_the_dearest() -> None:
     registry = make_registry(make_metric("a"), make_metric("b", params=make_params(f=0.2)))
-    total = registry_figures(registry, Situation(), [("a", "b")])[0]
-    assert total.value == pytest.approx(spent(registry["b"], Situation()))
+    total = together(registry, Situation(), [("a", "b")])["epsilon_registry"]
+    assert total.value == pytest.approx(by_key(registry["b"], Situation())["epsilon_values"])
     assert "parallel composition" in total.theorem
 
 
-def test_no_client_spends_more_than_the_registrys_budget() -> None:
-    registry = make_registry(make_metric("a"), make_metric("b"), lifetime_epsilon=5.0)
-    total = registry_figures(registry, Situation(days=10_000, values=9))[0]
+@pytest.mark.parametrize("sense", ["", "_any_history"])
+def test_no_client_spends_more_than_the_registrys_budget(sense: str) -> None:
+    periods = [make_metric(name, period_days=7) for name in "ab"]
+    registry = make_registry(*periods, lifetime_epsilon=5.0)
+    total = together(registry, Situation(days=10_000, values=9))[f"epsilon_registry{sense}"]
     assert total.value == 5.0
-    assert "ledger" in total.theorem
+    assert "account" in total.theorem
+
+
+def test_a_budget_bounds_no_history_whose_changes_are_heard() -> None:
+    registry = make_registry(make_metric("a"), lifetime_epsilon=50.0)
+    assert together(registry, Situation())["epsilon_registry_any_history"].value == math.inf
+
+
+def test_the_division_of_the_budget_is_among_the_figures() -> None:
+    metrics = make_metric("a"), make_metric("b", period_days=7, max_periods=3)
+    found = together(make_registry(*metrics, lifetime_epsilon=40.0), Situation())
+    reserve = 4 * make_metric().epsilon_permanent
+    assert found["lifetime_reserve"].value == pytest.approx(reserve)
+    assert found["lifetime_changes"].value == pytest.approx(40.0 - reserve)
+    few = together(make_registry(*metrics, lifetime_epsilon=10.0), Situation())
+    assert few["lifetime_changes"].value == 0
+    assert "lifetime_reserve" not in together(make_registry(*metrics), Situation())
 
 
 def test_every_figure_names_its_theorem() -> None:

@@ -20,6 +20,7 @@ METRICS = (
     make_metric("theme", kind=EnumKind(("light", "dark"))),
     make_metric("tabs", kind=OrdinalKind((1.0, 10.0)), params=RapporParams(8, 1, 1, 0.2, 0.0, 1.0),
                 one_time=True),
+    make_metric("last_crash", period_days=30),
 )  # fmt: skip
 
 
@@ -40,8 +41,11 @@ def test_every_metric_is_shown_with_the_theorems(registry: Path) -> None:
     for metric in METRICS:
         assert metric.name in result.stdout
     for word in ("Erlingsson, Pihur, Korolova 2014, theorem 2", "sequential composition",
-                 "30 days", "3 values", "A client, over all metrics and 30 days"):  # fmt: skip
+                 "What 30 days reveal", "3 values, same times", "not bounded",
+                 "A client, over all metrics and 30 days, any history"):  # fmt: skip
         assert word in result.stdout
+    assert "household" not in result.stdout
+    assert "lifetime_epsilon" not in result.stdout
     assert "shuffling" not in result.stdout
 
 
@@ -57,10 +61,42 @@ def test_without_a_permanent_response_the_bound_is_missing(tmp_path: Path) -> No
     path.write_text(registry_toml(once), encoding="utf-8")
     output = tmp_path / "privacy.json"
     result = privacy(path, "--output", output)
-    assert "unbounded" in result.stdout
+    assert "not bounded" in result.stdout
     figures = json.loads(output.read_text(encoding="utf-8"))["metrics"]["homepage"]
     assert figures["epsilon_permanent"]["value"] is None
     assert figures["epsilon_days"]["value"] == once.epsilon_report
+
+
+def test_a_household_has_columns_and_a_sum_of_its_own(registry: Path) -> None:
+    result = privacy(registry, "--household", "4")
+    assert "household of 4" in " ".join(result.stdout.split())
+    assert "A household of 4, over all metrics and 365 days, any history" in result.stdout
+
+
+@pytest.mark.parametrize(("lifetime", "short"), [(5.0, True), (900.0, False)])
+def test_the_division_of_the_lifetime_is_said(tmp_path: Path, lifetime: float, short: bool) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_toml(*METRICS, lifetime_epsilon=lifetime), encoding="utf-8")
+    result = privacy(path)
+    assert f"Of lifetime_epsilon = {lifetime:g}, what times alone decide needs" in result.stdout
+    assert ("fall silent when it is used up" in result.stdout) == short
+
+
+def test_figures_of_any_history_are_null_where_there_is_no_bound(
+    registry: Path, tmp_path: Path
+) -> None:
+    outputs = ("--output", tmp_path / "privacy.csv", "--output", tmp_path / "privacy.json")
+    assert privacy(registry, *outputs).exit_code == 0
+    document = json.loads((tmp_path / "privacy.json").read_text(encoding="utf-8"))
+    found = {name: of["epsilon_any_history"] for name, of in document["metrics"].items()}
+    assert found["homepage"]["value"] is None
+    assert found["homepage"]["theorem"].startswith("not bounded: a change can be seen")
+    assert found["last_crash"]["value"] > found["tabs"]["value"] > 0
+    assert document["registry"]["epsilon_registry_any_history"]["value"] is None
+    with (tmp_path / "privacy.csv").open(encoding="utf-8", newline="") as file:
+        cells = {(row["metric"], row["figure"]): row["value"] for row in csv.DictReader(file)}
+    assert cells["homepage", "epsilon_any_history"] == "inf"
+    assert float(cells["last_crash", "epsilon_any_history"]) > 0
 
 
 def test_results_are_written_as_csv_and_json(registry: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.decoder.regression.refit import possible_shares
+from hubbub.decoder.regression.estimates import constrained_shares
 from unit.decoder.models import SHARES, bits_of, design_of, fit_of, noisy_bits, rates_of
 
 
@@ -25,7 +25,7 @@ def test_shares_are_those_of_the_karush_kuhn_tucker_conditions(
     marks = [i < 8 for i in range(30)]
     bits = noisy_bits(design, rng, SHARES * rng.uniform(0.5, 1.3), n_reports)
     fit = fit_of(bits, design, np.arange(30), marks, spread)
-    selected, listed = possible_shares(fit)
+    selected, listed = constrained_shares(fit)
     np.testing.assert_array_equal(selected, np.arange(8))
     assert listed.min() >= 0
     assert listed.sum() <= 1 + 1e-9
@@ -43,14 +43,14 @@ def test_shares_are_those_of_the_karush_kuhn_tucker_conditions(
 def test_shares_that_are_possible_stay_as_they_are() -> None:
     design = design_of(4)
     bits = bits_of(rates_of(design, SHARES, 0.25))
-    _, shares = possible_shares(fit_of(bits, design, np.arange(4)))
+    _, shares = constrained_shares(fit_of(bits, design, np.arange(4)))
     np.testing.assert_allclose(shares, SHARES, atol=1e-6)
 
 
 def test_without_members_everything_is_unknown(rng: np.random.Generator) -> None:
     design = design_of(4)
     bits = noisy_bits(design, rng)
-    selected, shares = possible_shares(fit_of(bits, design, np.empty(0, dtype=np.int64)))
+    selected, shares = constrained_shares(fit_of(bits, design, np.empty(0, dtype=np.int64)))
     assert len(selected) == len(shares) == 0
 
 
@@ -66,7 +66,7 @@ def test_they_err_less_than_the_unbiased_ones(rng: np.random.Generator) -> None:
         bits = noisy_bits(design, rng, n_reports=2e4)
         fit = fit_of(bits, design, np.arange(100))
         unbiased = ((fit.coefficients[1:] - truth) ** 2).sum()
-        quotients.append(((possible_shares(fit)[1] - truth) ** 2).sum() / unbiased)
+        quotients.append(((constrained_shares(fit)[1] - truth) ** 2).sum() / unbiased)
     assert np.mean(quotients) < 0.5
     assert max(quotients) < 1
 
@@ -77,7 +77,7 @@ def test_members_drawn_about_zero_are_noise(rng: np.random.Generator) -> None:
     bits = noisy_bits(design, rng)
     fit = fit_of(bits, design, np.arange(300), [i < 4 for i in range(300)], 1e-5)
     assert len(fit.selected) == 300
-    selected, shares = possible_shares(fit)
+    selected, shares = constrained_shares(fit)
     assert selected.tolist() == [0, 1, 2, 3]
     np.testing.assert_allclose(shares, SHARES, atol=0.05)
 
@@ -85,7 +85,7 @@ def test_members_drawn_about_zero_are_noise(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("shares", [[0.7, 0.6], [-0.2, 0.5], [1.5, -0.1]])
 def test_impossible_rates_still_give_possible_shares(shares: list[float]) -> None:
     design = design_of(2)
-    _, possible = possible_shares(
+    _, possible = constrained_shares(
         fit_of(bits_of(rates_of(design, np.array(shares))), design, np.arange(2))
     )
     assert ((possible >= 0) & (possible <= 1)).all()

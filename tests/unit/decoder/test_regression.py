@@ -28,6 +28,7 @@ from unit.decoder.models import (
     design_of,
     filters_of,
     fit_of,
+    influence_of,
     noisy_bits,
     rates_of,
     textbook,
@@ -101,7 +102,7 @@ def test_scores_without_a_member_are_those_of_the_smaller_model(rng: np.random.G
 def test_influence_is_that_of_the_model_with_the_member_freed(rng: np.random.Generator) -> None:
     fit, rates = mixed_fit(rng)
     free, drawn = columns(fit)
-    influence = fit.influence(np.arange(10))
+    influence = influence_of(fit, np.arange(10))
     for member in range(10):
         freed = free | (np.arange(11) == 1 + member)
         expected = textbook(fit, rates, freed, drawn & ~freed)
@@ -138,9 +139,9 @@ def test_starting_from_a_similar_model_changes_nothing_that_matters(
     design = design_of(10)
     bits = noisy_bits(design, rng)
     members = Members(np.arange(10), design.matrix, np.array(FEW_FREE))
-    fresh = fit_members(bits, members, PARAMS, spread=SPREAD)
+    fresh = fit_members(bits, members, PARAMS, prior_variance=SPREAD)
     start = fit_selected(bits, design, SELECTED, PARAMS)
-    again = fit_members(bits, members, PARAMS, spread=SPREAD, start=start)
+    again = fit_members(bits, members, PARAMS, prior_variance=SPREAD, start=start)
     std_error = np.sqrt(np.diag(fresh.covariance))
     assert np.abs((again.coefficients - fresh.coefficients) / std_error).max() < 0.01
     np.testing.assert_allclose(again.covariance, fresh.covariance, atol=0.01 * std_error.max() ** 2)
@@ -154,7 +155,7 @@ def test_weights_come_from_fitted_rates_and_never_from_observed_ones(
     bits = noisy_bits(design, rng)
     fit = fit_selected(bits, design, SELECTED, PARAMS)
     fitted = fit.basis.toarray().T @ fit.coefficients
-    variance = variance_of_one(fitted, PARAMS) / reports_by_row(bits) + fit.background
+    variance = variance_of_one(fitted, PARAMS) / reports_by_row(bits) + fit.excess_variance
     np.testing.assert_allclose(fit.weights, 1 / variance, rtol=1e-3)
     np.testing.assert_allclose(fit.residuals, bits.rate.ravel() - fitted)
 
@@ -186,7 +187,7 @@ def test_background_is_the_scatter_that_unlisted_strings_add() -> None:
     bits = bits_of(rates, params, n_reports=1e9)
     fit = fit_selected(bits, design, np.empty(0, dtype=np.int64), params)
     b = unknown_column(params)
-    assert fit.background == pytest.approx(share**2 * b * (1 - b), rel=0.02)
+    assert fit.excess_variance == pytest.approx(share**2 * b * (1 - b), rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from dataclasses import replace
@@ -15,11 +14,13 @@ from hypothesis import strategies as st
 
 from calibration.categories import LOOSE, Population, boolean, draw_counts, ordinal
 from hubbub.decoder import Decoding, decode, decode_categories
-from hubbub.decoder.categories.report import write_category_report
-from hubbub.decoder.html.report import ROWS, headline, write_report
-from hubbub.decoder.reports.scrutiny import Findings
-from unit.decoder.decodings import CLEAR, counts_of, make_decoding, make_findings, make_provenance
+from hubbub.decoder.categories.result import CategoriesResult
+from hubbub.decoder.reports.anomalies import AnomalyReport
+from hubbub.decoder.results.strings import StringsResult
+from hubbub.decoder.results.strings_report import ROWS, headline
+from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained, contrast
+from unit.decoder.rendered import html_of
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -38,10 +39,8 @@ HOSTILE = (
 INVISIBLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def page_of(decoding: Decoding, findings: Findings | None = None) -> Page:
-    file = io.BytesIO()
-    write_report(file, decoding, findings=findings, provenance=make_provenance())
-    return Page(file.getvalue().decode())
+def page_of(decoding: Decoding, anomalies: AnomalyReport | None = None) -> Page:
+    return Page(html_of(StringsResult(decoding, anomalies, make_provenance())))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ def decoded() -> Decoding:
 
 
 def test_report_is_accessible_and_self_contained(decoded: Decoding) -> None:
-    page = page_of(decoded, make_findings())
+    page = page_of(decoded, make_anomalies())
     assert_accessible(page)
     assert_self_contained(page)
     assert "prefers-color-scheme: dark" in page.html
@@ -69,7 +68,7 @@ def test_headline_says_what_was_found(decoded: Decoding) -> None:
 
 
 def test_report_tells_all_that_a_reader_must_know(decoded: Decoding) -> None:
-    page = page_of(decoded, make_findings())
+    page = page_of(decoded, make_anomalies())
     assert page.texts["h2"] == [
         "What was found",
         "Summary",
@@ -109,11 +108,11 @@ def test_every_chart_has_its_numbers_as_a_table(decoded: Decoding) -> None:
 
 
 def test_suspicious_reports_are_told_at_the_top() -> None:
-    findings = replace(make_findings(), improbable=1234)
-    page = page_of(make_decoding(["a"]), findings)
+    anomalies = replace(make_anomalies(), improbable=1234)
+    page = page_of(make_decoding(["a"]), anomalies)
     head = page.html[: page.html.index("<main>")]
     assert "1,234 reports" in head
-    assert "SUSPICIOUS" not in page_of(make_decoding(["a"]), make_findings()).html
+    assert "SUSPICIOUS" not in page_of(make_decoding(["a"]), make_anomalies()).html
 
 
 def test_same_decoding_gives_the_same_bytes(decoded: Decoding) -> None:
@@ -170,9 +169,7 @@ def test_what_the_data_cannot_tell_leaves_no_nan() -> None:
                          ids=lambda case: case.name)  # fmt: skip
 def test_categories_have_a_report_of_the_same_kind(case: Population) -> None:
     decoding = decode_categories(draw_counts(case, np.random.default_rng(7)), case.metric)
-    file = io.BytesIO()
-    write_category_report(file, decoding, findings=make_findings(), provenance=make_provenance())
-    page = Page(file.getvalue().decode())
+    page = Page(html_of(CategoriesResult(decoding, make_anomalies(), make_provenance())))
     assert_accessible(page)
     assert_self_contained(page)
     assert ("Quantiles" in page.texts["h2"]) == (decoding.ordinal is not None)
@@ -181,7 +178,8 @@ def test_categories_have_a_report_of_the_same_kind(case: Population) -> None:
 
 def test_colours_are_readable_in_light_dark_and_print() -> None:
     """Text against its background by at least 4.5, marks by at least 3 (WCAG 2.2 AA)."""
-    css = resources.files("hubbub.decoder.html").joinpath("templates/report.css").read_text("utf-8")
+    folder = resources.files("hubbub.decoder.formats")
+    css = folder.joinpath("templates/report.css").read_text("utf-8")
     palettes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     assert len(palettes) == 3
     for palette in palettes:

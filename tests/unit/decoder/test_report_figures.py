@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.decoder.html.charts import Interval, Labels, histogram, interval_chart
-from hubbub.decoder.html.figures import (
+from hubbub.decoder.formats.drawings import draw
+from hubbub.decoder.formats.svg import Scale, number, tag
+from hubbub.decoder.results.charts import Histogram, Interval, IntervalChart, Labels, span_of
+from hubbub.decoder.results.strings_report import (
     bits_chart,
     cohorts_chart,
     p_value_chart,
     residuals_chart,
     strongest_chart,
 )
-from hubbub.decoder.html.svg import Scale, number, span_of, tag
 from unit.decoder.decodings import make_decoding, make_diagnostics
 from unit.decoder.pages import Page
 
@@ -53,10 +54,10 @@ def test_numbers_and_elements_have_one_form() -> None:
 
 def test_intervals_are_drawn_to_scale() -> None:
     labels = Labels("a", "Title", "Words", "share")
-    chart = interval_chart(
+    chart = IntervalChart(
         labels, [Interval("x", 50.0, 0.0, 100.0), Interval("y", 25.0, 20.0, 30.0)]
     )
-    page = Page(chart.svg)
+    page = Page(draw(chart))
     first, second = page.all("circle")
     bars = [each for each in page.all("line") if each["class"] == "bar"]
     middle = (float(bars[0]["x1"]) + float(bars[0]["x2"])) / 2
@@ -67,8 +68,8 @@ def test_intervals_are_drawn_to_scale() -> None:
 
 def test_histogram_is_as_high_as_its_counts() -> None:
     labels = Labels("a", "Title", "Words", "x", "n")
-    chart = histogram(labels, np.array([1.0, 4.0, 0.0]), np.arange(4.0), np.full(3, 2.0))
-    heights = [float(bar["height"]) for bar in Page(chart.svg).all("rect")]
+    chart = Histogram(labels, np.array([1.0, 4.0, 0.0]), np.arange(4.0), np.full(3, 2.0))
+    heights = [float(bar["height"]) for bar in Page(draw(chart)).all("rect")]
     assert heights[1] == pytest.approx(4 * heights[0], abs=0.05)
     assert heights[2] == 0
     assert [row[1] for row in chart.rows] == ["1", "4", "0"]
@@ -76,16 +77,19 @@ def test_histogram_is_as_high_as_its_counts() -> None:
 
 def test_few_bits_are_points_and_many_are_cells() -> None:
     few, many = bits_chart(make_diagnostics(8, 32)), bits_chart(make_diagnostics(64, 128))
-    assert len(Page(few.svg).all("circle")) == 7 * 32
-    assert len(Page(many.svg).all("circle")) == 0
-    assert 20 < len(Page(many.svg).all("rect")) <= 48 * 48
-    assert len(many.svg) < 200_000
-    assert "8,064 bits" in many.description
+    assert len(Page(draw(few)).all("circle")) == 7 * 32
+    assert len(Page(draw(many)).all("circle")) == 0
+    assert 20 < len(Page(draw(many)).all("rect")) <= 48 * 48
+    assert len(draw(many)) < 200_000
+    assert "8,064 bits" in many.labels.description
     assert sum(int(row[1]) for row in many.rows) == 63 * 128
 
 
 def test_residuals_of_a_good_fit_have_unit_spread_and_of_a_bad_one_more() -> None:
-    told = [residuals_chart(make_diagnostics(64, 128, spread)).description for spread in (1.0, 2.0)]
+    told = [
+        residuals_chart(make_diagnostics(64, 128, spread)).labels.description
+        for spread in (1.0, 2.0)
+    ]
     spreads = [float(re.findall(r"deviation ([\d.]+)", text)[0]) for text in told]
     assert spreads == pytest.approx([1.0, 2.0], abs=0.05)
     chart = residuals_chart(make_diagnostics(64, 128, 2.0))
@@ -95,14 +99,14 @@ def test_residuals_of_a_good_fit_have_unit_spread_and_of_a_bad_one_more() -> Non
 @pytest.mark.parametrize("m", [1, 16, 1000])
 def test_cohort_sizes_are_told_for_any_number_of_cohorts(m: int) -> None:
     chart = cohorts_chart(np.arange(m) + 10)
-    assert f"{m:,} cohorts with 10 to {m + 9:,} reports" in chart.description
-    assert len(Page(chart.svg).all("rect")) == min(m, 32 if m > 128 else m)
+    assert f"{m:,} cohorts with 10 to {m + 9:,} reports" in chart.labels.description
+    assert len(Page(draw(chart)).all("rect")) == min(m, 32 if m > 128 else m)
 
 
 def test_p_values_are_counted_against_the_flat_line() -> None:
     chart = p_value_chart(make_decoding([f"{i}" for i in range(40)]))
     assert chart
-    assert "40 of 40 candidates have a p-value below 0.05; 2 would" in chart.description
+    assert "40 of 40 candidates have a p-value below 0.05; 2 would" in chart.labels.description
     assert chart.rows[0][1:] == ("40", "2")
 
 

@@ -10,7 +10,7 @@ from hubbub.client import RapporParams
 from hubbub.decoder import Correction
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.regression import search as module
-from hubbub.decoder.regression.search import Found, Search
+from hubbub.decoder.regression.search import Search, SearchResult
 from unit.decoder.models import candidates_of, design_of, noisy_bits
 
 WIDE = make_params(k=64, h=2, m=16)
@@ -24,16 +24,16 @@ def settled(
     params: RapporParams = WIDE,
     n_reports: float = 1e6,
     twins: tuple[int, ...] = (),
-) -> Found:
+) -> SearchResult:
     """Search a list of n strings, of which the first ones have these shares."""
     rng = np.random.default_rng(11)
     bits = noisy_bits(design_of(len(shares), params), rng, shares, n_reports, params)
     marks = np.isin(np.arange(n), twins)
     log_alpha = float(np.log(0.05))
-    return Search(bits, candidates_of(n, params), marks, params, log_alpha, Correction.BH).settle()
+    return Search(bits, candidates_of(n, params), marks, params, log_alpha, Correction.BH).run()
 
 
-def detected(found: Found) -> list[int]:
+def detected(found: SearchResult) -> list[int]:
     """Return those whose p-value any correction would let pass here."""
     return np.flatnonzero(found.log_p < np.log(1e-4)).tolist()
 
@@ -55,12 +55,12 @@ def test_of_many_candidates_the_detected_are_free_and_the_others_drawn() -> None
     assert {0, 1, 2, 3} <= set(free.tolist())
     assert len(free) <= 1024 // 16
     assert len(found.fit.selected) == 900
-    assert 0 < found.fit.spread < 0.003**2
+    assert 0 < found.fit.prior_variance < 0.003**2
 
 
 def test_absent_candidates_take_no_part_if_they_scatter_no_more_than_noise() -> None:
     found = settled(900, STRONG)
-    assert found.fit.spread < 1e-6
+    assert found.fit.prior_variance < 1e-6
     assert detected(found) == [0, 1, 2, 3]
 
 
@@ -78,7 +78,7 @@ def test_only_the_strongest_are_freed_where_rows_are_few() -> None:
     found = settled(200, np.asarray(shares, dtype=np.float64), NARROW, 1e8)
     free = found.fit.selected[found.fit.penalties[1:] == 0]
     assert len(free) == 8
-    assert found.fit.spread > 0
+    assert found.fit.prior_variance > 0
     assert len(found.fit.selected) == 200
     assert {0, 1, 2, 3} <= set(free.tolist())
 

@@ -14,7 +14,7 @@ from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.bits import BitEstimates
 from hubbub.decoder.regression.estimates import estimate_all
 from hubbub.decoder.regression.model import fit_selected, unknown_column
-from hubbub.decoder.regression.selection import keep_fittest, penalty, select
+from hubbub.decoder.regression.search import keep_fittest, penalty, select
 from unit.decoder.models import candidates_of, design_of, noisy_bits
 
 PARAMS = make_params()

@@ -94,7 +94,7 @@ def test_p_values_of_absent_strings_are_uniform(rng: np.random.Generator) -> Non
         fit = fit_of(bits, DESIGN, np.arange(4))
         outside = Fit(np.empty(0, dtype=np.int64), fit.basis[:1], fit.penalties[:1],
                       fit.coefficients[:1], fit.covariance[:1, :1], fit.residuals, fit.weights,
-                      fit.background, 0.0)  # fmt: skip
+                      fit.excess_variance, 0.0)  # fmt: skip
         tests = testing.Tests(outside, candidates, bits, PARAMS)
         log_p = tests.log_p_values(estimate_all(outside, candidates, bits, PARAMS))
         reached += (np.exp(log_p)[:, None] <= levels).sum(axis=0)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
-from rich.console import Console
 from scipy import stats
 
 from hubbub.decoder import CohortCounts, Correction
@@ -20,17 +19,10 @@ from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.trends.changes import change_points, constancy, exceedance
 from hubbub.decoder.trends.decoding import Trends, decode_days
-from hubbub.decoder.trends.output import (
-    TYPES,
-    csv_chunks,
-    print_table,
-    sparkline,
-    to_json,
-    write_parquet,
-)
-from hubbub.decoder.trends.report import write_trends_report
-from unit.decoder.decodings import CLEAR, counts_of, make_findings, make_provenance
+from hubbub.decoder.trends.result import TYPES, TrendsResult, sparkline
+from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
+from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown
 
 FIRST = dt.date(2026, 11, 1)
 STEADY, RISING, HOSTILE = "steady", "rising", "<script>\u202e"
@@ -176,7 +168,7 @@ def test_days_in_any_order_give_the_same() -> None:
         decode_days(days, CLEAR, NAMES, correction=Correction.BONFERRONI)
         for days in (by_day, backwards)
     )
-    assert to_json(first) == to_json(second)
+    assert json_of(TrendsResult(first)) == json_of(TrendsResult(second))
 
 
 def test_no_day_with_enough_reports_is_refused() -> None:
@@ -187,8 +179,8 @@ def test_no_day_with_enough_reports_is_refused() -> None:
 def test_nothing_detected_leaves_nothing_to_follow() -> None:
     nothing = decode_days(counts_by_day(3), CLEAR, ["absent 1", "absent 2"], min_reports=1000)
     assert nothing.strings == ()
-    assert "".join(csv_chunks(nothing)) == ",".join(TYPES) + "\n"
-    assert json.loads(to_json(nothing))["rows"] == []
+    assert csv_of(TrendsResult(nothing)) == ",".join(TYPES) + "\n"
+    assert json.loads(json_of(TrendsResult(nothing)))["rows"] == []
     assert "no string was detected" in page_of(nothing).html
     assert "Shares day by day" in table_of(nothing)
 
@@ -201,11 +193,10 @@ def test_one_day_is_no_trend_but_a_result() -> None:
 
 
 def test_csv_json_and_parquet_agree(trends: Trends) -> None:
-    rows = list(csv.DictReader(io.StringIO("".join(csv_chunks(trends)), newline="")))
-    document = json.loads(to_json(trends, findings=make_findings(), provenance=make_provenance()))
-    file = io.BytesIO()
-    write_parquet(file, trends)
-    typed = parquet.read_table(io.BytesIO(file.getvalue())).to_pylist()
+    result = TrendsResult(trends, make_anomalies(), make_provenance())
+    rows = list(csv.DictReader(io.StringIO(csv_of(result), newline="")))
+    document = json.loads(json_of(result))
+    typed = parquet.read_table(io.BytesIO(parquet_of(result))).to_pylist()
     assert len(rows) == 4 * 8
     assert tuple(rows[0]) == tuple(TYPES)
     for row, fields, record in zip(rows, document["rows"], typed, strict=True):
@@ -226,24 +217,22 @@ def test_csv_json_and_parquet_agree(trends: Trends) -> None:
 
 
 def table_of(trends: Trends) -> str:
-    text = io.StringIO()
-    print_table(trends, Console(file=text, width=160))
-    return text.getvalue()
+    return shown(TrendsResult(trends), width=160)
 
 
 def test_table_shows_courses_gaps_and_changes(trends: Trends) -> None:
-    shown = table_of(trends)
-    assert "2026-11-06 ▲" in shown
-    assert "6 of 8 decoded; the others have fewer than 1,000 reports each: 2026-11-03" in shown
-    assert r"<script>\u202e" in shown
-    assert "\u202e" not in shown
-    assert "unknown" in shown
+    text = table_of(trends)
+    assert "2026-11-06 ▲" in text
+    assert "6 of 8 decoded; the others have fewer than 1,000 reports each: 2026-11-03" in text
+    assert r"<script>\u202e" in text
+    assert "\u202e" not in text
+    assert "unknown" in text
 
 
 def test_few_days_stand_in_columns() -> None:
-    shown = table_of(decode_days(counts_by_day(4), CLEAR, NAMES, min_reports=1000))
-    assert "11-01" in shown
-    assert "11-04" in shown
+    text = table_of(decode_days(counts_by_day(4), CLEAR, NAMES, min_reports=1000))
+    assert "11-01" in text
+    assert "11-04" in text
 
 
 def test_sparkline_is_a_character_a_day() -> None:
@@ -253,9 +242,7 @@ def test_sparkline_is_a_character_a_day() -> None:
 
 
 def page_of(trends: Trends) -> Page:
-    file = io.BytesIO()
-    write_trends_report(file, trends, findings=make_findings(), provenance=make_provenance())
-    return Page(file.getvalue().decode())
+    return Page(html_of(TrendsResult(trends, make_anomalies(), make_provenance())))
 
 
 def test_report_has_a_chart_a_series_with_its_changes(trends: Trends) -> None:

@@ -11,7 +11,7 @@ from factories import make_metric, make_params
 from hubbub.client import Metric
 from hubbub.client.kinds import BooleanKind
 from hubbub.collector.store.records import Records
-from hubbub.decoder.reports.scrutiny import Findings, Scrutiny
+from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from unit.collector.forgeries import joined, records_of
 
 METRIC = make_metric(params=make_params(m=8))
@@ -23,21 +23,21 @@ def honest(n: int, rng: np.random.Generator, metric: Metric = METRIC) -> Records
     return records_of(bits, rng.integers(params.m, size=n))
 
 
-def findings(*chunks: Records, metric: Metric = METRIC) -> Findings:
-    scrutiny = Scrutiny(metric)
+def anomalies(*chunks: Records, metric: Metric = METRIC) -> AnomalyReport:
+    detector = AnomalyDetector(metric)
     for chunk in chunks:
-        scrutiny.add(chunk)
-    return scrutiny.result()
+        detector.add(chunk)
+    return detector.result()
 
 
 def test_honest_reports_are_not_suspicious(rng: np.random.Generator) -> None:
-    found = findings(honest(20_000, rng))
+    found = anomalies(honest(20_000, rng))
     assert not found.suspicious
     assert (found.improbable, found.repeats.suspicious) == (0, 0)
 
 
 def test_a_single_report_that_no_client_would_make_is_found(rng: np.random.Generator) -> None:
-    found = findings(honest(20_000, rng), records_of(np.zeros((1, 128))))
+    found = anomalies(honest(20_000, rng), records_of(np.zeros((1, 128))))
     assert found.suspicious
     assert found.improbable == 1
     assert found.repeats.suspicious == 0
@@ -45,7 +45,7 @@ def test_a_single_report_that_no_client_would_make_is_found(rng: np.random.Gener
 
 def test_plausible_bits_repeated_are_found(rng: np.random.Generator) -> None:
     pattern = rng.random((1, 128)) < METRIC.params.p_star
-    found = findings(honest(20_000, rng), records_of(np.tile(pattern, (20, 1))))
+    found = anomalies(honest(20_000, rng), records_of(np.tile(pattern, (20, 1))))
     assert found.suspicious
     assert found.improbable == 0
     assert (found.repeats.most, found.repeats.suspicious) == (20, 20)
@@ -53,7 +53,7 @@ def test_plausible_bits_repeated_are_found(rng: np.random.Generator) -> None:
 
 def test_crowded_cohort_is_found(rng: np.random.Generator) -> None:
     crowd = rng.random((20_000, 128)) < METRIC.params.p_star
-    found = findings(honest(40_000, rng), records_of(crowd, 6))
+    found = anomalies(honest(40_000, rng), records_of(crowd, 6))
     assert found.suspicious
     assert found.balance.cohort == 6
     assert found.cohorts_suspicious
@@ -66,24 +66,24 @@ def test_cohort_that_repeating_clients_explain_is_found_in_a_one_time_metric(
     once = make_metric(params=make_params(m=8, f=0.0), one_time=True)
     crowd = rng.random((2000, 128)) < once.params.p_star
     chunks = [honest(20_000, rng, once), records_of(crowd, 6)]
-    assert findings(*chunks, metric=once).cohorts_suspicious
-    assert not findings(*chunks, metric=once._replace(one_time=False)).cohorts_suspicious
+    assert anomalies(*chunks, metric=once).cohorts_suspicious
+    assert not anomalies(*chunks, metric=once._replace(one_time=False)).cohorts_suspicious
 
 
 def test_the_more_reports_the_wider_is_what_is_plausible(rng: np.random.Generator) -> None:
-    few, many = findings(honest(10, rng)), findings(honest(50_000, rng))
+    few, many = anomalies(honest(10, rng)), anomalies(honest(50_000, rng))
     assert many.plausible.low < few.plausible.low
     assert many.plausible.high > few.plausible.high
 
 
 def test_chunks_do_not_matter(rng: np.random.Generator) -> None:
     chunks = [honest(n, rng) for n in (1, 700, 0, 3000)]
-    assert findings(*chunks) == findings(joined(*chunks))
+    assert anomalies(*chunks) == anomalies(joined(*chunks))
 
 
 def test_what_cannot_be_told_is_said(rng: np.random.Generator) -> None:
     boolean = make_metric(kind=BooleanKind())
-    found = findings(honest(5000, rng, boolean), metric=boolean)
+    found = anomalies(honest(5000, rng, boolean), metric=boolean)
     assert not found.suspicious
     assert not found.set_bits_assessed
     assert not found.repeats.assessed
@@ -91,12 +91,12 @@ def test_what_cannot_be_told_is_said(rng: np.random.Generator) -> None:
 
 
 def test_no_reports_are_not_suspicious() -> None:
-    assert not findings().suspicious
+    assert not anomalies().suspicious
 
 
 @pytest.mark.parametrize("n_forged", [0, 1000])
 def test_findings_are_json_that_tells_the_verdict(n_forged: int, rng: np.random.Generator) -> None:
-    found = findings(honest(5000, rng), records_of(np.zeros((n_forged, 128))))
+    found = anomalies(honest(5000, rng), records_of(np.zeros((n_forged, 128))))
     document = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert document["suspicious"] is (n_forged > 0)
     assert document["set_bits"]["improbable"] == n_forged

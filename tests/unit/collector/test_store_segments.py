@@ -12,9 +12,9 @@ import pytest
 
 from factories import make_metric, make_params
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store, rewriting
-from hubbub.collector.store.pooling import segment_row
+from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store, segments
 from hubbub.collector.store.records import table
+from hubbub.collector.store.segments import segment_row
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -79,8 +79,8 @@ async def test_what_was_merged_is_mixed_with_what_comes_later(any_store_url: str
 async def test_merging_takes_small_bites(
     any_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rewriting, "_REPORTS_AT_ONCE", 50)
-    monkeypatch.setattr(rewriting, "_SEGMENTS_AT_ONCE", 4)
+    monkeypatch.setattr(segments, "_REPORTS_AT_ONCE", 50)
+    monkeypatch.setattr(segments, "_SEGMENTS_AT_ONCE", 4)
     async with open_store(any_store_url, create=True) as store:
         for _ in range(10):
             await store.append([make_new_batch(range(20))], _DAY)
@@ -139,17 +139,17 @@ async def test_every_report_counts_once_whoever_merges_reads_and_writes(
 async def test_reports_that_are_merged_while_they_are_deleted_are_deleted(
     any_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing = rewriting._sizes
+    listing = segments._sizes
 
     async def list_and_let_merge(*arguments: Any) -> Any:
         listed = await listing(*arguments)
-        monkeypatch.setattr(rewriting, "_sizes", listing)
+        monkeypatch.setattr(segments, "_sizes", listing)
         assert await store.merge() == 30
         return listed
 
     async with open_store(any_store_url, create=True) as store:
         await _append_apart(store, range(30))
-        monkeypatch.setattr(rewriting, "_sizes", list_and_let_merge)
+        monkeypatch.setattr(segments, "_sizes", list_and_let_merge)
         assert await store.delete("homepage") == 30
         assert await store.count(HOMEPAGE) == 0
 
@@ -165,7 +165,7 @@ async def test_reports_that_are_deleted_while_they_are_merged_do_not_come_back(
 
     async with open_store(any_store_url, create=True) as store:
         await _append_apart(store, range(30))
-        monkeypatch.setattr(rewriting, "segment_row", pool_and_let_delete)
+        monkeypatch.setattr(segments, "segment_row", pool_and_let_delete)
         assert await store.merge() == 0
         assert await store.count(HOMEPAGE) == 0
 
@@ -186,8 +186,8 @@ async def test_old_ids_are_forgotten_and_young_ones_known(any_store_url: str) ->
 async def test_more_ids_than_go_at_once_are_forgotten(
     any_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rewriting, "_IDS_AT_ONCE", 70)
-    monkeypatch.setattr(rewriting, "_IDS_A_STATEMENT", 30)
+    monkeypatch.setattr(segments, "_IDS_AT_ONCE", 70)
+    monkeypatch.setattr(segments, "_IDS_A_STATEMENT", 30)
     batches = [make_new_batch([i]) for i in range(500)]
     async with open_store(any_store_url, create=True) as store:
         await store.append(batches[::2], _DAY)

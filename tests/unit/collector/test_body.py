@@ -11,38 +11,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.collector.errors import RefusalError
-from hubbub.collector.ingest.inflating import inflated
+from hubbub.collector.ingest.body import decompress
 
 _BODY = b'{"batch_id": "..."}' * 10
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", " gzip "])
 def test_gzip_is_undone(encoding: str) -> None:
-    assert inflated(gzip.compress(_BODY), encoding, 1000) == _BODY
+    assert decompress(gzip.compress(_BODY), encoding, 1000) == _BODY
 
 
 def test_deflate_is_undone_with_and_without_its_frame() -> None:
-    assert inflated(zlib.compress(_BODY), "deflate", 1000) == _BODY
+    assert decompress(zlib.compress(_BODY), "deflate", 1000) == _BODY
     bare = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    assert inflated(bare.compress(_BODY) + bare.flush(), "deflate", 1000) == _BODY
+    assert decompress(bare.compress(_BODY) + bare.flush(), "deflate", 1000) == _BODY
 
 
 @pytest.mark.parametrize("encoding", ["", "identity"])
 def test_body_without_encoding_stays_as_it_is(encoding: str) -> None:
-    assert inflated(_BODY, encoding, 1000) == _BODY
+    assert decompress(_BODY, encoding, 1000) == _BODY
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "x" * 100])
 def test_other_encoding_is_answered_415_with_the_right_ones(encoding: str) -> None:
     with pytest.raises(RefusalError, match="must be absent, or one of: gzip, deflate") as caught:
-        inflated(_BODY, encoding, 1000)
+        decompress(_BODY, encoding, 1000)
     assert caught.value.status == 415
 
 
 def test_result_may_be_as_large_as_is_allowed_and_no_larger() -> None:
-    assert inflated(gzip.compress(_BODY), "gzip", len(_BODY)) == _BODY
+    assert decompress(gzip.compress(_BODY), "gzip", len(_BODY)) == _BODY
     with pytest.raises(RefusalError, match=f"at most {len(_BODY) - 1} bytes") as caught:
-        inflated(gzip.compress(_BODY), "gzip", len(_BODY) - 1)
+        decompress(gzip.compress(_BODY), "gzip", len(_BODY) - 1)
     assert caught.value.status == 413
 
 
@@ -59,11 +59,11 @@ def test_result_may_be_as_large_as_is_allowed_and_no_larger() -> None:
 )
 def test_what_is_not_gzip_is_answered_400(body: bytes) -> None:
     with pytest.raises(RefusalError, match="not gzip") as caught:
-        inflated(body, "gzip", 1000)
+        decompress(body, "gzip", 1000)
     assert caught.value.status == 400
 
 
 @given(body=st.binary(max_size=200), encoding=st.sampled_from(["gzip", "deflate"]))
 def test_any_bytes_are_inflated_or_refused(body: bytes, encoding: str) -> None:
     with contextlib.suppress(RefusalError):
-        assert len(inflated(body, encoding, 1000)) <= 1000
+        assert len(decompress(body, encoding, 1000)) <= 1000

@@ -12,21 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.collector.operations.readings import add_up
-from hubbub.collector.operations.tallies import Name, Tallies, TalliesError, shared_directory
+from hubbub.collector.operations.counters import (
+    CounterError,
+    CounterName,
+    Counters,
+    shared_directory,
+)
+from hubbub.collector.operations.metric_families import aggregate
 
-_COUNTED = Name("duplicates")
-_GAUGE = Name("queue_depth")
+_COUNTED = CounterName("duplicates")
+_GAUGE = CounterName("queue_depth")
 _COUNTER = """
 import sys
 from pathlib import Path
-from hubbub.collector.operations.tallies import Name, Tallies
-tallies = Tallies(Path(sys.argv[1]))
-counted, gauge = tallies.slot(Name("duplicates")), tallies.slot(Name("queue_depth"))
-tallies.values[gauge] = 7
+from hubbub.collector.operations.counters import CounterName, Counters
+counters = Counters(Path(sys.argv[1]))
+counted, gauge = counters.slot(CounterName("duplicates")), counters.slot(CounterName("queue_depth"))
+counters.values[gauge] = 7
 for line in sys.stdin:
     for _ in range(int(line)):
-        tallies.values[counted] += 1
+        counters.values[counted] += 1
     print("done", flush=True)
 """
 
@@ -62,7 +67,7 @@ def _counting(directory: Path) -> Iterator[_Counter]:
 
 def test_totals_are_those_of_all_processes_and_survive_their_end() -> None:
     with shared_directory() as directory, _counting(directory) as one, _counting(directory) as two:
-        ours = Tallies(directory)
+        ours = Counters(directory)
         ours.values[ours.slot(_COUNTED)] += 5
         one.count(100_000)
         two.count(1)
@@ -82,7 +87,7 @@ def test_totals_are_those_of_all_processes_and_survive_their_end() -> None:
 
 def test_processes_that_end_leave_no_files_behind_once_they_were_read() -> None:
     with shared_directory() as directory:
-        ours = Tallies(directory)
+        ours = Counters(directory)
         for _ in range(3):
             with _counting(directory) as other:
                 other.count(2)
@@ -113,17 +118,17 @@ def test_directory_of_a_killed_collector_is_removed_by_the_next(
 
 
 def test_process_alone_needs_no_directory() -> None:
-    tallies = Tallies()
-    tallies.values[tallies.slot(_COUNTED)] += 2
-    assert tallies.slot(_COUNTED) == tallies.slot(_COUNTED)
-    assert _total(tallies, _COUNTED) == 2
-    tallies.close()
+    counters = Counters()
+    counters.values[counters.slot(_COUNTED)] += 2
+    assert counters.slot(_COUNTED) == counters.slot(_COUNTED)
+    assert _total(counters, _COUNTED) == 2
+    counters.close()
 
 
 def test_directory_that_is_gone_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(TalliesError, match=r"counters: no room in .*: No such file"):
-        Tallies(tmp_path / "missing")
+    with pytest.raises(CounterError, match=r"counters: no room in .*: No such file"):
+        Counters(tmp_path / "missing")
 
 
-def _total(tallies: Tallies, name: Name) -> float:
-    return add_up(tallies.read()).numbers[name]
+def _total(counters: Counters, name: CounterName) -> float:
+    return aggregate(counters.read()).numbers[name]

@@ -1,4 +1,4 @@
-"""The gate: bounds on what is under way, and nothing forgotten when it has left."""
+"""Bounds on what is under way, and nothing forgotten when it is over."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.collector.access.shedding import Gate, Visit
+from hubbub.collector.access.load_limiter import LoadLimiter, Slot
 from hubbub.collector.errors import RefusalError
 from unit.collector.event_loop import in_event_loop
 
 _steps = st.lists(
-    st.tuples(st.sampled_from(["enter", "hold", "end"]), st.integers(0, 9), st.integers(0, 60))
+    st.tuples(
+        st.sampled_from(["acquire", "hold", "release"]), st.integers(0, 9), st.integers(0, 60)
+    )
 )
 
 
@@ -25,49 +27,49 @@ def test_bounds_are_never_exceeded_and_all_is_given_back(
 
 
 async def _walk(steps: list[tuple[str, int, int]]) -> None:
-    gate = Gate(max_requests=4, max_bytes=100, retry_after=1)
-    inside: list[tuple[Visit, int]] = []
+    limiter = LoadLimiter(max_requests=4, max_bytes=100, retry_after=1)
+    inside: list[tuple[Slot, int]] = []
     for step, which, size in steps:
         held = [size for _, size in inside]
-        if step == "enter":
+        if step == "acquire":
             with _refused_if(len(inside) == 4, "shed_requests"):
-                inside.append((gate.enter(), 0))
+                inside.append((limiter.acquire(), 0))
         elif inside and step == "hold":
-            visit, before = inside[which % len(inside)]
+            slot, before = inside[which % len(inside)]
             after = before + size
             with _refused_if(sum(held) + size > 100, "shed_bytes"):
-                visit.hold(after)
-                inside[which % len(inside)] = (visit, after)
+                slot.hold(after)
+                inside[which % len(inside)] = (slot, after)
         elif inside:
-            inside.pop(which % len(inside))[0].end()
-    assert await gate.wait_until_empty(0) == (not inside)
-    for visit, _ in inside:
-        visit.end()
-    assert await gate.wait_until_empty(0)
-    everything = gate.enter()
+            inside.pop(which % len(inside))[0].release()
+    assert await limiter.wait_until_empty(0) == (not inside)
+    for slot, _ in inside:
+        slot.release()
+    assert await limiter.wait_until_empty(0)
+    everything = limiter.acquire()
     everything.hold(100)
 
 
 @in_event_loop
 async def test_waiting_ends_when_the_last_has_left() -> None:
-    gate = Gate(max_requests=4, max_bytes=100, retry_after=1)
-    first, second = gate.enter(), gate.enter()
-    waiting = asyncio.create_task(gate.wait_until_empty(60))
-    for visit in (first, second):
+    limiter = LoadLimiter(max_requests=4, max_bytes=100, retry_after=1)
+    first, second = limiter.acquire(), limiter.acquire()
+    waiting = asyncio.create_task(limiter.wait_until_empty(60))
+    for slot in (first, second):
         await asyncio.sleep(0)
         assert not waiting.done()
-        visit.end()
+        slot.release()
     assert await waiting
 
 
 @in_event_loop
 async def test_who_is_sent_away_is_told_different_times_to_come_back() -> None:
     """P(false alarm) < 1e-50: twenty draws among 1,001 would have to be the same."""
-    gate = Gate(max_requests=0, max_bytes=100, retry_after=10)
+    limiter = LoadLimiter(max_requests=0, max_bytes=100, retry_after=10)
     waits = set()
     for _ in range(20):
         with pytest.raises(RefusalError) as refused:
-            gate.enter()
+            limiter.acquire()
         assert refused.value.status == 429
         waits.add(refused.value.retry_after)
     assert len(waits) > 1

@@ -8,28 +8,28 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hubbub.collector.operations.history import History, Totals
-from hubbub.collector.operations.instruments import Instruments
-from hubbub.collector.operations.readings import FAMILIES, Histogram, Kind
+from hubbub.collector.operations.metric_families import FAMILIES, FamilyType, Histogram
+from hubbub.collector.operations.metrics import Metrics
 
 
 @pytest.fixture
-def instruments() -> Instruments:
-    return Instruments()
+def metrics() -> Metrics:
+    return Metrics()
 
 
-def test_everything_counted_is_exposed_under_its_labels(instruments: Instruments) -> None:
-    instruments.request(201, "stored")
-    instruments.request(201, "stored")
-    instruments.request(422, "invalid")
-    instruments.reports("homepage", 1, 40)
-    instruments.improbable("homepage", 7, 3)
-    instruments.duplicate()
-    instruments.shed("connections")
-    instruments.upkeep("merge", succeeded=True)
-    instruments.upkeep("merge", succeeded=False)
-    instruments.queue_depth(5)
-    instruments.store_size(1000)
-    found = _samples(instruments)
+def test_everything_counted_is_exposed_under_its_labels(metrics: Metrics) -> None:
+    metrics.request(201, "stored")
+    metrics.request(201, "stored")
+    metrics.request(422, "invalid")
+    metrics.reports("homepage", 1, 40)
+    metrics.improbable("homepage", 7, 3)
+    metrics.duplicate()
+    metrics.shed("connections")
+    metrics.upkeep("merge", succeeded=True)
+    metrics.upkeep("merge", succeeded=False)
+    metrics.queue_depth(5)
+    metrics.store_size(1000)
+    found = _samples(metrics)
     assert found["hubbub_requests_total", ("201", "stored")] == 2
     assert found["hubbub_requests_total", ("422", "invalid")] == 1
     assert found["hubbub_reports_total", ("homepage", "1")] == 40
@@ -42,10 +42,10 @@ def test_everything_counted_is_exposed_under_its_labels(instruments: Instruments
     assert found["hubbub_store_size_bytes", ()] == 1000
 
 
-def test_histogram_holds_every_commit_in_its_bucket(instruments: Instruments) -> None:
+def test_histogram_holds_every_commit_in_its_bucket(metrics: Metrics) -> None:
     for seconds in (0.0005, 0.003, 0.003, 99.0):
-        instruments.committed(2, 10, seconds)
-    found = _samples(instruments)
+        metrics.committed(2, 10, seconds)
+    found = _samples(metrics)
     assert found["hubbub_commit_seconds_bucket", ("0.001",)] == 1
     assert found["hubbub_commit_seconds_bucket", ("0.005",)] == 3
     assert found["hubbub_commit_seconds_bucket", ("10.0",)] == 3
@@ -53,18 +53,18 @@ def test_histogram_holds_every_commit_in_its_bucket(instruments: Instruments) ->
     assert found["hubbub_commit_seconds_count", ()] == 4
     assert found["hubbub_commit_seconds_sum", ()] == pytest.approx(99.0065)
     assert found["hubbub_commit_reports_sum", ()] == 40
-    readings = instruments.snapshot()
-    assert readings.histogram("commit_seconds").quantile(0.5) == 0.005
-    assert readings.histogram("commit_seconds").quantile(1.0) == math.inf
+    values = metrics.snapshot()
+    assert values.histogram("commit_seconds").quantile(0.5) == 0.005
+    assert values.histogram("commit_seconds").quantile(1.0) == math.inf
     assert Histogram((1.0,), (0.0, 0.0), 0.0).quantile(0.5) is None
 
 
-def test_labels_are_bounded_in_number_and_form(instruments: Instruments) -> None:
+def test_labels_are_bounded_in_number_and_form(metrics: Metrics) -> None:
     for cohort in range(70_000):
-        instruments.improbable("homepage", cohort, 1)
-    instruments.shed('a"b\n{}')
-    instruments.shed("x" * 65)
-    found = _samples(instruments)
+        metrics.improbable("homepage", cohort, 1)
+    metrics.shed('a"b\n{}')
+    metrics.shed("x" * 65)
+    found = _samples(metrics)
     told = [n for (name, _), n in found.items() if name == "hubbub_improbable_reports_total"]
     most = FAMILIES["improbable"].most
     assert len(told) == most + 1
@@ -85,9 +85,9 @@ def test_rates_are_of_the_last_minutes() -> None:
     assert len(rates.recent_reports) == 90  # 15 minutes
 
 
-def _samples(instruments: Instruments) -> dict[tuple[str, tuple[str, ...]], float]:
+def _samples(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
     """Parse the exposition as Prometheus does: by name and label values, in the labels' order."""
-    body, content_type = instruments.exposition()
+    body, content_type = metrics.exposition()
     assert content_type.startswith("text/plain")
     order = {family.exposed: family.labels for family in FAMILIES.values()}
     found = {}
@@ -102,5 +102,5 @@ def _samples(instruments: Instruments) -> dict[tuple[str, tuple[str, ...]], floa
 def test_every_number_is_in_the_documentation(pytestconfig: pytest.Config) -> None:
     text = (pytestconfig.rootpath / "docs" / "operations.md").read_text(encoding="utf-8")
     for family in FAMILIES.values():
-        name = family.exposed + ("_total" if family.kind is Kind.COUNTER else "")
+        name = family.exposed + ("_total" if family.type is FamilyType.COUNTER else "")
         assert f"| `{name}` | {', '.join(family.labels)} | {family.help} |" in text

@@ -1,0 +1,1 @@
+"""Audits that measure a claim over many simulated clients, beside the claim itself."""

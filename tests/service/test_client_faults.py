@@ -1,0 +1,303 @@
+"""Trouble on the client's machine: nothing spins, blocks, vanishes uncounted or is sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from factories import make_metric, make_params, make_registry
+from http_servers import Answer, scripted_server
+from hubbub.client import Telemetry
+from hubbub.client.aio import AsyncTelemetry
+from service.apps import NOWHERE, App, contents_by_id, held_database
+from service.posting import wait_until
+
+HELD_SECONDS = 5.0
+UNHURT = HELD_SECONDS / 2  # a call that waits for the disk takes twice as long
+
+
+def test_full_disk_makes_no_hot_loop(tmp_path: Path) -> None:
+    """The sender's notifications ended the writer's pause, so that it tried 20 times a second.
+
+    A writer that pauses for five seconds tries twice in four; 13 a second would be 50 attempts.
+    """
+    script = """
+import resource
+from hubbub.client import disk
+
+attempts = 0
+absorb = disk.Disk.absorb
+
+def counted(self, entries):
+    global attempts
+    attempts += 1
+    return absorb(self, entries)
+
+disk.Disk.absorb = counted
+telemetry = open_telemetry(batch_size=10)
+record(telemetry, 5)
+telemetry.flush(0.2)
+usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, usual[1]))
+attempts, cpu = 0, time.process_time()
+for _ in range(40):
+    record(telemetry, 20)
+    time.sleep(0.1)
+print(attempts, time.process_time() - cpu, telemetry.status().disabled is not None)
+resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+telemetry._pause(0)
+while telemetry.status().disabled or telemetry._intake.pending:
+    time.sleep(0.1)
+print(telemetry.status().waiting, dict(telemetry.status().dropped))
+os._exit(0)
+"""
+    app = App(tmp_path, NOWHERE)
+    first, second = app.run(script).output
+    attempts, _cpu, told = first.split()
+    assert int(attempts) <= 4
+    assert told == "True"
+    assert second == "805 {}"
+    assert app.reports_in_ledger() == 805
+
+
+@pytest.mark.parametrize("first_log_line", [True, False])
+def test_record_and_status_wait_for_no_transaction(tmp_path: Path, first_log_line: bool) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    telemetry.record("homepage", "x")
+    telemetry.flush(0.3)
+    longest = 0.0
+    with held_database(tmp_path):
+        end = time.monotonic() + HELD_SECONDS
+        while time.monotonic() < end:
+            start = time.monotonic()
+            telemetry.record("hompage" if first_log_line else "homepage", "x")
+            telemetry.status()
+            telemetry.ledger()
+            longest = max(longest, time.monotonic() - start)
+            time.sleep(0.002)
+    telemetry.close(0)
+    assert longest < UNHURT
+
+
+def test_event_loop_waits_for_no_transaction(tmp_path: Path) -> None:
+    async def app() -> float:
+        longest = 0.0
+        async with AsyncTelemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
+            telemetry.record("homepage", "x")
+            await telemetry.flush(0.3)
+            with held_database(tmp_path):
+                end = time.monotonic() + HELD_SECONDS
+                while time.monotonic() < end:
+                    start = time.monotonic()
+                    telemetry.record("hompage", "x")
+                    telemetry.record("homepage", "x")
+                    telemetry.status()
+                    await asyncio.sleep(0.002)
+                    longest = max(longest, time.monotonic() - start)
+            await telemetry.close(0)
+        return longest
+
+    assert asyncio.run(app()) < UNHURT
+
+
+ASYNC_FORKS = """
+import asyncio
+from hubbub.client.aio import AsyncTelemetry
+
+async def deliver(telemetry, count):
+    async with telemetry:
+        record(telemetry, count, "child")
+        return await telemetry.flush(30)
+
+def in_child(telemetry, settled):
+    settled.append(asyncio.run(deliver(telemetry, CHILDREN)))
+
+async def main():
+    async with AsyncTelemetry(*sys.argv[1:4]) as telemetry:
+        record(telemetry, 1, "parent")
+        for _ in range(3):
+            if os.fork() == 0:
+                settled = []  # this thread has the parent's loop, which isn't the child's to use
+                thread = threading.Thread(target=in_child, args=(telemetry, settled))
+                thread.start()
+                thread.join()
+                os._exit(settled != [True])
+        assert await telemetry.flush(30)
+
+asyncio.run(main())
+sys.exit(any(os.wait()[1] for _ in range(3)))
+"""
+
+
+@pytest.mark.parametrize("reports", [0, 2])
+def test_forked_children_of_an_event_loop_send_their_own_and_never_their_parents(
+    tmp_path: Path, reports: int
+) -> None:
+    script = ASYNC_FORKS.replace("CHILDREN", str(reports))
+    with scripted_server() as server:
+        App(tmp_path, server.url, make_metric("parent"), make_metric("child")).run(script)
+    assert all(len(contents) == 1 for contents in contents_by_id(server).values())
+    metrics = [report["metric"] for report in server.reports]
+    assert (metrics.count("parent"), metrics.count("child")) == (1, 3 * reports)
+
+
+def test_too_many_open_files_at_the_start_pass(tmp_path: Path) -> None:
+    """The client begins to record when its state can be opened, and never advises to forget."""
+    script = """
+import logging, resource, sqlite3  # an app that runs has loaded its modules
+from hubbub.client import Registry, disk, state
+registry = Registry.load(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+files = []
+try:
+    while True:
+        files.append(open(os.devnull))
+except OSError:
+    pass
+telemetry = Telemetry(registry, sys.argv[2], sys.argv[3])
+record(telemetry, 3)
+disabled = telemetry.status().disabled
+print("forget" in disabled, "will try again" in disabled, dict(telemetry.status().dropped))
+del files
+deadline = time.monotonic() + 40
+while telemetry.status().disabled and time.monotonic() < deadline:
+    time.sleep(0.05)
+record(telemetry, 2)
+print(telemetry.flush(30), telemetry.status().delivered)
+"""
+    with scripted_server() as server:
+        app = App(tmp_path, server.url)
+        first, second = app.run(script).output
+    assert first == "False True {'state not available': 3}"
+    assert second == "True 2"
+    assert len(server.reports) == 2
+
+
+def test_damage_while_running_is_counted_to_the_last_report(tmp_path: Path) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    telemetry.record("homepage", "x")
+    telemetry.flush(0.3)
+    with closing(sqlite3.connect(tmp_path / "client.db")) as connection:
+        connection.execute("DROP TABLE answers")
+    for _ in range(7):
+        telemetry.record("homepage", "x")
+    wait_until(lambda: telemetry.status().disabled is not None)
+    wait_until(lambda: sum(telemetry.status().dropped.values()) == 7)
+    telemetry.record("homepage", "x")
+    telemetry.close(0)
+    assert telemetry.status().dropped == {"disabled": 8}
+    assert "nothing is sent" in str(telemetry.status().disabled)
+
+
+def test_forgetting_in_one_process_stops_the_others(tmp_path: Path) -> None:
+    script = """
+telemetry = open_telemetry(batch_seconds=0.1)
+record(telemetry, 1)
+assert telemetry.flush(30)
+print("delivered", flush=True)
+sys.stdin.readline()
+record(telemetry, 5)
+deadline = time.monotonic() + 40
+while telemetry.status().disabled is None and time.monotonic() < deadline:
+    time.sleep(0.05)
+print(telemetry.status().disabled, dict(telemetry.status().dropped), flush=True)
+"""
+    with scripted_server() as server:
+        app = App(tmp_path, server.url)
+        with app.started(script, stdin=True) as sibling:
+            assert sibling.stdout is not None
+            assert sibling.stdin is not None
+            assert sibling.stdout.readline() == "delivered\n"
+            telemetry = Telemetry(make_registry(), server.url, app.state, consent=False)
+            assert telemetry.ledger().epsilon == pytest.approx(make_metric().epsilon_report)
+            assert "it has spent epsilon = 2.04" in telemetry.forget()
+            sibling.stdin.write("\n")
+            sibling.stdin.flush()
+            line = sibling.stdout.readline()
+    assert line.startswith("forgotten: another process has deleted this client's state")
+    assert line.strip().endswith("{'disabled': 5}")
+    assert len(server.reports) == 1
+    assert list(app.state.iterdir()) == []
+
+
+def test_secret_that_another_process_replaced_is_taken_over(tmp_path: Path) -> None:
+    with scripted_server() as server:
+        one, other = (Telemetry(make_registry(), server.url, tmp_path) for _ in range(2))
+        one.record("homepage", "x")
+        other.record("homepage", "x")
+        assert one.flush(30)
+        assert other.flush(30)
+        one.reset()
+        other.record("homepage", "x")  # drawn with the old secret
+        other.flush(30)
+        for telemetry in (one, other):
+            telemetry.record("homepage", "x")
+            assert telemetry.flush(30)
+            telemetry.close()
+    assert one.status().dropped == {}
+    assert other.status().dropped == {"secret replaced": 1}
+    spending = other.ledger()
+    assert spending.resets == 1
+    assert (spending.metrics[0].answers, spending.metrics[0].reports) == (2, 4)
+    assert len(server.reports) == 4
+
+
+def test_wide_reports_arrive_in_batches_that_a_collector_takes(tmp_path: Path) -> None:
+    """6,000 reports of k = 1024 are 1.3 MB; a collector takes 1 MiB after decompression."""
+    registry = make_registry(make_metric(params=make_params(k=1024)))
+
+    with scripted_server() as server:
+        telemetry = Telemetry(registry, server.url, tmp_path, batch_size=6_000)
+        for _ in range(6_000):
+            telemetry.record("homepage", "x")
+        assert telemetry.flush(60)
+        telemetry.close()
+    assert len(server.reports) == 6_000
+    assert len(server.received) > 1
+
+
+def test_what_is_recorded_while_the_state_is_closed_by_a_fork_is_kept(tmp_path: Path) -> None:
+    script = """
+telemetry = open_telemetry()
+ended = threading.Event()
+def work():
+    while not ended.wait(0.001):
+        telemetry.record("homepage", "x")
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(30):
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+    time.sleep(0.02)
+ended.set()
+for thread in threads:
+    thread.join()
+settled = telemetry.flush(40)
+print(settled, telemetry.status().recorded - telemetry.status().delivered, flush=True)
+"""
+    with scripted_server(lambda _: Answer()) as server:
+        assert App(tmp_path, server.url).run(script).output == ["True 0"]
+
+
+def test_state_of_another_user_turns_the_client_off_with_a_reason(tmp_path: Path) -> None:
+    with Telemetry(make_registry(), NOWHERE, tmp_path):
+        pass
+    (tmp_path / "secret").chmod(0o644)
+    with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
+        assert "its mode is 644" in str(telemetry.status().disabled)
+
+
+def test_threads_of_a_closed_client_end(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    telemetry.record("homepage", "x")
+    telemetry.close(0)
+    wait_until(lambda: set(threading.enumerate()) <= before)

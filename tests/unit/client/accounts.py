@@ -1,0 +1,161 @@
+"""Clients that record at given times, and what becomes of each recording.
+
+With a disk each recording is absorbed at once, and what became of it is read from what is stored.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from factories import make_secret
+from hubbub.client import Registry, Spending
+from hubbub.client.account import Account
+from hubbub.client.disk import Absorbed, Disk
+from hubbub.client.encoder import PermanentResponse
+from hubbub.client.intake import Intake, Settings
+from hubbub.client.kinds import Value
+from hubbub.client.ledger import AnswerKey
+from hubbub.client.state import open_state, read_account
+from hubbub.client.storage import Storage
+
+SETTINGS = Settings(100, 3600.0, 2**24, 1.0, 1.0)
+MOST_PENDING = 10_000
+
+
+class Outcome(NamedTuple):
+    """What became of a recording, and the number of the answer that is reported, if any."""
+
+    result: str
+    answer: int | None
+
+
+REFUSED = Outcome("refused", None)
+
+
+def registry_of(rules: dict[str, Any]) -> Registry:
+    """Read a registry from JSON, where dates are texts."""
+    lines = [f"{key} = {json.dumps(rules[key])}" for key in rules if key != "metrics"]
+    for name, entry in rules["metrics"].items():
+        lines.append(f"[metrics.{name}]")
+        lines += [
+            f"{key} = {value if key == 'expires' else json.dumps(value)}"
+            for key, value in entry.items()
+        ]
+    return Registry.parse("\n".join(lines))
+
+
+class MemoryClient:
+    """A process that never gets to its disk."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._intake = _intake(registry)
+        self._intake.open(make_secret(), Account(registry))
+        self._numbers: dict[AnswerKey, int] = {}
+        self._responses: list[PermanentResponse] = []
+
+    def record(self, time: float, metric: str, value: Value) -> Outcome:
+        stale, kept = self._intake.stale, len(self._intake.pending)
+        _take(self._intake, time, metric, value)
+        if len(self._intake.pending) == kept:
+            return REFUSED
+        memo = self._intake.pending[-1].memo
+        if memo.answer not in self._numbers:
+            self._responses.append(memo.response)
+            return Outcome("admitted", _number(self._numbers, memo.answer))
+        number = self._numbers[memo.answer]
+        assert memo.response == self._responses[number]
+        return Outcome("stale" if self._intake.stale > stale else "again", number)
+
+    def spending(self) -> Spending:
+        return self._intake.spending()
+
+
+class Process:
+    """A process of an app, on a real state directory."""
+
+    def __init__(self, folder: Path, registry: Registry) -> None:
+        self._folder = folder
+        self.registry = registry
+        self.intake = _intake(registry)
+        state = open_state(folder, registry)
+        self.intake.open(state.secret, state.account)
+
+    def record(self, time: float, metric: str, value: Value) -> None:
+        _take(self.intake, time, metric, value)
+
+    def absorb(self, time: float) -> Absorbed:
+        """Bring to the disk what was recorded, as the writer's thread does."""
+        assert self.intake.secret is not None
+        entries = self.intake.drain(self.intake.secret)
+        disk = Disk(self._folder, self.registry, SETTINGS, self.intake.secret, lambda: time)
+        with closing(disk):
+            absorbed = disk.absorb(entries)
+        self.intake.refresh(absorbed.account)
+        self.intake.stale += absorbed.stale
+        return absorbed
+
+
+class DiskClient:
+    """Processes that share a state directory and take turns, each absorbing what it recorded.
+
+    Without processes a new one is started for each recording.
+    """
+
+    def __init__(self, folder: Path, registry: Registry, processes: int = 0) -> None:
+        self._folder = folder
+        self._processes = [Process(folder, registry) for _ in range(processes)]
+        self._numbers: dict[AnswerKey, int] = {}
+        self._turn = 0
+        self.registry = registry
+
+    def record(self, time: float, metric: str, value: Value) -> Outcome:
+        process = self._next_process()
+        before, stale = stored_reports(self._folder), process.intake.stale
+        process.record(time, metric, value)
+        process.absorb(time)
+        after = stored_reports(self._folder)
+        reported = [answer for answer in after if after[answer] != before.get(answer, 0)]
+        if not reported:
+            return REFUSED
+        (answer,) = reported
+        assert after[answer] == before.get(answer, 0) + 1
+        if answer not in before:
+            return Outcome("admitted", _number(self._numbers, answer))
+        result = "stale" if process.intake.stale > stale else "again"
+        return Outcome(result, self._numbers[answer])
+
+    def spending(self) -> Spending:
+        return read_account(self._folder, self.registry).ledger.spending()
+
+    def _next_process(self) -> Process:
+        if not self._processes:
+            return Process(self._folder, self.registry)
+        self._turn += 1
+        return self._processes[self._turn % len(self._processes)]
+
+
+def stored_reports(folder: Path) -> dict[AnswerKey, int]:
+    """Return of how many reports of each answer the disk knows."""
+    query = "SELECT metric, version, answer, reports FROM answers"
+    with closing(Storage(folder)) as storage, storage.transaction() as connection:
+        return {AnswerKey(*row[:3]): row[3] for row in connection.execute(query)}
+
+
+def _number(numbers: dict[AnswerKey, int], answer: AnswerKey) -> int:
+    return numbers.setdefault(answer, len(numbers))
+
+
+def _intake(registry: Registry) -> Intake:
+    return Intake(registry, MOST_PENDING, MOST_PENDING, development=True)
+
+
+def _take(intake: Intake, time: float, metric: str, value: Value) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hubbub.client.intake.time", SimpleNamespace(time=lambda: time))
+        intake.take(metric, value)

@@ -1,0 +1,352 @@
+"""The laws of the account: silence tells nothing of values, and what is admitted is paid for."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from factories import make_metric, make_params, make_registry
+from hubbub.client import Metric, Registry, Report
+from hubbub.client.kinds import BooleanKind, EnumKind, Value
+from hubbub.client.state import replace_secret
+from hubbub.client.storage import Storage
+from reference import histories
+from reference.account import DAY, Json
+from reference.account import Account as ReferenceAccount
+from reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
+from unit.client.accounts import (
+    REFUSED,
+    MemoryClient,
+    Outcome,
+    Process,
+    registry_of,
+    stored_reports,
+)
+
+TYPES = [ENUM, BOOLEAN, ENUM | {"f": 0.25}, BOOLEAN | {"f": 0.25}]
+ONE_TIME = [{**ENUM, "f": 0.0}, {"type": "boolean", "f": 0.25}]
+NAMES = ("a", "b", "c")
+ENUM_PRICE = histories.ENUM_PRICE
+THEME = make_metric("theme", kind=EnumKind(tuple(COLOURS)))
+
+
+class Moment(NamedTuple):
+    """When which metric is recorded: all of a recording but its value."""
+
+    time: int
+    metric: str
+
+
+@st.composite
+def metrics(draw: st.DrawFn) -> Json:
+    of_type = draw(st.sampled_from(TYPES))
+    memory = draw(st.sampled_from(["value", "period", "once"]))
+    if memory == "value":
+        return histories.metric(of_type, max_values=draw(st.integers(1, 3)))
+    if memory == "period":
+        return histories.periods(of_type, draw(st.integers(1, 3)), draw(st.integers(1, 4)))
+    return histories.metric(draw(st.sampled_from(ONE_TIME)), mode="one-time")
+
+
+def registries() -> st.SearchStrategy[Json]:
+    """Registries whose budgets are often met exactly: prices are multiples of a boolean's."""
+    exact = st.integers(1, 30).map(lambda n: n * histories.BOOLEAN_PRICE)
+    return st.builds(
+        lambda of_metrics, budget: histories.registry(
+            budget, **dict(zip(NAMES, of_metrics, strict=False))
+        ),
+        st.lists(metrics(), min_size=1, max_size=len(NAMES)),
+        st.none() | exact | st.floats(0.5, 40.0),
+    )
+
+
+def moments(rules: Json) -> st.SearchStrategy[Moment]:
+    """Readings of a clock that goes where it likes."""
+    times = st.integers(-8 * 24, 8 * 24).map(lambda hours: START + hours * HOUR)
+    return st.builds(Moment, times, st.sampled_from(sorted(rules["metrics"])))
+
+
+def value_of(rules: Json, metric: str, number: int) -> Value:
+    if rules["metrics"][metric]["type"] == "boolean":
+        return bool(number % 2)
+    return COLOURS[number]
+
+
+def history(rules: Json, times: Sequence[Moment], numbers: Sequence[int]) -> list[Any]:
+    return [(*m, value_of(rules, m.metric, n)) for m, n in zip(times, numbers, strict=True)]
+
+
+NUMBERS = st.integers(0, len(COLOURS) - 1)
+
+
+def values(n: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(NUMBERS, min_size=n, max_size=n)
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_silence_depends_on_times_alone(data: st.DataObject) -> None:
+    """For any two histories of values with the same recording times and metrics."""
+    rules = data.draw(registries())
+    times = data.draw(st.lists(moments(rules), min_size=1, max_size=40))
+    silences = []
+    for _ in range(2):
+        client = MemoryClient(registry_of(rules))
+        recordings = history(rules, times, data.draw(values(len(times))))
+        silences.append([client.record(*recording) == REFUSED for recording in recordings])
+    assert silences[0] == silences[1]
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_silence_depends_on_times_alone_also_after_resets(data: st.DataObject) -> None:
+    rules = data.draw(registries())
+    times = data.draw(st.lists(moments(rules), min_size=2, max_size=12))
+    resets = data.draw(st.sets(st.integers(1, len(times) - 1), max_size=2))
+    silences = []
+    for _ in range(2):
+        recordings = history(rules, times, data.draw(values(len(times))))
+        silences.append(reports_with_resets(registry_of(rules), recordings, resets))
+    assert silences[0] == silences[1]
+
+
+@pytest.mark.parametrize("budget", [None, 3 * ENUM_PRICE, 2 * ENUM_PRICE])
+def test_a_reset_does_not_tell_whether_answers_had_changed(budget: float | None) -> None:
+    """Caps once counted what was answered with the former secret, changes and all."""
+    rules = histories.registry(budget, theme=histories.metric(ENUM, max_values=2))
+    seen = [
+        reports_with_resets(
+            registry_of(rules), [(START + i, "theme", v) for i, v in enumerate(colours)], {2}
+        )
+        for colours in (["red", "red", "red"], ["red", "blue", "red"])
+    ]
+    assert seen[0] == seen[1]
+    assert seen[0] == [True, True, budget is None]
+
+
+def reports_with_resets(
+    registry: Registry, recordings: Sequence[Any], resets: set[int]
+) -> list[bool]:
+    """Return which recordings were reported, where the secret is replaced before some."""
+    reported = []
+    with tempfile.TemporaryDirectory() as folder:
+        process = Process(Path(folder), registry)
+        for number, recording in enumerate(recordings):
+            if number in resets:
+                replace_secret(folder)
+                process = Process(Path(folder), registry)
+            process.record(*recording)
+            reported.append(process.absorb(recording[0]).account.ledger.spending())
+    reports = [sum(metric.reports for metric in spending.metrics) for spending in reported]
+    return [later > before for before, later in pairwise([0, *reports])]
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_silence_of_two_processes_depends_on_times_alone(data: st.DataObject) -> None:
+    """Whoever records and whoever comes to the disk first, however long others wait for it."""
+    rules = data.draw(registries())
+    times = data.draw(st.lists(moments(rules), min_size=1, max_size=10))
+    turns = data.draw(
+        st.lists(
+            st.tuples(st.integers(0, 1), st.sets(st.integers(0, 1))),
+            min_size=len(times),
+            max_size=len(times),
+        )
+    )
+    counts = []
+    for _ in range(2):
+        recordings = history(rules, times, data.draw(values(len(times))))
+        counts.append(reports_after_each(registry_of(rules), recordings, turns))
+    assert counts[0] == counts[1]
+
+
+def reports_after_each(
+    registry: Registry, recordings: Sequence[Any], turns: Sequence[tuple[int, set[int]]]
+) -> list[tuple[int, int]]:
+    """Return how many reports wait in memory and on disk after each recording.
+
+    A turn says which process records, and which come to the disk then.
+    """
+    counts = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        processes = [Process(folder, registry) for _ in range(2)]
+        for recording, (recorder, absorbing) in zip(recordings, turns, strict=True):
+            processes[recorder].record(*recording)
+            for i in sorted(absorbing):
+                processes[i].absorb(recording[0])
+            pending = sum(len(process.intake.pending) for process in processes)
+            counts.append((pending, sum(stored_reports(folder).values())))
+    return counts
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_recordings_become_what_the_document_says(data: st.DataObject) -> None:
+    rules = data.draw(registries())
+    times = data.draw(st.lists(moments(rules), min_size=1, max_size=40))
+    recordings = history(rules, times, data.draw(values(len(times))))
+    client, reference = MemoryClient(registry_of(rules)), ReferenceAccount(rules)
+    for recording in recordings:
+        assert client.record(*recording) == Outcome(*reference.record(*recording))
+    assert client.spending().committed == pytest.approx(reference.committed)
+    assert client.spending().epsilon == pytest.approx(reference.spent)
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_what_is_admitted_is_paid_for_and_stays_in_the_budget(data: st.DataObject) -> None:
+    rules = data.draw(registries())
+    times = data.draw(st.lists(moments(rules), min_size=1, max_size=40))
+    registry = registry_of(rules)
+    client, prices = MemoryClient(registry), [0.0]
+    for recording in history(rules, times, data.draw(values(len(times)))):
+        if client.record(*recording).result == "admitted":
+            prices.append(registry[recording[1]].price)
+        spending = client.spending()
+        assert spending.committed == pytest.approx(math.fsum(prices))
+        assert spending.epsilon <= spending.committed * (1 + 1e-12)
+        if registry.lifetime_epsilon is not None:
+            assert spending.committed <= registry.lifetime_epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+def test_the_period_is_answered_by_the_process_that_is_stored_first(
+    tmp_path: Path, winner: int
+) -> None:
+    """In m = 1024 cohorts two answers share one with chance 1/1024: so of 20 periods one may."""
+    metric = make_metric("page", params=make_params(m=1024), period_days=1)
+    processes = [Process(tmp_path, make_registry(metric)) for _ in range(2)]
+    differing = 0
+    for day in range(20):
+        time = START + day * DAY
+        for process, value in zip(processes, ("example.com", "example.org"), strict=True):
+            process.record(time, "page", value)
+        drawn = [process.intake.pending[0].memo.response for process in processes]
+        for i in (winner, 1 - winner):
+            process = processes[i]
+            account = process.absorb(time).account
+            assert account.memory["page"].response == drawn[winner]
+        assert {report.cohort for report in take_spool(tmp_path)} == {drawn[winner].cohort}
+        differing += drawn[0].cohort != drawn[1].cohort
+    assert differing >= 16  # fewer by chance: P < 1e-10
+    assert sorted(stored_reports(tmp_path).values()) == [2] * 20
+
+
+def take_spool(folder: Path) -> list[Report]:
+    with closing(Storage(folder)) as storage, storage.transaction() as connection:
+        bodies = connection.execute("SELECT body FROM spool").fetchall()
+        connection.execute("DELETE FROM spool")
+    rows = [json.loads(body) for (body,) in bodies]
+    assert len(rows) == 2
+    return [Report(**(row | {"bits": base64.b64decode(row["bits"])})) for row in rows]
+
+
+def test_of_two_processes_with_room_for_one_value_the_second_reports_the_firsts(
+    tmp_path: Path,
+) -> None:
+    registry = make_registry(THEME._replace(max_values=1))
+    first, second = Process(tmp_path, registry), Process(tmp_path, registry)
+    for process, value in ((first, "red"), (second, "blue")):
+        process.record(START, "theme", value)
+    assert first.absorb(START).stale == 0
+    absorbed = second.absorb(START)
+    assert (absorbed.stale, absorbed.waiting, not absorbed.refused) == (1, 2, True)
+    assert list(stored_reports(tmp_path).values()) == [2]
+
+
+def test_of_two_processes_one_reports_a_one_time_metric(tmp_path: Path) -> None:
+    metric = make_metric("tabs", params=make_params(p=0.0, q=1.0), one_time=True)
+    processes = [Process(tmp_path, make_registry(metric)) for _ in range(2)]
+    for process in processes:
+        process.record(START, "tabs", "example.com")
+    assert [sum(process.absorb(START).refused.values()) for process in processes] == [0, 1]
+    assert list(stored_reports(tmp_path).values()) == [1]
+
+
+def test_two_versions_of_an_app_leave_each_others_periods_alone(tmp_path: Path) -> None:
+    """While an update spreads, processes of both write to one directory."""
+    old, new = (Process(tmp_path, make_registry(mood(version=version))) for version in (1, 2))
+    for hour in range(6):
+        for process in (old, new):
+            process.record(START + hour * HOUR, "mood", True)
+            assert not process.absorb(START + hour * HOUR).refused
+    assert sorted(stored_reports(tmp_path).values()) == [6, 6]
+
+
+def test_periods_are_deleted_when_they_are_over_also_of_metrics_that_are_no_longer_registered(
+    tmp_path: Path,
+) -> None:
+    old = Process(tmp_path, make_registry(mood(), THEME))
+    old.record(START, "mood", True)
+    old.absorb(START)
+    new = Process(tmp_path, make_registry(THEME))
+    for time, periods_left in ((START + 10 * DAY - 1, 1), (START + 10 * DAY, 0)):
+        new.record(time, "theme", "red")
+        new.absorb(time)
+        assert stored_periods(tmp_path) == periods_left
+
+
+def stored_periods(folder: Path) -> int:
+    query = "SELECT count(*) FROM memory WHERE period IS NOT NULL AND bits != x''"
+    with closing(Storage(folder)) as storage, storage.transaction() as connection:
+        return int(connection.execute(query).fetchone()[0])
+
+
+@pytest.mark.parametrize("period_days", [0, 5])
+def test_a_metric_that_changed_under_its_version_harms_no_other(
+    tmp_path: Path, period_days: int
+) -> None:
+    """Nor does it lose its answer, should the change be taken back."""
+    rightly = make_registry(mood(), THEME)
+    before = Process(tmp_path, rightly)
+    before.record(START, "mood", True)
+    before.absorb(START)
+    wrongly = Process(tmp_path, make_registry(mood(period_days=period_days), THEME))
+    for metric, value in (("mood", False), ("theme", "red")):
+        wrongly.record(START + 6 * DAY, metric, value)
+    assert wrongly.absorb(START + 6 * DAY).waiting == 2
+    again = Process(tmp_path, rightly)
+    again.record(START + 7 * DAY, "mood", False)
+    again.absorb(START + 7 * DAY)
+    assert sorted(stored_reports(tmp_path).values()) == [1, 2]
+
+
+def mood(*, version: int = 1, period_days: int = 10) -> Metric:
+    return make_metric("mood", version=version, kind=BooleanKind(), period_days=period_days)
+
+
+def test_a_clock_that_one_process_saw_go_back_went_back_for_all(tmp_path: Path) -> None:
+    """From their next visit to the disk others, too, count from the reading that is stored."""
+    processes = [Process(tmp_path, make_registry(mood())) for _ in range(3)]
+    for turn, days in enumerate((0, -15, -12, -11, -5, -4, -4)):
+        process = processes[turn % 3]
+        process.record(START + days * DAY, "mood", True)
+        process.absorb(START + days * DAY)
+    assert sorted(stored_reports(tmp_path).values()) == [3, 4]
+
+
+def test_an_answer_that_another_process_would_have_replaced_isnt_paid_for_twice(
+    tmp_path: Path,
+) -> None:
+    """The second doesn't know yet since when the clock is behind, and so has drawn no other."""
+    first, second = (Process(tmp_path, make_registry(mood())) for _ in range(2))
+    for process, days in ((first, 0), (second, 0), (first, -15), (second, -5)):
+        process.record(START + days * DAY, "mood", True)
+        process.absorb(START + days * DAY)
+    assert list(stored_reports(tmp_path).values()) == [4]
+    second.record(START - 5 * DAY, "mood", True)
+    second.absorb(START - 5 * DAY)
+    assert sorted(stored_reports(tmp_path).values()) == [1, 4]

@@ -1,0 +1,98 @@
+"""The protocols that apps annotate by: clients and doubles satisfy them, for mypy and in fact."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factories import make_registry
+from hubbub.client import (
+    AsyncTelemetryProtocol,
+    SyncTelemetryProtocol,
+    Telemetry,
+    TelemetryProtocol,
+)
+from hubbub.client.aio import AsyncTelemetry
+from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
+
+NOWHERE = "http://127.0.0.1:9"
+
+# Each line is a claim that mypy checks.
+COMMON: list[type[TelemetryProtocol]] = [
+    Telemetry, AsyncTelemetry, RecordingTelemetry, AsyncRecordingTelemetry
+]  # fmt: skip
+SYNC: list[type[SyncTelemetryProtocol]] = [Telemetry, RecordingTelemetry]
+ASYNC: list[type[AsyncTelemetryProtocol]] = [AsyncTelemetry, AsyncRecordingTelemetry]
+CLAIMS = [
+    *((TelemetryProtocol, cls) for cls in COMMON),
+    *((SyncTelemetryProtocol, cls) for cls in SYNC),
+    *((AsyncTelemetryProtocol, cls) for cls in ASYNC),
+]
+
+
+def visit(telemetry: TelemetryProtocol, page: str) -> None:
+    """Do what an app does that only records."""
+    telemetry.record("homepage", page)
+
+
+def leave(telemetry: SyncTelemetryProtocol) -> bool:
+    with telemetry as entered:
+        visit(entered, "news.example.org")
+        return entered.flush(5.0)
+
+
+def methods(protocol: type) -> dict[str, Any]:
+    """Return what a protocol asks for, its own and that of those it extends."""
+    return {
+        name: member
+        for base in protocol.__mro__
+        if base.__module__ == "hubbub.client.interface"
+        for name, member in vars(base).items()
+        if inspect.isfunction(member) and member.__module__ == base.__module__
+    }
+
+
+def shape(function: Any) -> list[tuple[str, bool]]:
+    """Return parameters by name, and whether they may be left out."""
+    return [
+        (parameter.name, parameter.default is not inspect.Parameter.empty)
+        for parameter in inspect.signature(function).parameters.values()
+    ]
+
+
+@pytest.mark.parametrize(("protocol", "cls"), CLAIMS, ids=lambda cls: cls.__name__)
+def test_class_has_the_methods_of_its_protocol(protocol: type, cls: type) -> None:
+    asked = methods(protocol)
+    assert {"record", "status", "ledger", "explain", "preview", "set_consent", "reset"} <= set(
+        asked
+    )
+    for name, method in asked.items():
+        has = getattr(cls, name)
+        assert shape(has) == shape(method), name
+        assert inspect.iscoroutinefunction(has) == inspect.iscoroutinefunction(method), name
+
+
+@pytest.mark.parametrize(
+    ("double", "real"),
+    [(RecordingTelemetry, Telemetry), (AsyncRecordingTelemetry, AsyncTelemetry)],
+    ids=lambda cls: cls.__name__,
+)
+def test_double_has_all_that_the_client_has(double: type, real: type) -> None:
+    def names(cls: type) -> set[str]:
+        return {name for name in dir(cls) if not name.startswith("_")}
+
+    assert names(double) - names(real) == {"values"}
+    assert names(real) <= names(double)
+
+
+def test_app_that_asks_for_the_protocol_takes_client_and_double(tmp_path: Path) -> None:
+    registry = make_registry()
+    double = RecordingTelemetry(registry)
+    assert leave(double)
+    assert double.calls == [("homepage", "news.example.org")]
+    client = Telemetry(registry, NOWHERE, tmp_path, consent=False)
+    assert not leave(client)
+    assert client.status().dropped == {"disabled": 1}

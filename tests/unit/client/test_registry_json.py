@@ -1,0 +1,125 @@
+"""The registry as browsers load it: the same entries, read alike by the JavaScript client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from factories import make_metric, registry_toml
+from hubbub.client import Registry
+from hubbub.client.kinds import EnumKind, OrdinalKind
+from hubbub.client.registry_json import main
+from unit.javascript.node import CLIENT, run_node
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
+# Prints what both sides must agree on, as JavaScript reads it.
+READ = """
+import { readFileSync } from "node:fs";
+const { makeRegistry } = await import(process.argv[2]);
+const registry = makeRegistry(JSON.parse(readFileSync(0, "utf8")));
+const metrics = [...registry.metrics.values()].map((m) => [m.name, {
+  version: m.version, type: m.type, mode: m.mode, memory: m.memory, days: m.periodDays,
+  answers: m.maxAnswers, description: m.description, owner: m.owner, expires: m.expires,
+  params: m.params, categories: m.categories, edges: m.edges,
+}]);
+const { application, lifetimeEpsilon } = registry;
+console.log(JSON.stringify({ application, lifetimeEpsilon, metrics: Object.fromEntries(metrics) }));
+"""
+
+
+def as_python_reads_it(registry: Registry) -> dict[str, object]:
+    return {
+        "application": registry.application,
+        "lifetimeEpsilon": registry.lifetime_epsilon,
+        "metrics": {
+            name: {
+                "version": metric.version,
+                "type": metric.kind.name,
+                "mode": "one-time" if metric.one_time else "longitudinal",
+                "memory": metric.memory,
+                "days": metric.period_days,
+                "answers": metric.max_answers,
+                "description": metric.description,
+                "owner": metric.owner,
+                "expires": metric.expires.isoformat(),
+                "params": metric.params._asdict(),
+                "categories": metric.kind.definition().get("categories", []),
+                "edges": metric.kind.definition().get("edges", []),
+            }
+            for name, metric in registry.items()
+        },
+    }
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "metrics.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+ODD = registry_toml(
+    make_metric("snack", kind=EnumKind(("Käse", "→", '"quoted"'))),
+    make_metric("size", kind=OrdinalKind((-1e-300, 0.1, 2.0**53, 1e300)), period_days=7),
+    lifetime_epsilon=1000.5,
+)
+
+
+@pytest.mark.parametrize("text", [EXAMPLE.read_text(encoding="utf-8"), ODD], ids=["example", "odd"])
+def test_javascript_reads_the_registry_that_python_reads(text: str, tmp_path: Path) -> None:
+    source, made = write(tmp_path, text), tmp_path / "metrics.json"
+    assert main([str(source), "-o", str(made)]) == 0
+    program = tmp_path / "read.mjs"
+    program.write_text(READ, encoding="utf-8")
+    module = (CLIENT / "src" / "registry.js").as_uri()
+    done = run_node(program, module, stdin=made.read_text(encoding="ascii"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == as_python_reads_it(Registry.load(source))
+
+
+def test_command_prints_the_entries_of_the_file_with_days_as_text(tmp_path: Path) -> None:
+    source = write(tmp_path, registry_toml(make_metric("theme", kind=EnumKind(("light", "dark")))))
+    command = [sys.executable, "-m", "hubbub.client.registry_json", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    entry = json.loads(done.stdout)["metrics"]["theme"]
+    assert entry["expires"] == "2099-12-31"
+    assert entry["categories"] == ["light", "dark"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("application = 1", "application = 1: must be a text"),
+        ("[", "not valid TOML"),
+        (registry_toml().replace("f = 0.5", "f = 1.5"), "metrics.homepage.f = 1.5"),
+    ],
+)
+def test_registry_that_is_refused_is_not_written(
+    text: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "metrics.json"
+    assert main([str(write(tmp_path, text)), "-o", str(made)]) == 1
+    output, errors = capsys.readouterr()
+    assert (output, made.exists()) == ("", False)
+    assert fault in errors
+
+
+@pytest.mark.parametrize("missing", ["source", "folder"])
+def test_file_that_cannot_be_read_or_written_is_named(
+    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path, registry_toml())
+    if missing == "source":
+        source.unlink()
+    assert main([str(source), "--output", str(tmp_path / "none" / "metrics.json")]) == 1
+    assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "JSON that browsers load" in capsys.readouterr().out
