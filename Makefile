@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser lint bench suite calibration planning paper kills fuzz model soak clean
+.PHONY: help demo test test-browser test-package lint bench change suite calibration planning paper kills fuzz model soak clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -24,16 +24,23 @@ demo: $(READY)  ## half a million simulated clients, a real collector, a real de
 test: $(READY)  ## all tests
 	$(BIN)/pytest -n $(WORKERS)
 
-test-browser: $(READY)  ## the admin page in Chromium (Debian's package chromium); screenshots in out/test-browser
+test-browser: $(READY)  ## the admin page and the JavaScript client in Chromium (Debian's package chromium); screenshots in out/test-browser
 	$(BIN)/pytest tests/browser
 
-lint: $(READY)  ## style (ruff) and types (mypy --strict)
+test-package: $(READY)  ## the JavaScript client as npm would publish it (needs npm's registry); tarball in out/package
+	$(BIN)/pytest tests/package
+
+lint: $(READY)  ## style (ruff), types (mypy --strict) and which way imports go (import-linter)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 	PYTHONPATH=tests $(BIN)/python -m benchmarks
+
+change: $(READY)  ## what linked reports tell of changing values, against what is stated (a minute)
+	PYTHONPATH=tests $(BIN)/python -m evaluation.change
 
 suite: $(READY)  ## a quick look at the decoder's error rates: 8 cases; fails if a bound is broken
 	$(BIN)/hubbub-simulate suite --quick
