@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from scipy import linalg
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray, PositionArray
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.sums import Mixture
 from hubbub.decoder.reports.packed import GROUPED_BITS, Block, PackedReports
+from hubbub.protocol.params import RapporParams
 
 
 def expected_reports(

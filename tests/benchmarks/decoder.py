@@ -10,14 +10,14 @@ import numpy as np
 
 from benchmarks.timing import Comparison, compare
 from factories import make_params
-from hubbub.client.bloom import bit_positions as one_by_one
-from hubbub.client.bloom import hash_words
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.candidates.listing import Candidates, hashed, make_design
 from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.counts import count_records
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.counting import Counting
+from hubbub.protocol.bloom import bit_positions as one_by_one
+from hubbub.protocol.bloom import hash_words
 
 _RECORDS, _CHUNKS = 1_000_000, 20
 _FEW_RECORDS, _FEW_STRINGS = 200_000, 20_000

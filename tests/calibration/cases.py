@@ -6,9 +6,9 @@ from functools import partial
 
 from calibration.trials import Case
 from calibration.worlds import census, made_up
-from hubbub.client.metrics import Registry
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry
 from hubbub.simulations.demo import METRICS
 
 LOOSE = RapporParams(k=128, h=1, m=64, f=0.2, p=0.05, q=0.75)

@@ -17,13 +17,16 @@ from rich.table import Table
 
 from factories import make_metric, make_params
 from hubbub.client import Metric, RapporParams
-from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind
 from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.categories.ordinal import OrdinalEstimates, estimate_ordinal
 from hubbub.decoder.categories.shares import estimate_categories
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)
 PAPER = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)
@@ -42,8 +45,8 @@ class Population:
 
     @property
     def edges(self) -> tuple[float, ...]:
-        kind = self.metric.kind
-        return kind.edges if isinstance(kind, OrdinalKind) else ()
+        metric_type = self.metric.type
+        return metric_type.edges if isinstance(metric_type, OrdinalType) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +68,26 @@ class Coverage:
     mean_bounds: float
 
 
-def population(kind: Kind, shares: FloatArray, n_reports: int, noise: RapporParams) -> Population:
-    name = kind.name if isinstance(kind, BooleanKind) else f"{kind.name} of {len(shares)}"
-    return Population(name, make_metric(kind=kind, params=noise), shares, n_reports)
+def population(
+    metric_type: MetricType, shares: FloatArray, n_reports: int, noise: RapporParams
+) -> Population:
+    name = (
+        metric_type.name
+        if isinstance(metric_type, BooleanType)
+        else f"{metric_type.name} of {len(shares)}"
+    )
+    return Population(name, make_metric(metric_type=metric_type, params=noise), shares, n_reports)
 
 
 def enum(n: int, n_reports: int, noise: RapporParams) -> Population:
     """Half of the people in the first category, a quarter in the second ...; two are empty."""
     shares = 0.5 ** np.arange(1.0, n + 1)
     shares[-2:] = 0
-    return population(EnumKind(tuple(map(str, range(n)))), shares / shares.sum(), n_reports, noise)
+    return population(EnumType(tuple(map(str, range(n)))), shares / shares.sum(), n_reports, noise)
 
 
 def boolean(true: float, n_reports: int, noise: RapporParams) -> Population:
-    return population(BooleanKind(), np.array([1 - true, true]), n_reports, noise)
+    return population(BooleanType(), np.array([1 - true, true]), n_reports, noise)
 
 
 def ordinal(n: int, n_reports: int, noise: RapporParams) -> Population:
@@ -86,7 +95,7 @@ def ordinal(n: int, n_reports: int, noise: RapporParams) -> Population:
     shares = np.exp(-0.5 * ((np.arange(n) - 0.45 * n) / (0.15 * n)) ** 2)
     shares[-2:] = 0
     edges = tuple(float(edge) for edge in np.arange(1, n) * 10)
-    return population(OrdinalKind(edges), shares / shares.sum(), n_reports, noise)
+    return population(OrdinalType(edges), shares / shares.sum(), n_reports, noise)
 
 
 CASES = tuple(
@@ -105,7 +114,7 @@ def draw_counts(case: Population, rng: np.random.Generator) -> CohortCounts:
     params, n_reports = case.metric.params, case.n_reports
     held = rng.multinomial(n_reports, case.shares)
     true = np.zeros(params.k, dtype=np.int64)
-    own = held[1:] if isinstance(case.metric.kind, BooleanKind) else held
+    own = held[1:] if isinstance(case.metric.type, BooleanType) else held
     true[: len(own)] = own
     ones = rng.binomial(true, params.q_star) + rng.binomial(n_reports - true, params.p_star)
     return CohortCounts(np.array([n_reports]), ones[None, :])

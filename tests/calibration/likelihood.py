@@ -17,13 +17,13 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from calibration.table import mean_and_error
 from calibration.worlds import exponential, made_up, uniform, zipf
-from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, Decoding, count_records, decode
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.candidates.listing import Candidates, hashed
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.likelihood.decoding import decode_reports
 from hubbub.decoder.reports.packed import PackedReports, pack
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.fleet.clients import Fleet
 
 _Z_REFERENCE = 2.0

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibration.worlds import World
-from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
 from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import Score, score
 from hubbub.simulations.fleet.clients import Fleet, as_records
 

@@ -19,8 +19,8 @@ from pyarrow import parquet
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.records import Records
 from hubbub.decoder.trends.result import TYPES
+from hubbub.protocol.records import Records
 from hubbub.simulations.fleet.clients import Fleet
 
 FIRST = dt.date(2026, 11, 1)

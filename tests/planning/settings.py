@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.planning.limits import Method, Question
 from hubbub.decoder.planning.noise import Budget
 from hubbub.decoder.planning.search import compare
+from hubbub.protocol.params import RapporParams
 from planning.trials import Setting
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)

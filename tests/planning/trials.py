@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.candidates.listing import bit_positions, hashed
 from hubbub.decoder.likelihood.decoding import decode_reports
 from hubbub.decoder.planning.limits import Method, Question, detection_limit
 from hubbub.decoder.reports.packed import pack
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.fleet.clients import Fleet
 
 _MOST_PLANTED = 10

@@ -23,8 +23,8 @@ from deploy_files import (
     pod_environment,
     unit,
 )
-from hubbub.client.metrics import Registry
 from hubbub.collector.access.auth import generate_secret
+from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import Answer, make_batch, post, send, wait_until
 

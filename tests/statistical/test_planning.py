@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.planning.limits import Method, Question, string_errors
+from hubbub.protocol.params import RapporParams
 from planning.trials import Setting, found_and_planted, limit_ratio
 
 _COLLECTIONS = 12

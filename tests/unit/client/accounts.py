@@ -19,10 +19,10 @@ from hubbub.client.account import Account
 from hubbub.client.disk import Absorbed, Disk
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.intake import Intake, Settings
-from hubbub.client.kinds import Value
 from hubbub.client.ledger import AnswerKey
 from hubbub.client.state import open_state, read_account
 from hubbub.client.storage import Storage
+from hubbub.protocol.metric_types.base import Value
 
 SETTINGS = Settings(100, 3600.0, 2**24, 1.0, 1.0)
 MOST_PENDING = 10_000

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import EncodingError
-from hubbub.client.bloom import MAX_VALUE_BYTES, bit_positions, bloom_bits, canonical_bytes
+from hubbub.protocol.bloom import MAX_VALUE_BYTES, bit_positions, bloom_bits, canonical_bytes
 from reference import protocol
 
 text = st.text(st.characters(exclude_categories=["Cs"]))

@@ -25,7 +25,7 @@ from hubbub.client.outbox import (
     Parcel,
     spool,
 )
-from hubbub.client.wire import without_reports
+from hubbub.protocol.wire import without_reports
 from unit.client.outboxes import (
     HOLD_SECONDS,
     MAX_AGE,

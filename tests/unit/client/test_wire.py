@@ -8,7 +8,7 @@ import re
 
 from factories import make_report
 from hubbub.client import Batch, batch_to_json
-from hubbub.client.wire import new_batch_id
+from hubbub.protocol.wire import new_batch_id
 
 
 def test_batch_is_the_json_of_the_protocol() -> None:

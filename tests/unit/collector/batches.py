@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 
 from hubbub.collector.store import MetricVersion, NewBatch, Store
-from hubbub.collector.store.records import Records
+from hubbub.protocol.records import Records
 
 HOMEPAGE = MetricVersion("homepage", 1)
 WIDTH = 18

@@ -16,7 +16,7 @@ from hubbub.client import Batch, Metric, Report, batch_to_json
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.store import Declared, MetricVersion, NewBatch
-from hubbub.collector.store.records import Records, cohorts
+from hubbub.protocol.records import Records, cohorts
 
 _JSON = "application/json"
 _MSGPACK = "application/msgpack"

@@ -19,7 +19,7 @@ from hubbub.collector.poisoning.repeats import (
     chance_of_repeat,
     log_binomial_tails,
 )
-from hubbub.collector.store.records import Records
+from hubbub.protocol.records import Records
 from unit.collector.forgeries import joined, records_of
 
 PARAMS = make_params(k=64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from factories import make_metric, make_params
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.records import Records
+from hubbub.protocol.records import Records
 from unit.collector.forgeries import records_of
 
 DAY = dt.date(2026, 11, 1)

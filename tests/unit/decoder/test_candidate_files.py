@@ -21,12 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.client.bloom import MAX_VALUE_BYTES, hash_words
 from hubbub.decoder.candidates import files as candidate_files
 from hubbub.decoder.candidates import sources as candidate_sources
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.candidates.listing import bit_positions
 from hubbub.decoder.errors import CandidateError
+from hubbub.protocol.bloom import MAX_VALUE_BYTES, hash_words
 
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"
 E_ACUTE_DECOMPOSED = unicodedata.normalize("NFD", E_ACUTE)

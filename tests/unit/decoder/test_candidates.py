@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.client import RapporParams, bloom
+from hubbub.client import RapporParams
 from hubbub.decoder.candidates.listing import (
     bit_positions,
     hashed,
@@ -18,6 +18,7 @@ from hubbub.decoder.candidates.listing import (
     mapped,
 )
 from hubbub.decoder.errors import CandidateError
+from hubbub.protocol import bloom
 
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"
 E_ACUTE_DECOMPOSED = unicodedata.normalize("NFD", E_ACUTE)

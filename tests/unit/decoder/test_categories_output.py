@@ -12,19 +12,19 @@ import pytest
 from calibration.categories import LOOSE, TIGHT, Population, boolean, draw_counts, ordinal
 from calibration.categories import population as make_population
 from factories import make_params
-from hubbub.client.kinds import EnumKind
 from hubbub.decoder import Correction
 from hubbub.decoder.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.results.strings import COLUMNS
+from hubbub.protocol.metric_types.enums import EnumType
 from unit.decoder.rendered import csv_of, json_of, shown
 
 COMMON = ("category", *COLUMNS[1:9], "unbiased", "p_value", "q_value", "detected")
 NAMES = ("light", 'da"rk,', "two\nlines", "\x1b[31mred", "none")
-ENUM = make_population(EnumKind(NAMES), np.array([0.5, 0.2, 0.2, 0.1, 0]), 20_000, LOOSE)
+ENUM = make_population(EnumType(NAMES), np.array([0.5, 0.2, 0.2, 0.1, 0]), 20_000, LOOSE)
 BACKWARDS = make_params(8, 1, 1, f=0.2, p=0.75, q=0.05)
 THREE_OF_FIVE = make_population(
-    EnumKind(tuple("abcde")), np.array([1, 1, 1, 0, 0]) / 3, 20_000, BACKWARDS
+    EnumType(tuple("abcde")), np.array([1, 1, 1, 0, 0]) / 3, 20_000, BACKWARDS
 )
 ORDINAL = ordinal(12, 20_000, LOOSE)
 CASES = pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_csv_has_a_row_a_category_in_the_registrys_order(case: Population) -> No
 
 def test_every_type_has_its_own_further_columns() -> None:
     further = {
-        case.metric.kind.name: to_csv(decoded(case)).split("\n")[0].split(",")[len(COMMON) :]
+        case.metric.type.name: to_csv(decoded(case)).split("\n")[0].split(",")[len(COMMON) :]
         for case in (ENUM, boolean(0.3, 20_000, LOOSE), ORDINAL)
     }
     assert further == {

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.limits import (
     Method,
@@ -22,6 +21,7 @@ from hubbub.decoder.planning.limits import (
     string_errors,
 )
 from hubbub.decoder.planning.noise import count_deviation, count_variance, learnable_strings
+from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 REPORTS = st.floats(3, 8).map(lambda power: 10.0**power)

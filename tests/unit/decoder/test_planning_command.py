@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hubbub.client.metrics import Registry
 from hubbub.decoder.cli.group import main
+from hubbub.protocol.registry import Registry
 
 EPSILONS = ("--epsilon-permanent", "4.4", "--epsilon-report", "1.1")
 ASKED = ("--reports", "1e6", "--candidates", "1e5", *EPSILONS)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.noise import (
     Budget,
@@ -22,6 +21,7 @@ from hubbub.decoder.planning.noise import (
     symmetric_chaining,
     symmetric_oue_ratio,
 )
+from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.limits import Method, Question, detection_limit, fewest_cohorts
 from hubbub.decoder.planning.noise import Budget
@@ -20,6 +19,7 @@ from hubbub.decoder.planning.search import (
     limit_by_epsilon,
     limit_by_reports,
 )
+from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 PAPERS_BUDGET = Budget(PAPER.epsilon_permanent, PAPER.epsilon_report)

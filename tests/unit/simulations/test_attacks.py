@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from factories import make_params
-from hubbub.client.bloom import bloom_bits
+from hubbub.protocol.bloom import bloom_bits
 from hubbub.simulations.fleet.attacks import (
     Attack,
     AttackError,

@@ -7,7 +7,7 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.client.bloom import bloom_bits
+from hubbub.protocol.bloom import bloom_bits
 from hubbub.simulations.fleet.clients import Fleet
 
 VALUES = ("alpha", "", "日本語")
