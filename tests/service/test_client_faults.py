@@ -52,7 +52,7 @@ for _ in range(40):
 print(attempts, time.process_time() - cpu, telemetry.status().disabled is not None)
 resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 telemetry._pause(0)
-while telemetry.status().disabled or telemetry._intake.pending:
+while telemetry.status().disabled or telemetry._recorder.pending:
     time.sleep(0.1)
 print(telemetry.status().waiting, dict(telemetry.status().dropped))
 os._exit(0)

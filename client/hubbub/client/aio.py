@@ -22,7 +22,7 @@ from yarl import URL
 from hubbub.client.base import BaseTelemetry
 from hubbub.client.disk import Disk
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
-from hubbub.client.outbox import Parcel
+from hubbub.client.outbox import LeasedBatch
 from hubbub.client.transport import (
     MAX_ANSWER,
     Answer,
@@ -62,13 +62,13 @@ class AsyncTelemetry(BaseTelemetry):
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
-        self._intake.take(metric, value)
+        self._recorder.take(metric, value)
         self._wake_up()
 
     async def __aenter__(self) -> Self:
         """Open the disk and begin to deliver."""
         self._entered = True
-        if not self._intake.disabled:
+        if not self._recorder.disabled:
             self._begin()
             await self._open_or_disable()
         return self
@@ -91,13 +91,13 @@ class AsyncTelemetry(BaseTelemetry):
             return False
         finally:
             self._hurry = False
-        return self._intake.disabled is None
+        return self._recorder.disabled is None
 
     async def close(self, timeout: float = _EXIT_SECONDS) -> None:
         """Flush for at most `timeout` seconds, then stop; what is left stays on disk."""
         if self._task is None:
             self._closed = True
-            self._intake.disabled = self._intake.disabled or "closed"
+            self._recorder.disabled = self._recorder.disabled or "closed"
             return
         try:
             await self.flush(timeout)
@@ -143,7 +143,7 @@ class AsyncTelemetry(BaseTelemetry):
         self._wake_up()
 
     def _resume(self) -> None:
-        if self._entered and self._task is None and not self._intake.disabled:
+        if self._entered and self._task is None and not self._recorder.disabled:
             self._begin()
         self._wake_up()
 
@@ -193,8 +193,8 @@ class AsyncTelemetry(BaseTelemetry):
 
     def _fail(self, error: Exception) -> None:
         known = isinstance(error, StateError)
-        self._intake.disable(str(error) if known else f"internal error: {error!r}")
-        self._intake.drop_pending("disabled")
+        self._recorder.disable(str(error) if known else f"internal error: {error!r}")
+        self._recorder.drop_pending("disabled")
         self._settled.set()
 
     def _is_mine(self) -> bool:
@@ -206,7 +206,7 @@ class AsyncTelemetry(BaseTelemetry):
         if task is None:
             return
         self._closed = True
-        self._intake.disabled = self._intake.disabled or "closed"
+        self._recorder.disabled = self._recorder.disabled or "closed"
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await self._session.close()
@@ -217,11 +217,11 @@ class AsyncTelemetry(BaseTelemetry):
         self._pool.shutdown()
 
     async def _step(self) -> float:
-        """Bring what is pending to the disk and one parcel to the collector; return the pause."""
+        """Bring what is pending to the disk and one batch to the collector; return the pause."""
         disk = await self._open()
         if not await self._in_pool(lambda: self._write(disk)):
             return _RETRY_DISK_SECONDS
-        if self._intake.disabled or self._withdrawn:
+        if self._recorder.disabled or self._withdrawn:
             self._settled.set()
             return _IDLE_SECONDS
         return await self._deliver(disk)
@@ -230,26 +230,26 @@ class AsyncTelemetry(BaseTelemetry):
         hurry = self._hurry
         if self._rush:
             self._rush = False
-            disk.courier.rush()
-        step = await self._in_pool(lambda: disk.courier.next(hurry=hurry))
+            disk.scheduler.reset_backoff()
+        step = await self._in_pool(lambda: disk.scheduler.next(hurry=hurry))
         self._count(disk.outbox)
-        if not isinstance(step, Parcel):
+        if not isinstance(step, LeasedBatch):
             self._on_disk = await self._in_pool(disk.outbox.waiting)
-            if self._intake.has_old_period():
+            if self._recorder.has_old_period():
                 await self._in_pool(disk.forget_periods)
-            if hurry and not self._intake.pending and not self._on_disk:
+            if hurry and not self._recorder.pending and not self._on_disk:
                 self._settled.set()
             return step
         answer = await self._post_and_write(step.body, disk)
         self._note(answer)
-        settled = await self._in_pool(lambda: disk.courier.settle(step, answer))
+        settled = await self._in_pool(lambda: disk.scheduler.settle(step, answer))
         self._count(disk.outbox, settled)
         return 0.0
 
     def _write(self, disk: Disk) -> bool:
         """Bring what is pending to the disk (in the pool: a cancelled task can't lose it)."""
         self._woken = False
-        return self._bring_to_disk(disk, self._intake.drain(disk.secret))
+        return self._bring_to_disk(disk, self._recorder.drain(disk.secret))
 
     async def _rest(self, seconds: float) -> None:
         """Wait until something is recorded, or flushed, and then a moment for more to come."""

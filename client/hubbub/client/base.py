@@ -18,8 +18,8 @@ from hubbub.client import consent as consents
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.forks import no_fork
-from hubbub.client.intake import FORGOTTEN, REPLACED, Entry, Intake, Settings, log
 from hubbub.client.ledger import Spending, Verdict
+from hubbub.client.recorder import FORGOTTEN, REPLACED, Entry, Recorder, Settings, log
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, Report, batch_to_json
@@ -131,13 +131,13 @@ class BaseTelemetry:
         self._settings = Settings(
             batch_size, batch_seconds, max_outbox_bytes, connect_timeout, read_timeout
         )
-        self._intake = Intake(self._registry, max_pending, batch_size, development=development)
+        self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
         self._closed = self._withdrawn = False
         self._on_disk = 0
         self._last_error: DeliveryError | None = None
         self._refusal = consents.refusal(consent, os.environ)
         if self._refusal:
-            self._intake.disabled = self._refusal
+            self._recorder.disabled = self._refusal
         else:
             self._open_state()
         self._prepare()
@@ -145,15 +145,15 @@ class BaseTelemetry:
 
     def status(self) -> Status:
         """Return counters and, if recording is off, the reason; waits for nothing."""
-        intake = self._intake
-        with intake.changed:
+        recorder = self._recorder
+        with recorder.changed:
             return Status(
-                recorded=intake.recorded,
-                delivered=intake.delivered,
-                waiting=len(intake.pending) + (0 if intake.disabled else self._on_disk),
-                stale=intake.stale,
-                dropped=dict(intake.dropped),
-                disabled=intake.disabled or intake.unavailable,
+                recorded=recorder.recorded,
+                delivered=recorder.delivered,
+                waiting=len(recorder.pending) + (0 if recorder.disabled else self._on_disk),
+                stale=recorder.stale,
+                dropped=dict(recorder.dropped),
+                disabled=recorder.disabled or recorder.unavailable,
                 last_error=self._last_error,
             )
 
@@ -167,8 +167,8 @@ class BaseTelemetry:
         StateError, UnavailableError
             If recording is off and the state can't be read.
         """
-        if self._intake.is_open:
-            return self._intake.spending()
+        if self._recorder.is_open:
+            return self._recorder.spending()
         from hubbub.client.state import read_account
 
         return read_account(self._folder, self._registry).ledger.spending()
@@ -181,9 +181,9 @@ class BaseTelemetry:
         people : int
             How many share this device; as a group they have `people` times the epsilon.
         """
-        from hubbub.client import words
+        from hubbub.client import explanations
 
-        return words.explain(self._registry, self.ledger(), people)
+        return explanations.explain(self._registry, self.ledger(), people)
 
     def preview(self, metric: str, value: Value) -> Preview:
         """Return exactly what `record` would send, by the same code, without spending anything.
@@ -195,18 +195,18 @@ class BaseTelemetry:
         UnknownMetricError, EncodingError
             If the metric isn't registered, or the value isn't one of its type.
         """
-        from hubbub.client import words
+        from hubbub.client import explanations
 
-        intake = self._intake if self._intake.is_open else self._throwaway_intake()
-        report, decision = intake.preview(metric, value)
+        recorder = self._recorder if self._recorder.is_open else self._throwaway_recorder()
+        report, decision = recorder.preview(metric, value)
         entry_metric = self._registry[metric]
         refused = decision.refusal if decision.verdict is Verdict.REFUSED else None
-        refusal = self._intake.disabled or self._intake.unavailable or refused
+        refusal = self._recorder.disabled or self._recorder.unavailable or refused
         stale = decision.verdict is Verdict.STALE
         return Preview(
             report=report,
             body=batch_to_json(Batch((report,))),
-            words=words.describe_preview(entry_metric, report, refusal, decision.verdict),
+            words=explanations.describe_preview(entry_metric, report, refusal, decision.verdict),
             refusal=refusal,
             stale=stale,
             epsilon_report=entry_metric.epsilon_report,
@@ -227,8 +227,8 @@ class BaseTelemetry:
         from hubbub.client.state import replace_secret
 
         if deleted := replace_secret(self._folder):
-            self._intake.drop(REPLACED, deleted)
-        if self._intake.is_open:
+            self._recorder.drop(REPLACED, deleted)
+        if self._recorder.is_open:
             self._open_state()
 
     def set_consent(self, consent: bool) -> None:
@@ -249,21 +249,21 @@ class BaseTelemetry:
         """
         if self._closed:
             return
-        intake, former = self._intake, self._refusal
+        recorder, former = self._recorder, self._refusal
         self._refusal = consents.refusal(consent, os.environ)
         if self._refusal is not None:
-            if intake.disabled in {None, former}:
-                intake.disable(self._refusal, "INFO")
-            intake.drop_pending(consents.WITHDRAWN)
-            if intake.is_open:
+            if recorder.disabled in {None, former}:
+                recorder.disable(self._refusal, "INFO")
+            recorder.drop_pending(consents.WITHDRAWN)
+            if recorder.is_open:
                 self._withdraw()
             else:
                 self._discard_unsent()
-        elif former is not None and intake.disabled == former:
+        elif former is not None and recorder.disabled == former:
             if self._withdrawn:  # what was to be deleted isn't to be sent now
                 self._discard_unsent()
-            intake.disabled = None
-            if not self._intake.is_open:
+            recorder.disabled = None
+            if not self._recorder.is_open:
                 self._open_state()
             self._resume()
 
@@ -284,16 +284,16 @@ class BaseTelemetry:
         raise NotImplementedError
 
     def _forget(self) -> str:
+        from hubbub.client.explanations import describe_forgetting
         from hubbub.client.state import delete_state
-        from hubbub.client.words import describe_forgetting
 
         try:
             spending = self.ledger()
         except (StateError, UnavailableError):
             spending = None
-        self._intake.disable(FORGOTTEN, "INFO")
-        self._intake.drop_pending(FORGOTTEN)
-        self._intake.shut()
+        self._recorder.disable(FORGOTTEN, "INFO")
+        self._recorder.drop_pending(FORGOTTEN)
+        self._recorder.shut()
         self._on_disk = 0
         delete_state(self._folder)
         return describe_forgetting(spending)
@@ -307,28 +307,28 @@ class BaseTelemetry:
             with closing(self._open_disk()) as disk:
                 disk.forget_periods()
         except StateError as error:
-            self._intake.disable(str(error))
+            self._recorder.disable(str(error))
         except UnavailableError as error:
             self._note_unavailable(error)
 
     def _take_over(self, state: State) -> None:
         """Begin to record with a state that was opened."""
         self._on_disk = state.waiting
-        self._intake.open(state.secret, state.account)
+        self._recorder.open(state.secret, state.account)
         if state.discarded:
-            self._intake.drop("restored state", state.discarded)
+            self._recorder.drop("restored state", state.discarded)
 
     def _note_unavailable(self, error: UnavailableError) -> None:
-        if self._intake.unavailable is None:
+        if self._recorder.unavailable is None:
             log("WARNING", f"hubbub can't use its state, and will try again: {error}")
-        self._intake.unavailable = f"{error}; will try again"
+        self._recorder.unavailable = f"{error}; will try again"
 
-    def _throwaway_intake(self) -> Intake:
+    def _throwaway_recorder(self) -> Recorder:
         from hubbub.client.account import Account
 
-        intake = Intake(self._registry, 1, 1, development=True)
-        intake.open(os.urandom(SECRET_BYTES), Account(self._registry))
-        return intake
+        recorder = Recorder(self._registry, 1, 1, development=True)
+        recorder.open(os.urandom(SECRET_BYTES), Account(self._registry))
+        return recorder
 
     def _open_disk(self, former: bytes | None = None) -> Disk:
         """Open the database, and the state too where that is still to be done.
@@ -346,13 +346,13 @@ class BaseTelemetry:
             from hubbub.client.disk import Disk
             from hubbub.client.state import open_state
 
-        secret = self._intake.secret
+        secret = self._recorder.secret
         if secret is None or secret == former:  # else this process has replaced it itself
             state = open_state(self._folder, self._registry)
             secret = state.secret
             self._take_over(state)
         disk = Disk(self._folder, self._registry, self._settings, secret)
-        self._intake.unavailable = None
+        self._recorder.unavailable = None
         return disk
 
     def _bring_to_disk(self, disk: Disk, entries: list[Entry]) -> bool:
@@ -362,11 +362,11 @@ class BaseTelemetry:
                 self._clear_outbox(disk)
             except UnavailableError as error:
                 self._note_unavailable(error)
-                self._intake.give_back(entries)
+                self._recorder.give_back(entries)
                 return False
         if self._refusal is not None:  # recorded just before the consent was withdrawn
             if entries:
-                self._intake.drop(consents.WITHDRAWN, len(entries))
+                self._recorder.drop(consents.WITHDRAWN, len(entries))
             return True
         return not entries or self._absorb(disk, entries)
 
@@ -378,24 +378,24 @@ class BaseTelemetry:
         StateError
             If the state can't be trusted any more; the reports are counted as lost.
         """
-        intake = self._intake
+        recorder = self._recorder
         try:
             absorbed = disk.absorb(entries)
         except UnavailableError as error:
             self._note_unavailable(error)
-            intake.give_back(entries)
+            recorder.give_back(entries)
             return False
         except Exception as error:
             reason = REPLACED if isinstance(error, ReplacedSecretError) else "disabled"
             if entries:
-                intake.drop(reason, len(entries))
+                recorder.drop(reason, len(entries))
             raise
-        intake.unavailable = None
-        intake.refresh(absorbed.account)
+        recorder.unavailable = None
+        recorder.refresh(absorbed.account)
         self._on_disk = absorbed.waiting
-        intake.stale += absorbed.stale
+        recorder.stale += absorbed.stale
         for reason, count in absorbed.refused.items():
-            intake.drop(reason, count)
+            recorder.drop(reason, count)
         return True
 
     def _discard_unsent(self) -> None:
@@ -412,7 +412,7 @@ class BaseTelemetry:
             return
         self._withdrawn, self._on_disk = False, 0
         if discarded:
-            self._intake.drop(consents.WITHDRAWN, discarded)
+            self._recorder.drop(consents.WITHDRAWN, discarded)
 
     def _clear_outbox(self, disk: Disk) -> None:
         """Delete what wasn't sent when the consent was withdrawn."""
@@ -428,14 +428,14 @@ class BaseTelemetry:
     def _count(self, outbox: Outbox, settled: Settled | None = None) -> None:
         """Take over what a step dropped or settled."""
         if settled is not None:
-            with self._intake.changed:
-                self._intake.delivered += settled.delivered
+            with self._recorder.changed:
+                self._recorder.delivered += settled.delivered
             if settled.refused:
-                self._intake.drop(settled.reason, settled.refused)
+                self._recorder.drop(settled.reason, settled.refused)
             if settled.gone and self._refusal is not None:
-                self._intake.drop(consents.WITHDRAWN, settled.gone)
+                self._recorder.drop(consents.WITHDRAWN, settled.gone)
         for reason, count in outbox.dropped.items():
-            self._intake.drop(reason, count)
+            self._recorder.drop(reason, count)
         outbox.dropped.clear()
 
     def _note(self, answer: Answer) -> None:
@@ -458,7 +458,7 @@ _instances: weakref.WeakSet[BaseTelemetry] = weakref.WeakSet()
 
 def _restart_in_child() -> None:
     for instance in list(_instances):
-        instance._intake.start_afresh()
+        instance._recorder.start_afresh()
         instance._start_afresh()
 
 

@@ -1,8 +1,8 @@
 """When to send what: batches by size and time, back-off, and what an answer does to a batch.
 
-`Courier` knows the disk and the clock but no network and no threads, so that a day of trouble can
-be played through in a moment, and threads and asyncio share it. A step is either a parcel to be
-sent now or the number of seconds until there may be something to do.
+`DeliveryScheduler` knows the disk and the clock but no network and no threads, so that a day of
+trouble can be played through in a moment, and threads and asyncio share it. A step is either a
+batch to be sent now or the number of seconds until there may be something to do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hubbub.client.outbox import Outbox, Parcel
+from hubbub.client.outbox import LeasedBatch, Outbox
 from hubbub.client.transport import Answer, Outcome, refusal_reason
 from hubbub.protocol.wire import without_reports
 
@@ -43,7 +43,7 @@ class Settled(NamedTuple):
     gone: int = 0
 
 
-class Courier:
+class DeliveryScheduler:
     """Decides what this process sends next.
 
     Parameters
@@ -78,8 +78,8 @@ class Courier:
         self._asked_to_wait_until = 0.0
         self._batch_due: float | None = None
 
-    def next(self, *, hurry: bool = False) -> Parcel | float:
-        """Return a parcel to send now, or the seconds until it is worth asking again.
+    def next(self, *, hurry: bool = False) -> LeasedBatch | float:
+        """Return a batch to send now, or the seconds until it is worth asking again.
 
         Parameters
         ----------
@@ -91,27 +91,27 @@ class Courier:
         wait = self._make_batch_if_due(now, hurry)
         if now < self._not_before <= now + _LONGEST_WAIT:
             return self._not_before - now
-        parcel = self._outbox.hold_oldest(now)
-        if parcel is None and self._outbox.batched():  # another process is sending
+        batch = self._outbox.lease_oldest(now)
+        if batch is None and self._outbox.batched():  # another process is sending
             wait = min(wait, _PAUSE if hurry else _LOOK_AGAIN)
-        return parcel or max(wait, _PAUSE)
+        return batch or max(wait, _PAUSE)
 
-    def rush(self) -> None:
+    def reset_backoff(self) -> None:
         """End our own back-off once; a wait that the collector asked for is kept."""
         self._failures = 0
         self._not_before = self._asked_to_wait_until
 
-    def settle(self, parcel: Parcel, answer: Answer) -> Settled:
+    def settle(self, batch: LeasedBatch, answer: Answer) -> Settled:
         """Let an answer take effect."""
         if answer.outcome is Outcome.RETRY:
             self._back_off(answer.retry_after)
-            return Settled(gone=0 if self._outbox.put_back(parcel) else parcel.reports)
+            return Settled(gone=0 if self._outbox.release(batch) else batch.reports)
         self._failures = 0
         self._not_before = self._asked_to_wait_until = 0.0
         if answer.outcome is Outcome.DELIVERED:
-            self._outbox.remove(parcel)
-            return Settled(delivered=parcel.reports)
-        return Settled(0, self._refuse(parcel, answer.refused), refusal_reason(answer))
+            self._outbox.remove(batch)
+            return Settled(delivered=batch.reports)
+        return Settled(0, self._refuse(batch, answer.refused), refusal_reason(answer))
 
     def _make_batch_if_due(self, now: float, hurry: bool) -> float:
         spooled = self._outbox.spooled()
@@ -130,15 +130,15 @@ class Courier:
             return 0.0
         return wait
 
-    def _refuse(self, parcel: Parcel, indices: tuple[int, ...]) -> int:
+    def _refuse(self, batch: LeasedBatch, indices: tuple[int, ...]) -> int:
         """Drop the reports that were named, or all; return how many."""
         if indices:
-            body, kept = without_reports(parcel.body, indices)
-            if 0 < kept < parcel.reports:
-                self._outbox.shorten(parcel, body, kept)
-                return parcel.reports - kept
-        self._outbox.remove(parcel)
-        return parcel.reports
+            body, kept = without_reports(batch.body, indices)
+            if 0 < kept < batch.reports:
+                self._outbox.shorten(batch, body, kept)
+                return batch.reports - kept
+        self._outbox.remove(batch)
+        return batch.reports
 
     def _back_off(self, asked: float | None) -> None:
         """Wait a uniform time below a doubling bound (full jitter), and at least what was asked."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hubbub.client.account import Account, Decision
-from hubbub.client.delivery import Courier, system_chance
+from hubbub.client.delivery import DeliveryScheduler, system_chance
 from hubbub.client.encoder import Encoder
-from hubbub.client.intake import Entry, Settings
 from hubbub.client.ledger import AnswerKey, Verdict
 from hubbub.client.outbox import Outbox, spool
+from hubbub.client.recorder import Entry, Settings
 from hubbub.client.storage import (
     Storage,
     count_waiting,
@@ -29,7 +29,7 @@ from hubbub.protocol.wire import Report
 MAX_AGE = 13 * 86_400.0
 """Seconds: a day less than the collector remembers batch ids."""
 
-_HOLD_MARGIN = 30.0
+_LEASE_MARGIN = 30.0
 
 
 class Absorbed(NamedTuple):
@@ -87,14 +87,14 @@ class Disk:
         clock: Callable[[], float] = lambda: time.time(),  # noqa: PLW0108 (found when called)
         chance: Callable[[], float] = system_chance,
     ) -> None:
-        hold = settings.connect_timeout + settings.read_timeout + _HOLD_MARGIN
+        hold = settings.connect_timeout + settings.read_timeout + _LEASE_MARGIN
         self._registry = registry
         self.secret = secret
         self._clock = clock
         self._encoders = {name: Encoder(metric, secret) for name, metric in registry.items()}
         self._storage = Storage(folder)
         self.outbox = Outbox(self._storage, secret, settings.max_outbox_bytes, MAX_AGE, hold)
-        self.courier = Courier(
+        self.scheduler = DeliveryScheduler(
             self.outbox, settings.batch_size, settings.batch_seconds, clock, chance
         )
 

@@ -29,7 +29,7 @@ MOST_BYTES = 1_000_000
 """Largest body of a batch; collectors take 1 MiB unless told otherwise."""
 
 
-class Parcel(NamedTuple):
+class LeasedBatch(NamedTuple):
     """A batch that this process holds, to be sent now.
 
     Attributes
@@ -57,7 +57,7 @@ class Outbox:
         Beyond it the oldest go first.
     max_age : float
         Seconds after which a batch is dropped, because the collector might have forgotten its id.
-    hold_seconds : float
+    lease_seconds : float
         How long a batch is left to the process that sends it, should that one vanish unnoticed.
 
     Attributes
@@ -72,13 +72,13 @@ class Outbox:
         secret: bytes,
         max_bytes: int,
         max_age: float,
-        hold_seconds: float,
+        lease_seconds: float,
     ) -> None:
         self._storage = storage
         self._secret = secret
         self._max_bytes = max_bytes
         self._max_age = max_age
-        self._hold_seconds = hold_seconds
+        self._lease_seconds = lease_seconds
         self._number = int.from_bytes(os.urandom(4), "little")
         self._dropping: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -118,65 +118,67 @@ class Outbox:
     def clear(self, now: float) -> None:
         """Drop everything: the user has withdrawn the consent.
 
-        What is being sent isn't counted here, but by whoever sends it (see `put_back`).
+        What is being sent isn't counted here, but by whoever sends it (see `release`).
         """
         with self._transaction() as connection:
             self._dropping[WITHDRAWN] += count_waiting(connection)
-            held = "SELECT reports, holder, held_until FROM batches"
-            for reports, holder, held_until in connection.execute(held):
-                if self._is_held(holder, held_until, now):
+            held = "SELECT reports, holder, lease_expires_at FROM batches"
+            for reports, holder, lease_expires_at in connection.execute(held):
+                if self._is_leased(holder, lease_expires_at, now):
                     self._dropping[WITHDRAWN] -= reports
             delete_unsent(connection)
 
-    def hold_oldest(self, now: float) -> Parcel | None:
+    def lease_oldest(self, now: float) -> LeasedBatch | None:
         """Take the oldest batch that nobody else is sending."""
-        query = "SELECT id, reports, body, checksum, holder, held_until FROM batches ORDER BY id"
+        query = (
+            "SELECT id, reports, body, checksum, holder, lease_expires_at FROM batches ORDER BY id"
+        )
         with self._transaction() as connection:
-            for key, reports, body, checksum, holder, held_until in connection.execute(query):
-                if self._is_held(holder, held_until, now):
+            for key, reports, body, checksum, holder, lease_expires_at in connection.execute(query):
+                if self._is_leased(holder, lease_expires_at, now):
                     continue
                 if _is_whole(body, checksum):
                     connection.execute(
-                        "UPDATE batches SET holder = ?, held_until = ? WHERE id = ?",
-                        (self._holder, now + self._hold_seconds, key),
+                        "UPDATE batches SET holder = ?, lease_expires_at = ? WHERE id = ?",
+                        (self._holder, now + self._lease_seconds, key),
                     )
-                    return Parcel(key, reports, body)
+                    return LeasedBatch(key, reports, body)
                 self._drop(connection, "batches", key, reports, DAMAGED)
         return None
 
-    def remove(self, parcel: Parcel) -> None:
+    def remove(self, batch: LeasedBatch) -> None:
         """Forget a batch that is settled."""
         with self._storage.transaction(self._secret) as connection:
-            connection.execute("DELETE FROM batches WHERE id = ?", (parcel.key,))
+            connection.execute("DELETE FROM batches WHERE id = ?", (batch.key,))
 
-    def put_back(self, parcel: Parcel) -> bool:
+    def release(self, batch: LeasedBatch) -> bool:
         """Leave a batch for a later attempt; return whether it is still there."""
         with self._storage.transaction(self._secret) as connection:
             query = "UPDATE batches SET holder = 0 WHERE id = ?"
-            return connection.execute(query, (parcel.key,)).rowcount == 1
+            return connection.execute(query, (batch.key,)).rowcount == 1
 
-    def shorten(self, parcel: Parcel, body: bytes, reports: int) -> None:
+    def shorten(self, batch: LeasedBatch, body: bytes, reports: int) -> None:
         """Keep less of a batch, under its id, for another attempt."""
         with self._storage.transaction(self._secret) as connection:
             connection.execute(
                 "UPDATE batches SET body = ?, checksum = ?, reports = ?, holder = 0 WHERE id = ?",
-                (body, _checksum(body), reports, parcel.key),
+                (body, _checksum(body), reports, batch.key),
             )
 
     def trim(self, now: float) -> None:
         """Drop batches that are too old, and the oldest of what is beyond the cap."""
         with self._transaction() as connection:
-            aged = "SELECT id, reports, holder, held_until FROM batches WHERE created < ?"
+            aged = "SELECT id, reports, holder, lease_expires_at FROM batches WHERE created < ?"
             old = connection.execute(aged, (now - self._max_age,)).fetchall()
-            for key, reports, holder, held_until in old:
-                if not self._is_held(holder, held_until, now):
+            for key, reports, holder, lease_expires_at in old:
+                if not self._is_leased(holder, lease_expires_at, now):
                     self._drop(connection, "batches", key, reports, TOO_OLD)
             surplus = sum(_sum(connection, "length(body)", table) for table in _OLDEST_FIRST)
             surplus -= self._max_bytes
-            for table, key, reports, size, holder, held_until in _entries(connection):
+            for table, key, reports, size, holder, lease_expires_at in _entries(connection):
                 if surplus <= 0:
                     break
-                if not self._is_held(holder, held_until, now):
+                if not self._is_leased(holder, lease_expires_at, now):
                     self._drop(connection, table, key, reports, NO_ROOM)
                     surplus -= size
 
@@ -206,11 +208,11 @@ class Outbox:
     def _holder(self) -> int:
         return os.getpid() * _NUMBERS + self._number
 
-    def _is_held(self, holder: int, held_until: float, now: float) -> bool:
+    def _is_leased(self, holder: int, lease_expires_at: float, now: float) -> bool:
         if holder in {0, self._holder} or not _is_open(*divmod(holder, _NUMBERS)):
             return False
         # A clock set back holds nothing; but who holds it may have read the clock a little later.
-        return now < held_until <= now + 2 * self._hold_seconds
+        return now < lease_expires_at <= now + 2 * self._lease_seconds
 
     def _drop(
         self, connection: sqlite3.Connection, table: str, key: int, reports: int, reason: str
@@ -263,7 +265,7 @@ def _batched(connection: sqlite3.Connection) -> int:
 def _entries(connection: sqlite3.Connection) -> Iterator[tuple[str, int, int, int, int, float]]:
     """Yield (table, key, reports, bytes, holder, held until), the oldest first."""
     queries = (
-        "SELECT id, reports, length(body), holder, held_until FROM batches ORDER BY id",
+        "SELECT id, reports, length(body), holder, lease_expires_at FROM batches ORDER BY id",
         "SELECT id, 1, length(body), 0, 0 FROM spool ORDER BY id",
     )
     for table, query in zip(_OLDEST_FIRST, queries, strict=True):

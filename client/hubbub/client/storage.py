@@ -84,7 +84,7 @@ CREATE TABLE batches (
     checksum BLOB NOT NULL,
     created REAL NOT NULL,
     holder INTEGER NOT NULL DEFAULT 0,
-    held_until REAL NOT NULL DEFAULT 0
+    lease_expires_at REAL NOT NULL DEFAULT 0
 );
 INSERT INTO account VALUES (1, NULL, NULL, NULL, 0, 0, 0);
 """

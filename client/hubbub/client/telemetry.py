@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from hubbub.client.base import BaseTelemetry
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.forks import no_fork
-from hubbub.client.intake import Entry
+from hubbub.client.recorder import Entry
 from hubbub.protocol.metric_types.base import Value
 
 if TYPE_CHECKING:
@@ -93,20 +93,20 @@ class Telemetry(BaseTelemetry):
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
-        self._intake.take(metric, value)
-        if not self._started and (self._intake.pending or self._intake.unavailable):
+        self._recorder.take(metric, value)
+        if not self._started and (self._recorder.pending or self._recorder.unavailable):
             self._start()
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Send what waits, now; return whether everything was settled within `timeout` seconds."""
-        if self._intake.disabled or self._closed:
+        if self._recorder.disabled or self._closed:
             return False
         self._start()
-        with self._intake.changed:
+        with self._recorder.changed:
             self._rush = self._hurry = True
             self._outbox_empty = False
-            self._intake.changed.notify_all()
-            settled = self._intake.changed.wait_for(self._is_settled, timeout)
+            self._recorder.changed.notify_all()
+            settled = self._recorder.changed.wait_for(self._is_settled, timeout)
             self._hurry = False
             return settled
 
@@ -122,10 +122,10 @@ class Telemetry(BaseTelemetry):
     def _flush_and_stop(self, timeout: float) -> None:
         if timeout > 0 and self._started:
             self.flush(timeout)
-        with self._intake.changed:
+        with self._recorder.changed:
             self._closed = True
-            self._intake.disabled = self._intake.disabled or "closed"
-            self._intake.changed.notify_all()
+            self._recorder.disabled = self._recorder.disabled or "closed"
+            self._recorder.changed.notify_all()
 
     def _join(self, deadline: float) -> None:
         """Let the writer bring what waits to the disk."""
@@ -161,25 +161,25 @@ class Telemetry(BaseTelemetry):
         )
         self._start_afresh()
         _to_be_closed.add(self)
-        if self._on_disk and not self._intake.disabled:
+        if self._on_disk and not self._recorder.disabled:
             self._start()
 
     def _withdraw(self) -> None:
-        with self._intake.changed:
+        with self._recorder.changed:
             self._withdrawn = True
-            self._intake.changed.notify_all()
+            self._recorder.changed.notify_all()
         if self._on_disk:
             self._start()
 
     def _resume(self) -> None:
-        with self._intake.changed:
+        with self._recorder.changed:
             self._rush = True
-            self._intake.changed.notify_all()
-        if self._on_disk and not self._intake.disabled:
+            self._recorder.changed.notify_all()
+        if self._on_disk and not self._recorder.disabled:
             self._start()
 
     def _start(self) -> None:
-        with self._intake.changed:
+        with self._recorder.changed:
             if self._started or self._closed:
                 return
             self._started = True
@@ -187,7 +187,7 @@ class Telemetry(BaseTelemetry):
                 self._writer = _daemon(self._write, "hubbub disk")
                 _daemon(self._send, "hubbub network")
             except RuntimeError as error:  # too many threads, or Python is shutting down
-                self._intake.disable(str(error))
+                self._recorder.disable(str(error))
 
     def _write(self) -> None:
         """Bring reports to the disk until closed (one thread)."""
@@ -215,27 +215,27 @@ class Telemetry(BaseTelemetry):
             except Exception as error:  # an app must never fail because of telemetry
                 if not self._closed:
                     known = isinstance(error, StateError)
-                    self._intake.disable(str(error) if known else f"internal error: {error!r}")
-                    self._intake.drop_pending("disabled")
+                    self._recorder.disable(str(error) if known else f"internal error: {error!r}")
+                    self._recorder.drop_pending("disabled")
                 return None
             if self._closed:
                 return None
 
     def _write_for_ever(self, disk: Disk) -> None:
-        changed = self._intake.changed
+        changed = self._recorder.changed
         while True:
             with changed:
                 changed.wait_for(self._has_work)
                 changed.wait_for(self._is_time_to_write, _SPOOL_SECONDS)
                 self._writing = True
-                entries = self._intake.drain(disk.secret)
+                entries = self._recorder.drain(disk.secret)
             done = self._write_once(disk, entries)
             with changed:
                 self._writing = False
                 self._outbox_empty = self._outbox_empty and not entries
                 self._absorbed += 1
                 changed.notify_all()
-                left = self._intake.pending or self._withdrawn
+                left = self._recorder.pending or self._withdrawn
                 if self._closed and not (left and done):
                     return
             if not done:
@@ -250,12 +250,12 @@ class Telemetry(BaseTelemetry):
     def _send_for_ever(self, disk: Disk) -> None:
         while not self._closed:
             absorbed = self._absorbed  # read before the disk is, or a report would be overlooked
-            if self._intake.disabled or self._withdrawn:
+            if self._recorder.disabled or self._withdrawn:
                 self._rest(_IDLE_SECONDS, absorbed)
                 continue
             if self._rush:
                 self._rush = False
-                disk.courier.rush()
+                disk.scheduler.reset_backoff()
             try:
                 pause = self._step(disk, absorbed)
             except UnavailableError:
@@ -263,47 +263,47 @@ class Telemetry(BaseTelemetry):
             self._rest(pause, absorbed)
 
     def _step(self, disk: Disk, absorbed: int) -> float:
-        """Bring one parcel to the collector, if any is due; return the pause."""
-        step = disk.courier.next(hurry=self._hurry)
+        """Bring one batch to the collector, if any is due; return the pause."""
+        step = disk.scheduler.next(hurry=self._hurry)
         self._count(disk.outbox)
         if not isinstance(step, float):
             with no_fork():
                 self._sender.prepare()
             answer = self._sender.send(step.body)
             self._note(answer)
-            self._count(disk.outbox, disk.courier.settle(step, answer))
+            self._count(disk.outbox, disk.scheduler.settle(step, answer))
             self._on_disk = disk.outbox.waiting()
             return 0.0
         self._on_disk = disk.outbox.waiting()
-        if self._intake.has_old_period():
+        if self._recorder.has_old_period():
             disk.forget_periods()
-        with self._intake.changed:
+        with self._recorder.changed:
             self._outbox_empty = self._on_disk == 0 and absorbed == self._absorbed
-            self._intake.changed.notify_all()
+            self._recorder.changed.notify_all()
         return step
 
     def _rest(self, seconds: float, absorbed: int) -> None:
-        """Wait until something changes that a courier would care about."""
-        with self._intake.changed:
-            self._intake.changed.wait_for(
+        """Wait until something changes that a scheduler would care about."""
+        with self._recorder.changed:
+            self._recorder.changed.wait_for(
                 lambda: self._closed or self._rush or absorbed != self._absorbed, seconds
             )
 
     def _pause(self, seconds: float) -> None:
         """Wait, whatever happens but closing: the disk is in trouble, and others notify often."""
-        with self._intake.changed:
-            self._intake.changed.wait_for(lambda: self._closed, seconds)
+        with self._recorder.changed:
+            self._recorder.changed.wait_for(lambda: self._closed, seconds)
 
     def _has_work(self) -> bool:
-        return bool(self._intake.pending) or self._withdrawn or self._closed
+        return bool(self._recorder.pending) or self._withdrawn or self._closed
 
     def _is_time_to_write(self) -> bool:
-        enough = len(self._intake.pending) >= self._settings.batch_size
+        enough = len(self._recorder.pending) >= self._settings.batch_size
         return enough or self._hurry or self._withdrawn or self._closed
 
     def _is_settled(self) -> bool:
-        busy = self._intake.pending or self._writing or not self._outbox_empty
-        return not busy or self._intake.disabled is not None
+        busy = self._recorder.pending or self._writing or not self._outbox_empty
+        return not busy or self._recorder.disabled is not None
 
     def _start_afresh(self) -> None:
         """Set everything that a thread holds or waits for; a forked child starts here too."""

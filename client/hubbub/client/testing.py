@@ -43,8 +43,8 @@ class _Double(BaseTelemetry):
         UnknownMetricError, EncodingError
             Where the real client would drop it: a test should fail for that.
         """
-        self._intake.take(metric, value)
-        if self._intake.disabled is None:
+        self._recorder.take(metric, value)
+        if self._recorder.disabled is None:
             self.calls.append((metric, value))
         if self._is_delivering():
             self._deliver()
@@ -65,10 +65,10 @@ class _Double(BaseTelemetry):
         if self._closed:
             return
         if consent:
-            self._intake.disabled = None
-        elif self._intake.disabled is None:
-            self._intake.disable("no consent", "INFO")
-            self._intake.drop_pending(WITHDRAWN)
+            self._recorder.disabled = None
+        elif self._recorder.disabled is None:
+            self._recorder.disable("no consent", "INFO")
+            self._recorder.drop_pending(WITHDRAWN)
 
     def _prepare(self) -> None:
         self._answers: set[AnswerKey] = set()
@@ -76,27 +76,27 @@ class _Double(BaseTelemetry):
 
     def _open(self, account: Account) -> None:
         self._account, self._throwaway_secret = account, os.urandom(SECRET_BYTES)
-        self._intake.open(self._throwaway_secret, account)
+        self._recorder.open(self._throwaway_secret, account)
 
     def _is_delivering(self) -> bool:
         return True
 
     def _deliver(self) -> None:
         """Have what waits acknowledged."""
-        with self._intake.changed:
-            entries = self._intake.drain(self._throwaway_secret)
+        with self._recorder.changed:
+            entries = self._recorder.drain(self._throwaway_secret)
             self._answers.update(entry.memo.answer for entry in entries)
-            self._intake.delivered += len(entries)
+            self._recorder.delivered += len(entries)
 
     def _shut(self, reason: str) -> None:
         self._closed = True
-        self._intake.disabled = self._intake.disabled or reason
+        self._recorder.disabled = self._recorder.disabled or reason
 
     def _forget(self) -> str:
-        from hubbub.client.words import describe_forgetting
+        from hubbub.client.explanations import describe_forgetting
 
         words = describe_forgetting(self.ledger())
-        self._intake.drop_pending("forgotten")
+        self._recorder.drop_pending("forgotten")
         self._prepare()
         return words
 
@@ -123,7 +123,7 @@ class RecordingTelemetry(_Double):
 
     def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in Telemetry)
         """Return whether there is consent and it isn't closed: there is nothing to wait for."""
-        return self._intake.disabled is None
+        return self._recorder.disabled is None
 
     def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in Telemetry)
         """Drop later calls."""
@@ -164,7 +164,7 @@ class AsyncRecordingTelemetry(_Double):
 
     async def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in AsyncTelemetry)
         """Return whether there is consent and the context is entered."""
-        return self._entered and self._intake.disabled is None
+        return self._entered and self._recorder.disabled is None
 
     async def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in AsyncTelemetry)
         """Drop later calls, if the context was entered."""

@@ -62,7 +62,7 @@ class _Recipe(NamedTuple):
     memos: dict[int, Memo]
 
 
-class Intake:
+class Recorder:
     """Takes values, and holds their reports until `drain`.
 
     Parameters
