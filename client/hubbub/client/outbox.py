@@ -1,9 +1,9 @@
 """The queue on disk: reports after both responses, until the collector has acknowledged them.
 
-Reports are spooled as they come, made into batches when these are due, and a batch is held by one
-process while that one sends it. Invariants: a batch's id is drawn when its reports leave the spool,
-in the same transaction, and stays with it, so no report is ever sent under two ids; and no batch
-holds two cohorts that are a client's for life, which together would name it.
+Reports are spooled as they come, batches are made of them when due, and the process that sends a
+batch leases it. Invariants: a batch's id is drawn when its reports leave the spool, in the same
+transaction, and stays with it, so no report is ever sent under two ids; and no batch contains two
+cohorts that are a client's for life, because together they would identify the client.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from hubbub.client.consent import WITHDRAWN
 from hubbub.client.storage import Storage, count_waiting
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
@@ -30,7 +29,7 @@ MOST_BYTES = 1_000_000
 
 
 class LeasedBatch(NamedTuple):
-    """A batch that this process holds, to be sent now.
+    """A batch for this process to send now, while its lease lasts.
 
     Attributes
     ----------
@@ -58,12 +57,12 @@ class Outbox:
     max_age : float
         Seconds after which a batch is dropped, because the collector might have forgotten its id.
     lease_seconds : float
-        How long a batch is left to the process that sends it, should that one vanish unnoticed.
+        How long a batch is left to the process that sends it, in case that process disappears.
 
     Attributes
     ----------
     dropped : Counter of str
-        Reports dropped from the disk, by reason; whoever reads it empties it.
+        Reports dropped from the disk, by reason; the caller reads and empties it.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Outbox:
         _open_here.add(self._number)
 
     def close(self) -> None:
-        """Leave what is held to others."""
+        """End this outbox's leases."""
         _open_here.discard(self._number)
 
     def waiting(self) -> int:
@@ -96,12 +95,12 @@ class Outbox:
     def spooled(self) -> int:
         """Return the number of reports that are in no batch yet."""
         with self._storage.transaction(self._secret) as connection:
-            return _spooled(connection)
+            return _sum(connection, "1", "spool")
 
     def batched(self) -> int:
         """Return the number of reports that are in batches."""
         with self._storage.transaction(self._secret) as connection:
-            return _batched(connection)
+            return _sum(connection, "reports", "batches")
 
     def make_batch(self, at_most: int, now: float) -> None:
         """Make a batch of the oldest spooled reports, as many as may share one."""
@@ -115,21 +114,22 @@ class Outbox:
                     (len(pieces), body, _checksum(body), now),
                 )
 
-    def clear(self, now: float) -> None:
-        """Drop everything: the user has withdrawn the consent.
+    def clear(self, now: float) -> int:
+        """Delete all reports; return how many.
 
-        What is being sent isn't counted here, but by whoever sends it (see `release`).
+        Those that are being sent aren't counted: whoever sends them counts them (see `release`).
         """
-        with self._transaction() as connection:
-            self._dropping[WITHDRAWN] += count_waiting(connection)
-            held = "SELECT reports, holder, lease_expires_at FROM batches"
-            for reports, holder, lease_expires_at in connection.execute(held):
+        leases = "SELECT reports, holder, lease_expires_at FROM batches"
+        with self._storage.transaction(self._secret) as connection:
+            count = count_waiting(connection)
+            for reports, holder, lease_expires_at in connection.execute(leases):
                 if self._is_leased(holder, lease_expires_at, now):
-                    self._dropping[WITHDRAWN] -= reports
+                    count -= reports
             delete_unsent(connection)
+        return count
 
     def lease_oldest(self, now: float) -> LeasedBatch | None:
-        """Take the oldest batch that nobody else is sending."""
+        """Lease the oldest batch that nobody else is sending."""
         query = (
             "SELECT id, reports, body, checksum, holder, lease_expires_at FROM batches ORDER BY id"
         )
@@ -152,13 +152,13 @@ class Outbox:
             connection.execute("DELETE FROM batches WHERE id = ?", (batch.key,))
 
     def release(self, batch: LeasedBatch) -> bool:
-        """Leave a batch for a later attempt; return whether it is still there."""
+        """Give up the lease, for a later attempt; return whether the batch is still there."""
         with self._storage.transaction(self._secret) as connection:
             query = "UPDATE batches SET holder = 0 WHERE id = ?"
             return connection.execute(query, (batch.key,)).rowcount == 1
 
     def shorten(self, batch: LeasedBatch, body: bytes, reports: int) -> None:
-        """Keep less of a batch, under its id, for another attempt."""
+        """Replace a batch by a part of it, under its id, for another attempt."""
         with self._storage.transaction(self._secret) as connection:
             connection.execute(
                 "UPDATE batches SET body = ?, checksum = ?, reports = ?, holder = 0 WHERE id = ?",
@@ -173,9 +173,10 @@ class Outbox:
             for key, reports, holder, lease_expires_at in old:
                 if not self._is_leased(holder, lease_expires_at, now):
                     self._drop(connection, "batches", key, reports, TOO_OLD)
-            surplus = sum(_sum(connection, "length(body)", table) for table in _OLDEST_FIRST)
+            surplus = sum(_sum(connection, "length(body)", table) for table in _TABLES)
             surplus -= self._max_bytes
-            for table, key, reports, size, holder, lease_expires_at in _entries(connection):
+            entries = connection.execute(_OLDEST_FIRST).fetchall() if surplus > 0 else ()
+            for table, key, reports, size, holder, lease_expires_at in entries:
                 if surplus <= 0:
                     break
                 if not self._is_leased(holder, lease_expires_at, now):
@@ -209,9 +210,9 @@ class Outbox:
         return os.getpid() * _NUMBERS + self._number
 
     def _is_leased(self, holder: int, lease_expires_at: float, now: float) -> bool:
-        if holder in {0, self._holder} or not _is_open(*divmod(holder, _NUMBERS)):
+        if holder in {0, self._holder} or not _may_be_sending(*divmod(holder, _NUMBERS)):
             return False
-        # A clock set back holds nothing; but who holds it may have read the clock a little later.
+        # A clock that was set back extends no lease; but two processes may read it out of turn.
         return now < lease_expires_at <= now + 2 * self._lease_seconds
 
     def _drop(
@@ -222,7 +223,7 @@ class Outbox:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run statements as the storage does; what they drop is counted once that is committed."""
+        """Run statements as the storage does, and count what they drop once they are committed."""
         self._dropping.clear()
         with self._storage.transaction(self._secret) as connection:
             yield connection
@@ -231,7 +232,11 @@ class Outbox:
 
 _NUMBERS = 2**32  # a holder is a process id and, below that, the number of one of its outboxes
 _open_here: set[int] = set()
-_OLDEST_FIRST = ("batches", "spool")
+_TABLES = ("batches", "spool")
+_OLDEST_FIRST = """
+SELECT 'batches', id, reports, length(body), holder, lease_expires_at FROM batches
+UNION ALL SELECT 'spool', id, 1, length(body), 0, 0 FROM spool ORDER BY 1, 2
+"""
 
 
 def spool(connection: sqlite3.Connection, reports: Sequence[Report], registry: Registry) -> None:
@@ -245,32 +250,13 @@ def spool(connection: sqlite3.Connection, reports: Sequence[Report], registry: R
 
 def delete_unsent(connection: sqlite3.Connection) -> None:
     """Delete all reports on disk."""
-    for table in _OLDEST_FIRST:
+    for table in _TABLES:
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 (two constants)
 
 
 def _pseudonym(metric: Metric) -> str:
     """Return the metric's name if its cohort is one for life, and there are several; else empty."""
     return metric.name if metric.memory == "value" and metric.params.m > 1 else ""
-
-
-def _spooled(connection: sqlite3.Connection) -> int:
-    return _sum(connection, "1", "spool")
-
-
-def _batched(connection: sqlite3.Connection) -> int:
-    return _sum(connection, "reports", "batches")
-
-
-def _entries(connection: sqlite3.Connection) -> Iterator[tuple[str, int, int, int, int, float]]:
-    """Yield (table, key, reports, bytes, holder, held until), the oldest first."""
-    queries = (
-        "SELECT id, reports, length(body), holder, lease_expires_at FROM batches ORDER BY id",
-        "SELECT id, 1, length(body), 0, 0 FROM spool ORDER BY id",
-    )
-    for table, query in zip(_OLDEST_FIRST, queries, strict=True):
-        for row in connection.execute(query).fetchall():
-            yield (table, *row)
 
 
 def _sum(connection: sqlite3.Connection, what: str, table: str) -> int:
@@ -286,13 +272,11 @@ def _checksum(body: bytes) -> bytes:
     return hashlib.sha256(body).digest()[:16]
 
 
-def _is_open(pid: int, number: int) -> bool:
-    """Tell whether an outbox may still be sending; its process may have had our id before us."""
-    return number in _open_here if pid == os.getpid() else _is_alive(pid)
-
-
-def _is_alive(pid: int) -> bool:
-    if os.name == "nt":  # where signal 0 isn't a question; what is held is free again in time
+def _may_be_sending(pid: int, number: int) -> bool:
+    """Tell whether an outbox may still be open, in this process or in one that may be alive."""
+    if pid == os.getpid():  # a former process may have had this id
+        return number in _open_here
+    if os.name == "nt":  # where signal 0 isn't a question; the lease expires in time
         return True
     try:
         os.kill(pid, 0)

@@ -18,9 +18,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from hubbub.client.account import Account
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.errors import ForgottenError, StateError
+from hubbub.client.ledger import Account
 from hubbub.client.outbox import delete_unsent
 from hubbub.client.storage import (
     DATABASE,

@@ -20,11 +20,10 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hubbub.client.account import Account, Memo
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.errors import ForgottenError, ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.forks import before_fork, no_fork
-from hubbub.client.ledger import AnswerKey, Ledger, Row
+from hubbub.client.ledger import Account, AnswerKey, Ledger, Memo, Row
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 

@@ -14,11 +14,10 @@ import os
 from pathlib import Path
 from typing import Self
 
-from hubbub.client.account import Account
 from hubbub.client.base import BaseTelemetry
-from hubbub.client.consent import WITHDRAWN
 from hubbub.client.encoder import SECRET_BYTES
-from hubbub.client.ledger import AnswerKey, Ledger
+from hubbub.client.ledger import Account, AnswerKey, Ledger
+from hubbub.client.recorder import WITHDRAWN
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
 
@@ -88,10 +87,6 @@ class _Double(BaseTelemetry):
             self._answers.update(entry.memo.answer for entry in entries)
             self._recorder.delivered += len(entries)
 
-    def _shut(self, reason: str) -> None:
-        self._closed = True
-        self._recorder.disabled = self._recorder.disabled or reason
-
     def _forget(self) -> str:
         from hubbub.client.explanations import describe_forgetting
 
@@ -127,7 +122,7 @@ class RecordingTelemetry(_Double):
 
     def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in Telemetry)
         """Drop later calls."""
-        self._shut("closed")
+        self._shut()
 
     def forget(self) -> str:
         """Close, empty the ledger and return what that means; `calls` stays."""
@@ -169,7 +164,7 @@ class AsyncRecordingTelemetry(_Double):
     async def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in AsyncTelemetry)
         """Drop later calls, if the context was entered."""
         if self._entered:
-            self._shut("closed")
+            self._shut()
 
     async def forget(self) -> str:
         """Close, empty the ledger and return what that means; `calls` stays."""

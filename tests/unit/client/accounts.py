@@ -15,10 +15,9 @@ import pytest
 
 from factories import make_secret
 from hubbub.client import Registry, Spending
-from hubbub.client.account import Account
-from hubbub.client.disk import Absorbed, Disk
+from hubbub.client.delivery import Absorbed, Disk
 from hubbub.client.encoder import PermanentResponse
-from hubbub.client.ledger import AnswerKey
+from hubbub.client.ledger import Account, AnswerKey
 from hubbub.client.recorder import Recorder, Settings
 from hubbub.client.state import open_state, read_account
 from hubbub.client.storage import Storage

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from factories import make_registry, make_report
-from hubbub.client.account import Memo
-from hubbub.client.disk import Disk
+from hubbub.client.delivery import Disk
 from hubbub.client.encoder import PermanentResponse
-from hubbub.client.ledger import AnswerKey
+from hubbub.client.ledger import AnswerKey, Memo
 from hubbub.client.outbox import LeasedBatch
 from hubbub.client.recorder import Entry, Settings
 from hubbub.client.state import open_state
