@@ -13,7 +13,6 @@ import { littleEndian, toHex } from "./bytes.js";
 import { systemCoins } from "./coins.js";
 import { message, uniformBelow } from "./keyed.js";
 import { Shake256 } from "./shake256.js";
-import { trueBits } from "./values.js";
 
 const COHORT = "hubbub/1/cohort";
 const PERMANENT = "hubbub/1/permanent";
@@ -41,7 +40,6 @@ export const SECRET_BYTES = 32;
 /** One client's answers to one metric. */
 export class Encoder {
   #secret;
-  #trueBits;
   #flip;
   #chances;
   #coins;
@@ -57,7 +55,6 @@ export class Encoder {
     const { f, p, q } = metric.params;
     this.metric = metric;
     this.#secret = secret.slice();
-    this.#trueBits = trueBits(metric);
     this.#flip = exactChance(f / 2);
     this.#chances = [exactChance(p), exactChance(q)];
     this.#coins = repeatableCoinsForTestsOnly ?? systemCoins;
@@ -101,7 +98,7 @@ export class Encoder {
    * @returns {Uint8Array}
    */
   filter(value, cohort = this.cohort ?? 0) {
-    return this.#trueBits(value, cohort);
+    return this.metric.type.bits(value, cohort, this.metric.params);
   }
 
   /**
@@ -131,7 +128,7 @@ export class Encoder {
   /** @param {unknown} value */
   #respond(value) {
     const cohort = this.cohort ?? this.#drawCohort(() => this.#coins);
-    const filter = this.#trueBits(value, cohort);
+    const filter = this.filter(value, cohort);
     return { filter, cohort, permanent: this.permanentResponse(filter, cohort) };
   }
 

@@ -45,3 +45,8 @@ export function shown(value) {
     return "(an object)";
   }
 }
+
+/** @param {unknown} value @returns {string} what it is, for a message that mustn't show it */
+export function typeOf(value) {
+  return value === null ? "null" : typeof value;
+}

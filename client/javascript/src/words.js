@@ -16,7 +16,7 @@ export const NOT_BOUNDED = "not bounded: a change can be seen by whoever links r
 export function describeMetric(metric) {
   const { name, version, type, description, owner, expires } = metric;
   return (
-    `${name} (version ${version}, ${type}): ${description}. ` +
+    `${name} (version ${version}, ${type.name}): ${description}. ` +
     `Asked by ${owner} until ${expires}, ${extent(metric)}.`
   );
 }
