@@ -69,7 +69,12 @@ class AsyncTelemetry(BaseTelemetry):
         self._entered = True
         if not self._recorder.disabled:
             self._begin()
-            await self._open_or_disable()
+            try:
+                await self._open()
+            except UnavailableError as error:
+                self._note_unavailable(error)
+            except Exception as error:
+                self._fail(error)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -152,7 +157,7 @@ class AsyncTelemetry(BaseTelemetry):
                 loop.call_soon_threadsafe(self._wake.set)
 
     async def _deliver_for_ever(self) -> None:
-        while self._is_mine():
+        while self._task is asyncio.current_task():  # a forked child has none, or its own
             try:
                 await self._rest(await self._step())
             except UnavailableError as error:
@@ -163,15 +168,6 @@ class AsyncTelemetry(BaseTelemetry):
             except Exception as error:  # an app must never fail because of telemetry
                 self._fail(error)
                 return
-
-    async def _open_or_disable(self) -> None:
-        """Open the disk, if that can be done now."""
-        try:
-            await self._open()
-        except UnavailableError as error:
-            self._note_unavailable(error)
-        except Exception as error:
-            self._fail(error)
 
     async def _open(self) -> Disk:
         if self._disk is None:
@@ -191,10 +187,6 @@ class AsyncTelemetry(BaseTelemetry):
     def _fail(self, error: Exception) -> None:
         super()._fail(error)
         self._settled.set()
-
-    def _is_mine(self) -> bool:
-        """Whether this task is the one that delivers; in a forked child, the parent's isn't."""
-        return self._task is asyncio.current_task()
 
     async def _stop(self) -> None:
         task, self._task, self._loop = self._task, None, None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 EXIT_SECONDS = 2.0
-SPOOL_SECONDS = 1.0  # a killed app loses at most what it recorded so long ago
+SPOOL_SECONDS = 1.0  # a killed app loses at most the recordings of this time
 RETRY_DISK_SECONDS = 5.0
 IDLE_SECONDS = 3600.0
 _SWITCHES = ("DO_NOT_TRACK", "HUBBUB_DISABLED")
@@ -130,7 +130,7 @@ class BaseTelemetry:
     def ledger(self) -> Spending:
         """Return what this client has spent of its privacy, by metric and in total.
 
-        Without consent, what the state directory says; nothing is made there.
+        Without consent it is read from the state directory, where nothing is made.
 
         Raises
         ------

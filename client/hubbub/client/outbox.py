@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from hubbub.client.storage import Storage, count_waiting
-from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Report, assemble_body, new_batch_id, reports_to_json
 
@@ -25,7 +24,7 @@ DAMAGED = "damaged on disk"
 TOO_OLD = "too old"
 NO_ROOM = "no room on disk"
 MOST_BYTES = 1_000_000
-"""Largest body of a batch; collectors take 1 MiB unless told otherwise."""
+"""Largest body of a batch; by default collectors accept 1 MiB."""
 
 
 class LeasedBatch(NamedTuple):
@@ -107,7 +106,7 @@ class Outbox:
         with self._transaction() as connection:
             pieces = self._take_reports(connection, at_most)
             if pieces:
-                pieces.sort(key=lambda _: os.urandom(8))  # their order would tell of changes
+                pieces.sort(key=lambda _: os.urandom(8))  # their order would reveal changes
                 body = assemble_body(new_batch_id(), pieces)
                 connection.execute(
                     "INSERT INTO batches (reports, body, checksum, created) VALUES (?, ?, ?, ?)",
@@ -240,23 +239,20 @@ UNION ALL SELECT 'spool', id, 1, length(body), 0, 0 FROM spool ORDER BY 1, 2
 
 
 def spool(connection: sqlite3.Connection, reports: Sequence[Report], registry: Registry) -> None:
-    """Put reports on disk, each with what it must not share a batch with."""
-    bodies = [(_pseudonym(registry[r.metric]), reports_to_json([r])) for r in reports]
-    connection.executemany(
-        "INSERT INTO spool (pseudonym, body, checksum) VALUES (?, ?, ?)",
-        [(pseudonym, body, _checksum(body)) for pseudonym, body in bodies],
-    )
+    """Put reports on disk, each with the metric whose cohort it reveals, if that is for life."""
+    rows = []
+    for report in reports:
+        metric = registry[report.metric]
+        lasting = metric.memory == "value" and metric.params.m > 1
+        body = reports_to_json([report])
+        rows.append((metric.name if lasting else "", body, _checksum(body)))
+    connection.executemany("INSERT INTO spool (pseudonym, body, checksum) VALUES (?, ?, ?)", rows)
 
 
 def delete_unsent(connection: sqlite3.Connection) -> None:
     """Delete all reports on disk."""
     for table in _TABLES:
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 (two constants)
-
-
-def _pseudonym(metric: Metric) -> str:
-    """Return the metric's name if its cohort is one for life, and there are several; else empty."""
-    return metric.name if metric.memory == "value" and metric.params.m > 1 else ""
 
 
 def _sum(connection: sqlite3.Connection, what: str, table: str) -> int:

@@ -176,7 +176,12 @@ class Recorder:
                 self.recorded += 1
                 self.stale += decision.verdict is Verdict.STALE
                 report = recipe.encoder.report(decision.memo.response)
-                self._keep(Entry(report, decision.memo, now))
+                if len(self.pending) >= self._max_pending:
+                    self._drop_oldest()
+                self.pending.append(Entry(report, decision.memo, now))
+                waiting = len(self.pending)
+                if waiting == 1 or waiting == self._enough:  # noqa: PLR1714 (faster)
+                    self.changed.notify_all()
         except Exception as error:  # an app must never fail because of telemetry
             if self._development and isinstance(error, (EncodingError, MetricError)):
                 raise
@@ -274,14 +279,6 @@ class Recorder:
         if now >= recipe.ends:
             return Decision(Verdict.REFUSED, memo, EXPIRED)
         return self._account.decide(memo, now)
-
-    def _keep(self, entry: Entry) -> None:
-        if len(self.pending) >= self._max_pending:
-            self._drop_oldest()
-        self.pending.append(entry)
-        waiting = len(self.pending)
-        if waiting == 1 or waiting == self._enough:  # noqa: PLR1714 (faster, on the caller's time)
-            self.changed.notify_all()
 
     def _drop_oldest(self) -> None:
         self.pending.popleft()

@@ -219,18 +219,19 @@ class Telemetry(BaseTelemetry):
             with changed:
                 changed.wait_for(self._has_work)
                 changed.wait_for(self._is_time_to_write, SPOOL_SECONDS)
-                self._writing = True
                 entries = self._recorder.drain(disk.secret)
+                self._writing = True
             try:
                 done = self._bring_to_disk(disk, entries)
-            finally:
+            except BaseException:
                 self._writing = False
+                raise
             with changed:
+                self._writing = False
                 self._outbox_empty = self._outbox_empty and not entries
                 self._absorbed += 1
                 changed.notify_all()
-                left = self._recorder.pending or self._withdrawn
-                if self._closed and not (left and done):
+                if self._closed and not (done and (self._recorder.pending or self._withdrawn)):
                     return
             if not done:
                 self._pause(RETRY_DISK_SECONDS)

@@ -105,7 +105,7 @@ class RecordingTelemetry(_Double):
     ----------
     metrics : Registry, str or Path
     consent : bool
-        As in `Telemetry`, but DO_NOT_TRACK and HUBBUB_DISABLED have no say: a test must not
+        As in `Telemetry`, but DO_NOT_TRACK and HUBBUB_DISABLED are ignored: a test must not
         depend on them.
 
     Attributes
@@ -113,7 +113,7 @@ class RecordingTelemetry(_Double):
     calls : list of (metric, value)
         What was recorded, in order, while there was consent and the object wasn't closed. That
         includes what isn't reported again (a one-time metric) or any more (an expired one);
-        `status` and `ledger` tell of that.
+        `status` and `ledger` show that.
     """
 
     def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in Telemetry)
