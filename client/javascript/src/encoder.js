@@ -2,10 +2,10 @@
  * A value into an answer, and an answer into reports: true bits, permanent response, instantaneous
  * response.
  *
- * Nothing from before the last step may be logged or sent, and neither value nor true bits may be
- * stored. With memory "value" the permanent response is drawn from the secret, so that it is the same
- * for life; with memory "period" from the system's generator, so that nothing but the stored answer
- * tells it. The instantaneous response is the system's always, so that it never repeats.
+ * Invariant: nothing from before the last step is logged or sent, and neither value nor true bits are
+ * stored. With memory "value" the permanent response is drawn from the secret, so it is the same for
+ * life; with memory "period" from the system's generator, so only the stored answer reveals it. The
+ * instantaneous response always is the system's, so it never repeats.
  */
 
 import { bernoulli, exactChance } from "./bernoulli.js";
@@ -132,7 +132,7 @@ export class Encoder {
     return { filter, cohort, permanent: this.permanentResponse(filter, cohort) };
   }
 
-  /** @param {Uint8Array} filter @returns {string | null} 32 hex digits, told by the secret alone */
+  /** @param {Uint8Array} filter @returns {string | null} 32 hex digits, keyed with the secret; null for a period */
   #digest(filter) {
     if (this.cohort === null) return null;
     const stream = this.#keyed(VALUE, littleEndian(this.cohort, 2), filter);

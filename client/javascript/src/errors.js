@@ -12,7 +12,7 @@ export class HubbubError extends Error {
   }
 }
 
-/** The registry says something that no metric can mean; the message names field and value. */
+/** An entry of the registry is wrong; the message names field and value. */
 export class MetricError extends HubbubError {}
 
 /** A recorded value can't be a value of its metric. */

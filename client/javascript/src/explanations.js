@@ -1,4 +1,4 @@
-/** What telemetry tells people, in words: what is asked, what would be sent, what it can reveal. */
+/** Sentences for people: what is asked, what would be sent, and what it can reveal. */
 
 import { toHex } from "./bytes.js";
 import { isBounded } from "./ledger.js";
@@ -55,7 +55,7 @@ export function describeExposure(metric) {
 }
 
 /**
- * Return a preview's words.
+ * Return the text of a preview.
  *
  * @param {Metric} metric
  * @param {import("./encoder.js").Report} report
