@@ -271,12 +271,7 @@ def _write(path: Path, secret: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # the new name is durable where the file system can do that
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    _sync_directory(path.parent)
 
 
 def _parse(content: bytes, path: Path) -> bytes:
@@ -289,3 +284,13 @@ def _parse(content: bytes, path: Path) -> bytes:
 
 def _checksum(secret: bytes) -> bytes:
     return hashlib.sha256(b"hubbub/1/checksum" + secret).hexdigest()[:16].encode()
+
+
+def _sync_directory(folder: Path) -> None:
+    """Make a new name durable, where the file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
