@@ -8,8 +8,9 @@ import json
 
 import msgspec
 
-from hubbub.client import Batch, Metric, RapporParams, Registry, Report
-from hubbub.client.randomness import KeyedStream
+from hubbub.client import Batch, Encoder, Metric, RapporParams, Registry, Report
+from hubbub.client.encoder import PermanentResponse
+from hubbub.client.randomness import ByteStream, KeyedStream
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES
@@ -94,6 +95,12 @@ def batch_to_msgpack(batch: Batch) -> bytes:
 def seeded_stream(label: str) -> KeyedStream:
     """Return uniform bytes that are the same in every run: a test's own, repeatable coins."""
     return KeyedStream(f"test stream {label}".encode())
+
+
+def report_bits(encoder: Encoder, permanent: int, stream: ByteStream) -> int:
+    """Return the bits of a report of a permanent response, drawn from a stream."""
+    report = encoder.report(PermanentResponse(encoder.cohort, permanent), stream)
+    return int.from_bytes(report.bits, "little")
 
 
 def _memory_entries(metric: Metric) -> dict[str, object]:

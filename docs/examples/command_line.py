@@ -15,7 +15,7 @@ import os
 import sys
 from pathlib import Path
 
-from hubbub.client import SyncTelemetryProtocol, Telemetry, consent
+from hubbub.client import SyncTelemetryProtocol, Telemetry, consent_refusal
 
 METRICS = Path(__file__).with_name("notes.toml")
 ENDPOINT = os.environ.get("NOTES_COLLECTOR", "https://telemetry.example.com")
@@ -43,7 +43,7 @@ def save_answer(yes: bool) -> None:
 def agreed(telemetry: SyncTelemetryProtocol) -> bool:
     """Return the user's answer; ask for it once, if there is somebody to ask."""
     if not _ANSWER.exists():
-        if consent.refusal(True, os.environ) or not sys.stdin.isatty():
+        if consent_refusal(True, os.environ) or not sys.stdin.isatty():
             return False
         print(describe(telemetry))
         save_answer(input("\nTake part? [y/N] ").strip().lower() in {"y", "yes"})

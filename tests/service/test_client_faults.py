@@ -29,17 +29,17 @@ def test_full_disk_makes_no_hot_loop(tmp_path: Path) -> None:
     """
     script = """
 import resource
-from hubbub.client import disk
+from hubbub.client import delivery
 
 attempts = 0
-absorb = disk.Disk.absorb
+absorb = delivery.Disk.absorb
 
 def counted(self, entries):
     global attempts
     attempts += 1
     return absorb(self, entries)
 
-disk.Disk.absorb = counted
+delivery.Disk.absorb = counted
 telemetry = open_telemetry(batch_size=10)
 record(telemetry, 5)
 telemetry.flush(0.2)
@@ -52,7 +52,7 @@ for _ in range(40):
 print(attempts, time.process_time() - cpu, telemetry.status().disabled is not None)
 resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 telemetry._pause(0)
-while telemetry.status().disabled or telemetry._intake.pending:
+while telemetry.status().disabled or telemetry._recorder.pending:
     time.sleep(0.1)
 print(telemetry.status().waiting, dict(telemetry.status().dropped))
 os._exit(0)
@@ -151,7 +151,7 @@ def test_too_many_open_files_at_the_start_pass(tmp_path: Path) -> None:
     """The client begins to record when its state can be opened, and never advises to forget."""
     script = """
 import logging, resource, sqlite3  # an app that runs has loaded its modules
-from hubbub.client import Registry, disk, state
+from hubbub.client import Registry, delivery, state
 registry = Registry.load(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 files = []

@@ -129,7 +129,7 @@ def test_answers_of_several_processes_are_settled_by_the_disk(
     """Both have drawn an answer before either is stored; the loser's reports are drawn anew."""
     one, other = (Telemetry(WEEKLY, server.url, tmp_path, batch_size=REPORTS) for _ in range(2))
     for telemetry, value in ((one, "a"), (other, "b")):
-        with telemetry._intake.changed:  # no thread brings anything to the disk
+        with telemetry._recorder.changed:  # no thread brings anything to the disk
             for _ in range(REPORTS):
                 telemetry.record("page", value)
             assert telemetry.ledger().metrics[0].answers == 1
@@ -323,7 +323,7 @@ def test_late_recordings_of_a_period_that_is_over_are_not_answered_again(
     assert workers[0].flush(30)
     with ExitStack() as held:
         for worker in workers[1:]:
-            held.enter_context(worker._intake.changed)  # none of theirs comes to the disk
+            held.enter_context(worker._recorder.changed)  # none of theirs comes to the disk
             worker.record("page", "b")
         clock.now += 7 * DAY
         workers[0].record("other", "x")

@@ -298,7 +298,7 @@ def test_consent_that_is_withdrawn_stops_at_once_and_deletes_what_was_not_sent(
     for _ in range(3):
         telemetry.record("homepage", "x")
     telemetry.flush(0.3)
-    with telemetry._intake.changed:  # two more wait in memory
+    with telemetry._recorder.changed:  # two more wait in memory
         telemetry.record("homepage", "x")
         telemetry.record("homepage", "x")
         telemetry.set_consent(False)
@@ -421,7 +421,7 @@ def test_no_and_yes_at_once_delete_what_was_recorded_before_the_no(tmp_path: Pat
         for _ in range(3):
             telemetry.record("homepage", "x")
         telemetry.flush(0.3)
-        wait_until(lambda: telemetry.status().waiting == 3 and not telemetry._intake.pending)
+        wait_until(lambda: telemetry.status().waiting == 3 and not telemetry._recorder.pending)
         telemetry.set_consent(False)
         telemetry.set_consent(True)
         telemetry.record("homepage", "x")
@@ -473,7 +473,7 @@ def test_recordings_that_race_with_a_withdrawal_leave_nothing(tmp_path: Path) ->
     thread.join()
     telemetry.close()
     wait_until(lambda: records_on_disk(tmp_path) == [])
-    assert not telemetry._intake.pending
+    assert not telemetry._recorder.pending
 
 
 def test_withdrawal_that_finds_the_disk_busy_is_made_up_for_before_anything_is_sent(

@@ -15,8 +15,8 @@ import pytest
 from factories import make_metric, make_registry
 from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.client import Telemetry
-from hubbub.client.delivery import Courier
-from hubbub.client.outbox import Parcel
+from hubbub.client.delivery import DeliveryScheduler
+from hubbub.client.outbox import LeasedBatch
 from service.apps import NOWHERE, SLACK, App, Gate, contents_by_id, next_line
 from service.posting import wait_until
 
@@ -186,7 +186,7 @@ record(telemetry, 3, "parent")
 held, released = threading.Event(), threading.Event()
 
 def hold():
-    with telemetry._intake.changed:
+    with telemetry._recorder.changed:
         held.set()
         released.wait()
 
@@ -341,14 +341,16 @@ def test_report_that_comes_while_the_outbox_is_looked_at_is_not_overlooked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One thread finds nothing to send, and before it rests another one brings something."""
-    look = Courier.next
+    look = DeliveryScheduler.next
 
-    def look_and_dawdle(courier: Courier, *, hurry: bool = False) -> Parcel | float:
-        step = look(courier, hurry=hurry)
+    def look_and_dawdle(
+        scheduler: DeliveryScheduler, *, hurry: bool = False
+    ) -> LeasedBatch | float:
+        step = look(scheduler, hurry=hurry)
         time.sleep(0.2 * isinstance(step, float))
         return step
 
-    monkeypatch.setattr(Courier, "next", look_and_dawdle)
+    monkeypatch.setattr(DeliveryScheduler, "next", look_and_dawdle)
     with scripted_server() as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_size=1)
         for _ in range(3):

@@ -131,9 +131,9 @@ def test_oldest_report_goes_when_the_disk_is_full(tmp_path: Path) -> None:
 
 
 def test_oldest_report_goes_when_memory_is_full(tmp_path: Path) -> None:
-    """No thread runs before the intake is drained, because all is recorded under its lock."""
+    """No thread runs before the recorder is drained, because all is recorded under its lock."""
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path, batch_size=10, max_pending=10)
-    with telemetry._intake.changed:
+    with telemetry._recorder.changed:
         for _ in range(13):
             telemetry.record("homepage", "x")
     telemetry.close(0)

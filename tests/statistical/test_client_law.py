@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from factories import make_metric, make_params, make_secret
+from factories import make_metric, make_params, make_secret, report_bits
 from hubbub.client import Encoder, RapporParams
 from hubbub.client.randomness import BernoulliSampler, uniform_below
 from hubbub.protocol.bloom import bloom_bits
@@ -78,7 +78,7 @@ def test_bits_of_a_report_are_exact_and_independent(
 
     def report(client: int) -> int:
         encoder = Encoder(metric, make_secret(client))
-        return encoder.instantaneous_response(encoder.permanent_response(bits), rng.bytes)
+        return report_bits(encoder, encoder.permanent_response(bits), rng.bytes)
 
     sample = collect(report, CLIENTS, params.k)
     assert_law(sample, chances(lanes(bits, params.k), params.p_star, params.q_star))
@@ -99,9 +99,7 @@ def test_instantaneous_responses_are_exact_and_independent(
     """Step 3 of the paper, 200,000 draws for one permanent response. P(false alarm) < 1e-6."""
     permanent = int.from_bytes(make_secret("selector")[:16], "little")
     encoder = Encoder(make_metric(params=params), make_secret())
-    sample = collect(
-        lambda _: encoder.instantaneous_response(permanent, rng.bytes), CLIENTS, params.k
-    )
+    sample = collect(lambda _: report_bits(encoder, permanent, rng.bytes), CLIENTS, params.k)
     assert_law(sample, chances(lanes(permanent, params.k), params.p, params.q))
 
 
@@ -148,7 +146,7 @@ def test_two_responses_of_one_client_share_no_coin(second: str, rng: np.random.G
         secret = make_secret(client)
         if second == "next report":
             encoder = Encoder(homepage, secret)
-            one, two = (encoder.instantaneous_response(bits, rng.bytes) for _ in range(2))
+            one, two = (report_bits(encoder, bits, rng.bytes) for _ in range(2))
         else:
             one = Encoder(homepage, secret).permanent_response(bits) ^ bits
             two = Encoder(other, secret).permanent_response(other_bits) ^ other_bits

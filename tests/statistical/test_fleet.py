@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from factories import make_metric, make_params, make_secret, seeded_stream
+from factories import make_metric, make_params, make_secret, report_bits, seeded_stream
 from hubbub.client import Encoder, RapporParams
 from hubbub.protocol.bloom import bloom_bits
 from hubbub.simulations.fleet.bernoulli import bernoulli_words
@@ -109,7 +109,7 @@ def client_patterns(held: IntArray) -> IntArray:
         encoder = Encoder(metric, make_secret(client))
         bloom = bloom_bits(SMALL_VALUES[value], encoder.cohort, SMALL)
         coins = seeded_stream(f"fleet {client}")
-        bits.append(encoder.instantaneous_response(encoder.permanent_response(bloom), coins))
+        bits.append(report_bits(encoder, encoder.permanent_response(bloom), coins))
         cohorts.append(encoder.cohort)
     return pattern_counts(np.array(cohorts), np.array(bits))
 
@@ -282,7 +282,7 @@ def test_real_clients_second_reports_have_the_same_joint_law() -> None:
         cohorts.append(encoder.cohort)
         bloom = bloom_bits(SMALL_VALUES[0], encoder.cohort, SMALL)
         for day in days:
-            day.append(encoder.instantaneous_response(encoder.permanent_response(bloom), coins))
+            day.append(report_bits(encoder, encoder.permanent_response(bloom), coins))
     first, second = (unpack(bytes(day), SMALL.k) for day in days)
     assert_joint_law(np.array(cohorts), first, second, shared=True)
 

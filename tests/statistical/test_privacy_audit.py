@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from evaluation.frequencies import loss_interval, tells_most
-from factories import make_metric, make_params, make_secret
+from factories import make_metric, make_params, make_secret, report_bits
 from hubbub.client import Encoder, Metric, RapporParams
 from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.metric_types.base import MetricType, Value
@@ -77,7 +77,7 @@ def sample(metric: Metric, bits: int, rng: np.random.Generator) -> Sample:
         encoder = Encoder(metric, make_secret(f"{bits} {client}"))
         permanent = encoder.permanent_response(bits)
         counts.permanent[permanent] += 1
-        counts.reported[encoder.instantaneous_response(permanent, rng.bytes)] += 1
+        counts.reported[report_bits(encoder, permanent, rng.bytes)] += 1
     return counts
 
 
@@ -151,6 +151,6 @@ def averaged(params: RapporParams, bits: int, client: int, rng: np.random.Genera
     """Return what a majority of 100 reports of one client says about each bit."""
     encoder = Encoder(make_metric(params=params), make_secret(f"linked {bits} {client}"))
     permanent = encoder.permanent_response(bits)
-    reports = bytes(encoder.instantaneous_response(permanent, rng.bytes) for _ in range(100))
+    reports = bytes(report_bits(encoder, permanent, rng.bytes) for _ in range(100))
     majority = unpack(reports, params.k).sum(axis=0) > 50
     return sum(1 << lane for lane in np.flatnonzero(majority).tolist())

@@ -1,10 +1,12 @@
 """The client that apps embed: values in, noisy reports out."""
 
-from hubbub.client.base import Preview, Status
+from hubbub.client.base import consent_refusal
 from hubbub.client.encoder import Encoder
 from hubbub.client.errors import StateError
 from hubbub.client.interface import (
     AsyncTelemetryProtocol,
+    Preview,
+    Status,
     SyncTelemetryProtocol,
     TelemetryProtocol,
 )
@@ -47,4 +49,5 @@ __all__ = [
     "UnknownMetricError",
     "batch_to_json",
     "check_compatible",
+    "consent_refusal",
 ]

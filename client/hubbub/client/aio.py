@@ -1,8 +1,8 @@
 """Telemetry for asyncio apps that use aiohttp: `async with AsyncTelemetry(...) as telemetry`.
 
-The same recording, ledger and outbox as `Telemetry`, driven by one task of the app's event loop
-instead of threads; the disk is used in a worker thread, so that the loop never waits for it. Needs
-the extra: pip install 'hubbub[aiohttp]'.
+The same recording, ledger and outbox as `Telemetry`, but one task of the app's event loop delivers
+reports; a worker thread uses the disk, so that the loop never waits for it. Needs the extra: pip
+install 'hubbub[aiohttp]'.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
-from hubbub.client.base import BaseTelemetry
-from hubbub.client.disk import Disk
+from hubbub.client.base import (
+    EXIT_SECONDS,
+    IDLE_SECONDS,
+    RETRY_DISK_SECONDS,
+    SPOOL_SECONDS,
+    BaseTelemetry,
+)
+from hubbub.client.delivery import Disk
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
-from hubbub.client.outbox import Parcel
 from hubbub.client.transport import (
     MAX_ANSWER,
     Answer,
@@ -33,10 +38,6 @@ from hubbub.client.transport import (
 )
 from hubbub.protocol.metric_types.base import Value
 
-_EXIT_SECONDS = 2.0
-_RETRY_DISK_SECONDS = 5.0
-_IDLE_SECONDS = 3600.0
-_SPOOL_SECONDS = 1.0  # a killed app loses at most what it recorded so long ago
 _Result = TypeVar("_Result")
 
 
@@ -56,21 +57,24 @@ class AsyncTelemetry(BaseTelemetry):
     _former: bytes | None
     _task: asyncio.Task[None] | None
     _entered: bool
-    _hurry: bool
-    _rush: bool
     _woken: bool
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
-        self._intake.take(metric, value)
+        self._recorder.take(metric, value)
         self._wake_up()
 
     async def __aenter__(self) -> Self:
         """Open the disk and begin to deliver."""
         self._entered = True
-        if not self._intake.disabled:
+        if not self._recorder.disabled:
             self._begin()
-            await self._open_or_disable()
+            try:
+                await self._open()
+            except UnavailableError as error:
+                self._note_unavailable(error)
+            except Exception as error:
+                self._fail(error)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -81,7 +85,7 @@ class AsyncTelemetry(BaseTelemetry):
         """Send what waits, now; return whether everything was settled within `timeout` seconds."""
         if self._task is None or self._task.done():
             return False
-        self._rush = self._hurry = True
+        self._retry_at_once = self._hurry = True
         self._settled.clear()
         self._wake.set()
         try:
@@ -91,13 +95,12 @@ class AsyncTelemetry(BaseTelemetry):
             return False
         finally:
             self._hurry = False
-        return self._intake.disabled is None
+        return self._recorder.disabled is None
 
-    async def close(self, timeout: float = _EXIT_SECONDS) -> None:
+    async def close(self, timeout: float = EXIT_SECONDS) -> None:
         """Flush for at most `timeout` seconds, then stop; what is left stays on disk."""
         if self._task is None:
-            self._closed = True
-            self._intake.disabled = self._intake.disabled or "closed"
+            self._shut()
             return
         try:
             await self.flush(timeout)
@@ -120,11 +123,11 @@ class AsyncTelemetry(BaseTelemetry):
         self._start_afresh()
 
     def _start_afresh(self) -> None:
-        """Set everything that a task holds or waits for; a forked child starts here too."""
+        """Set everything that a task uses; a forked child starts here too."""
         self._task = self._loop = self._disk = self._former = None
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
-        self._entered = self._hurry = self._rush = self._woken = False
+        self._entered = self._hurry = self._retry_at_once = self._woken = False
 
     def _begin(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="hubbub disk")
@@ -139,11 +142,10 @@ class AsyncTelemetry(BaseTelemetry):
         self._task = asyncio.create_task(self._deliver_for_ever(), name="hubbub")
 
     def _withdraw(self) -> None:
-        self._withdrawn = True
         self._wake_up()
 
     def _resume(self) -> None:
-        if self._entered and self._task is None and not self._intake.disabled:
+        if self._entered and self._task is None and not self._recorder.disabled:
             self._begin()
         self._wake_up()
 
@@ -155,26 +157,17 @@ class AsyncTelemetry(BaseTelemetry):
                 loop.call_soon_threadsafe(self._wake.set)
 
     async def _deliver_for_ever(self) -> None:
-        while self._is_mine():
+        while self._task is asyncio.current_task():  # a forked child has none, or its own
             try:
                 await self._rest(await self._step())
             except UnavailableError as error:
                 self._note_unavailable(error)
-                await asyncio.sleep(_RETRY_DISK_SECONDS)
+                await asyncio.sleep(RETRY_DISK_SECONDS)
             except ReplacedSecretError:
                 await self._close_disk()
             except Exception as error:  # an app must never fail because of telemetry
                 self._fail(error)
                 return
-
-    async def _open_or_disable(self) -> None:
-        """Open the disk, if that can be done now."""
-        try:
-            await self._open()
-        except UnavailableError as error:
-            self._note_unavailable(error)
-        except Exception as error:
-            self._fail(error)
 
     async def _open(self) -> Disk:
         if self._disk is None:
@@ -192,21 +185,14 @@ class AsyncTelemetry(BaseTelemetry):
             await self._in_pool(disk.close)
 
     def _fail(self, error: Exception) -> None:
-        known = isinstance(error, StateError)
-        self._intake.disable(str(error) if known else f"internal error: {error!r}")
-        self._intake.drop_pending("disabled")
+        super()._fail(error)
         self._settled.set()
-
-    def _is_mine(self) -> bool:
-        """Whether this task is the one that delivers; in a forked child, the parent's isn't."""
-        return self._task is asyncio.current_task()
 
     async def _stop(self) -> None:
         task, self._task, self._loop = self._task, None, None
         if task is None:
             return
-        self._closed = True
-        self._intake.disabled = self._intake.disabled or "closed"
+        self._shut()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await self._session.close()
@@ -217,43 +203,32 @@ class AsyncTelemetry(BaseTelemetry):
         self._pool.shutdown()
 
     async def _step(self) -> float:
-        """Bring what is pending to the disk and one parcel to the collector; return the pause."""
+        """Store what is pending and bring one batch to the collector; return the pause."""
         disk = await self._open()
         if not await self._in_pool(lambda: self._write(disk)):
-            return _RETRY_DISK_SECONDS
-        if self._intake.disabled or self._withdrawn:
+            return RETRY_DISK_SECONDS
+        if self._recorder.disabled or self._withdrawn:
             self._settled.set()
-            return _IDLE_SECONDS
-        return await self._deliver(disk)
-
-    async def _deliver(self, disk: Disk) -> float:
+            return IDLE_SECONDS
         hurry = self._hurry
-        if self._rush:
-            self._rush = False
-            disk.courier.rush()
-        step = await self._in_pool(lambda: disk.courier.next(hurry=hurry))
-        self._count(disk.outbox)
-        if not isinstance(step, Parcel):
-            self._on_disk = await self._in_pool(disk.outbox.waiting)
-            if self._intake.has_old_period():
-                await self._in_pool(disk.forget_periods)
-            if hurry and not self._intake.pending and not self._on_disk:
+        step = await self._in_pool(lambda: self._next_batch(disk))
+        if isinstance(step, float):
+            if hurry and not self._recorder.pending and not self._on_disk:
                 self._settled.set()
             return step
         answer = await self._post_and_write(step.body, disk)
         self._note(answer)
-        settled = await self._in_pool(lambda: disk.courier.settle(step, answer))
-        self._count(disk.outbox, settled)
+        await self._in_pool(lambda: self._settle(disk, step, answer))
         return 0.0
 
     def _write(self, disk: Disk) -> bool:
-        """Bring what is pending to the disk (in the pool: a cancelled task can't lose it)."""
+        """Store what is pending (in the pool: a cancelled task can't lose it)."""
         self._woken = False
-        return self._bring_to_disk(disk, self._intake.drain(disk.secret))
+        return self._bring_to_disk(disk, self._recorder.drain(disk.secret))
 
     async def _rest(self, seconds: float) -> None:
         """Wait until something is recorded, or flushed, and then a moment for more to come."""
-        if not seconds or self._rush:
+        if not seconds or self._retry_at_once:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -261,14 +236,14 @@ class AsyncTelemetry(BaseTelemetry):
         self._wake.clear()
         if self._woken and not self._hurry:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SPOOL_SECONDS):
+                async with asyncio.timeout(SPOOL_SECONDS):
                     await self._wake.wait()
 
     async def _post_and_write(self, body: bytes, disk: Disk) -> Answer:
-        """Try once, and bring to the disk what is recorded until that has come to something."""
+        """Try once, and store what is recorded meanwhile."""
         post = asyncio.create_task(self._post(body))
         try:
-            while not (await asyncio.wait({post}, timeout=_SPOOL_SECONDS))[0]:
+            while not (await asyncio.wait({post}, timeout=SPOOL_SECONDS))[0]:
                 await self._in_pool(lambda: self._write(disk))
             return post.result()
         finally:

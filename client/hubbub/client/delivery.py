@@ -1,31 +1,50 @@
-"""When to send what: batches by size and time, back-off, and what an answer does to a batch.
+"""What a process does with its database: reports come in, batches go out when they are due.
 
-`Courier` knows the disk and the clock but no network and no threads, so that a day of trouble can
-be played through in a moment, and threads and asyncio share it. A step is either a parcel to be
-sent now or the number of seconds until there may be something to do.
+`DeliveryScheduler` decides what is sent when. It knows the disk and the clock but neither network
+nor threads, so that tests play a day of trouble in a moment, and threads and asyncio share it.
+`Disk` gives it a connection to the database, and enters reports there with what they cost.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from hubbub.client.outbox import Outbox, Parcel
+from hubbub.client.encoder import Encoder
+from hubbub.client.ledger import Account, AnswerKey, Verdict
+from hubbub.client.outbox import LeasedBatch, Outbox, spool
+from hubbub.client.recorder import Entry, Settings
+from hubbub.client.storage import (
+    Storage,
+    count_waiting,
+    forget_periods,
+    load_account,
+    save_definitions,
+    save_memory,
+    save_rows,
+)
 from hubbub.client.transport import Answer, Outcome, refusal_reason
-from hubbub.protocol.wire import without_reports
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import Report, without_reports
 
+MAX_AGE = 13 * 86_400.0
+"""Seconds: a day less than the collector remembers batch ids."""
+_LEASE_MARGIN = 30.0
 _FIRST_DELAY = 1.0
 _LONGEST_DELAY = 300.0
 _LONGEST_REQUESTED_DELAY = 86_400.0
 _LONGEST_WAIT = _LONGEST_REQUESTED_DELAY + _LONGEST_DELAY
 _IDLE = 3600.0
-_PAUSE = 0.5  # at least so long between looks at batches that another process holds
-_LOOK_AGAIN = 60.0  # at most
+_PAUSE = 0.5  # the shortest wait before looking again for batches that other processes lease
+_LOOK_AGAIN = 60.0  # the longest
 
 
 class Settled(NamedTuple):
-    """What an answer settled.
+    """What became of a batch's reports by an answer.
 
     Attributes
     ----------
@@ -34,7 +53,7 @@ class Settled(NamedTuple):
     reason : str
         Why they were refused.
     gone : int
-        Reports that are to be sent again, but were deleted meanwhile.
+        Reports that should be sent again, but have been deleted meanwhile.
     """
 
     delivered: int = 0
@@ -43,7 +62,7 @@ class Settled(NamedTuple):
     gone: int = 0
 
 
-class Courier:
+class DeliveryScheduler:
     """Decides what this process sends next.
 
     Parameters
@@ -52,8 +71,8 @@ class Courier:
     batch_size : int
         Reports that make a batch due at once.
     batch_seconds : float
-        Seconds after which fewer are due; drawn anew each time between half and one and a half of
-        it, so that clients don't send in step.
+        Seconds after which fewer are due. Each wait is drawn between half and one and a half of
+        it, so that clients don't all send at the same time.
     clock : callable
         Seconds since the epoch.
     chance : callable
@@ -78,8 +97,8 @@ class Courier:
         self._asked_to_wait_until = 0.0
         self._batch_due: float | None = None
 
-    def next(self, *, hurry: bool = False) -> Parcel | float:
-        """Return a parcel to send now, or the seconds until it is worth asking again.
+    def next(self, *, hurry: bool = False) -> LeasedBatch | float:
+        """Return a batch to send now, or the seconds until it is worth asking again.
 
         Parameters
         ----------
@@ -91,27 +110,27 @@ class Courier:
         wait = self._make_batch_if_due(now, hurry)
         if now < self._not_before <= now + _LONGEST_WAIT:
             return self._not_before - now
-        parcel = self._outbox.hold_oldest(now)
-        if parcel is None and self._outbox.batched():  # another process is sending
+        batch = self._outbox.lease_oldest(now)
+        if batch is None and self._outbox.batched():  # another process is sending
             wait = min(wait, _PAUSE if hurry else _LOOK_AGAIN)
-        return parcel or max(wait, _PAUSE)
+        return batch or max(wait, _PAUSE)
 
-    def rush(self) -> None:
-        """End our own back-off once; a wait that the collector asked for is kept."""
+    def reset_backoff(self) -> None:
+        """Try again at once, unless the collector asked to wait."""
         self._failures = 0
         self._not_before = self._asked_to_wait_until
 
-    def settle(self, parcel: Parcel, answer: Answer) -> Settled:
+    def settle(self, batch: LeasedBatch, answer: Answer) -> Settled:
         """Let an answer take effect."""
         if answer.outcome is Outcome.RETRY:
             self._back_off(answer.retry_after)
-            return Settled(gone=0 if self._outbox.put_back(parcel) else parcel.reports)
+            return Settled(gone=0 if self._outbox.release(batch) else batch.reports)
         self._failures = 0
         self._not_before = self._asked_to_wait_until = 0.0
         if answer.outcome is Outcome.DELIVERED:
-            self._outbox.remove(parcel)
-            return Settled(delivered=parcel.reports)
-        return Settled(0, self._refuse(parcel, answer.refused), refusal_reason(answer))
+            self._outbox.remove(batch)
+            return Settled(delivered=batch.reports)
+        return Settled(0, self._refuse(batch, answer.refused), refusal_reason(answer))
 
     def _make_batch_if_due(self, now: float, hurry: bool) -> float:
         spooled = self._outbox.spooled()
@@ -130,15 +149,15 @@ class Courier:
             return 0.0
         return wait
 
-    def _refuse(self, parcel: Parcel, indices: tuple[int, ...]) -> int:
+    def _refuse(self, batch: LeasedBatch, indices: tuple[int, ...]) -> int:
         """Drop the reports that were named, or all; return how many."""
         if indices:
-            body, kept = without_reports(parcel.body, indices)
-            if 0 < kept < parcel.reports:
-                self._outbox.shorten(parcel, body, kept)
-                return parcel.reports - kept
-        self._outbox.remove(parcel)
-        return parcel.reports
+            body, kept = without_reports(batch.body, indices)
+            if 0 < kept < batch.reports:
+                self._outbox.shorten(batch, body, kept)
+                return batch.reports - kept
+        self._outbox.remove(batch)
+        return batch.reports
 
     def _back_off(self, asked: float | None) -> None:
         """Wait a uniform time below a doubling bound (full jitter), and at least what was asked."""
@@ -153,3 +172,118 @@ class Courier:
 def system_chance() -> float:
     """Return a uniform number in [0, 1) from the operating system."""
     return int.from_bytes(os.urandom(7), "little") / 2**56
+
+
+class Absorbed(NamedTuple):
+    """What became of reports on their way to the disk.
+
+    Attributes
+    ----------
+    account : Account
+        As it is stored now.
+    stale : int
+        Reports drawn again from an earlier answer, because another process had used the last room
+        for a new value.
+    refused : Counter of str
+        Reports for which other processes' answers had left no room, by reason.
+    waiting : int
+        Reports that are on disk now.
+    """
+
+    account: Account
+    stale: int
+    refused: Counter[str]
+    waiting: int
+
+
+class Disk:
+    """A connection to the database, and what the client does with it.
+
+    Parameters
+    ----------
+    folder : Path
+        The state directory.
+    registry : Registry
+    settings : Settings
+    secret : bytes
+        The client's; the database must belong to it.
+    clock : callable
+        Seconds since the epoch.
+    chance : callable
+        Uniform in [0, 1), for jitter.
+
+    Raises
+    ------
+    StateError
+        If the database is missing or damaged.
+    UnavailableError
+        If it can't be opened for now.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        registry: Registry,
+        settings: Settings,
+        secret: bytes,
+        clock: Callable[[], float] = lambda: time.time(),  # noqa: PLW0108 (found when called)
+        chance: Callable[[], float] = system_chance,
+    ) -> None:
+        lease = settings.connect_timeout + settings.read_timeout + _LEASE_MARGIN
+        self._registry = registry
+        self.secret = secret
+        self._clock = clock
+        self._encoders = {name: Encoder(metric, secret) for name, metric in registry.items()}
+        self._storage = Storage(folder)
+        self.outbox = Outbox(self._storage, secret, settings.max_outbox_bytes, MAX_AGE, lease)
+        self.scheduler = DeliveryScheduler(
+            self.outbox, settings.batch_size, settings.batch_seconds, clock, chance
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.outbox.close()
+        self._storage.close()
+
+    def absorb(self, entries: Sequence[Entry]) -> Absorbed:
+        """Charge reports to the stored account and spool them, in one transaction.
+
+        If the stored account admits another answer than the report's, the report is drawn again.
+        """
+        refused: Counter[str] = Counter()
+        answers: set[AnswerKey] = set()
+        reports: list[Report] = []
+        stale = 0
+        with self._storage.transaction(self.secret) as connection:
+            account = load_account(connection, self._registry)
+            before = dict(account.memory)
+            for entry in entries:
+                decision = account.decide(entry.memo, entry.recorded_at)
+                if decision.verdict is Verdict.REFUSED:
+                    refused[decision.refusal] += 1
+                    continue
+                account.enter(decision)
+                answers.add(decision.memo.answer)
+                stale += decision.verdict is Verdict.STALE
+                if decision.memo.response == entry.memo.response:
+                    reports.append(entry.report)
+                else:
+                    encoder = self._encoders[entry.report.metric]
+                    reports.append(encoder.report(decision.memo.response))
+            save_rows(connection, map(account.ledger.row, answers))
+            save_definitions(connection, [self._registry[answer.metric] for answer in answers])
+            changed = [m for name, m in account.memory.items() if before.get(name) != m]
+            save_memory(connection, self._registry, changed)
+            spool(connection, reports, self._registry)
+            forgotten = forget_periods(connection, self._clock())
+            waiting = count_waiting(connection)
+        if forgotten or any(memo.answer.metric in before for memo in changed):
+            self._storage.purge_log()  # which still contains the deleted bits
+        return Absorbed(account, stale, refused, waiting)
+
+    def forget_periods(self) -> None:
+        """Delete the answers of past periods, from the log too."""
+        with self._storage.transaction(self.secret) as connection:
+            forgotten = forget_periods(connection, self._clock())
+        if forgotten:
+            self._storage.purge_log()

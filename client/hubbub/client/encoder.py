@@ -1,10 +1,9 @@
 """From a value to a report: true bits, then the permanent and the instantaneous response.
 
 With ``memory = "value"`` the permanent response is a pure function of (secret, metric, cohort,
-true bits), so the memo that RAPPOR asks for needs no storage; with ``memory = "period"`` it is
-drawn from the operating system and stored. The instantaneous response is drawn anew each time.
-Invariant: value and true bits are neither stored nor logged, and permanent bits never leave the
-device.
+true bits), so RAPPOR's memoization needs no storage; with ``memory = "period"`` it is drawn from
+the operating system and stored. The instantaneous response is drawn anew each time. Invariant:
+values and true bits are neither stored nor logged, and permanent bits never leave the device.
 """
 
 from __future__ import annotations
@@ -124,10 +123,14 @@ class Encoder:
         bits = self.metric.type.bits(value, cohort, params)
         return PermanentResponse(cohort, bits ^ self._permanent.draw(0, stream))
 
-    def report(self, response: PermanentResponse) -> Report:
-        """Return a fresh report of an answer: the second response, with new coins."""
+    def report(self, response: PermanentResponse, stream: ByteStream = os_stream) -> Report:
+        """Return a fresh report of an answer: the second response (IRR), with new coins.
+
+        A reported bit is 1 with probability q where the answer's is 1, and p where it is 0.
+        `stream` is there for tests; clients leave it alone.
+        """
         cohort, bits = response
-        reported = self._instantaneous.draw(bits, os_stream)  # a call less on the app's time
+        reported = self._instantaneous.draw(bits, stream)
         metric = self.metric
         data = reported.to_bytes(self._width, "little")
         return Report(metric.name, metric.version, cohort, data)
@@ -135,8 +138,8 @@ class Encoder:
     def value_digest(self, bits: int) -> bytes:
         """Return 16 bytes that stand for a value in the ledger.
 
-        They are keyed with the secret: who has both can test guesses of the value, who has only
-        one learns nothing.
+        They are keyed with the secret: with both one can test guesses of the value, with only one
+        of them one learns nothing.
         """
         digest = self._digest.copy()
         digest.update(bits.to_bytes(self._width, "little"))
@@ -152,16 +155,9 @@ class Encoder:
         stream = self._permanent_stream.after(message)
         return bits ^ self._permanent.draw(0, stream)
 
-    def instantaneous_response(self, bits: int, stream: ByteStream = os_stream) -> int:
-        """Return one report's bits (IRR): 1 with probability q where `bits` is 1, p where it is 0.
-
-        `stream` is there for tests and simulations; clients leave it alone.
-        """
-        return self._instantaneous.draw(bits, stream)
-
 
 def _keyed(tag: bytes, secret: bytes, metric: Metric) -> bytes:
-    """Return the beginning of a message that only this client, for this metric, can make."""
+    """Return the beginning of a message that is unique to this client and this metric."""
     return keyed_message(
         tag,
         secret,

@@ -1,9 +1,9 @@
-"""Keep a fork of the app away from moments that its child could never leave.
+"""Let the app fork only when its child can work.
 
-A child has only the thread that forked. If another one was importing a module, that module stays
-locked; if it had a database open, SQLite goes on to believe in locks that the child doesn't have,
-and waits for ever for those that nobody will give back. So our threads do both under one lock,
-which a fork takes first, after which it lets connections be closed.
+A child has only the thread that forked. If another thread was importing a module, that module stays
+locked for ever; if it had a database open, SQLite in the child relies on locks that the child
+doesn't hold, and waits for locks that nobody will release. So our threads do both under one lock.
+A fork acquires it first, and then has connections closed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _preparations: list[Callable[[], None]] = []
 
 @contextmanager
 def no_fork() -> Iterator[None]:
-    """Let forks wait until this context is left; at most one thread is in it."""
+    """Make forks wait until this context is left; one thread at a time may enter it."""
     with _lock:
         yield
 
 
 def before_fork(prepare: Callable[[], None]) -> None:
-    """Have something done before each fork, when no other thread is in `no_fork`."""
+    """Register what is done before each fork, while no other thread is in `no_fork`."""
     _preparations.append(prepare)
 
 

@@ -1,17 +1,77 @@
 """What apps may ask of any telemetry: the real clients and the doubles for tests satisfy this.
 
-An app that annotates its parameters by these protocols takes `Telemetry` in production and
-`hubbub.client.testing.RecordingTelemetry` in its tests, and a type checker sees to it that both
-fit. Code that only records needs `TelemetryProtocol`, whichever way reports are delivered.
+An app that annotates its parameters with these protocols can take `Telemetry` in production and
+`hubbub.client.testing.RecordingTelemetry` in its tests, and a type checker ensures that both fit.
+Code that only records needs `TelemetryProtocol`, with threads as with asyncio.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
-from hubbub.client.base import Preview, Status
 from hubbub.client.ledger import Spending
 from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.wire import Report
+
+if TYPE_CHECKING:
+    from hubbub.client.transport import DeliveryError
+
+
+class Status(NamedTuple):
+    """What a `Telemetry` has done so far in this process.
+
+    Attributes
+    ----------
+    recorded, delivered : int
+        Reports made here, and reports that the collector acknowledged to this process.
+    waiting : int
+        Reports still to be sent, in memory and, when this process last looked, on disk (also those
+        of earlier runs and other processes).
+    stale : int
+        Reports of an earlier answer, in place of a value beyond `max_values` or the budget.
+    dropped : mapping of str to int
+        Reports or calls dropped, by reason.
+    disabled : str or None
+        Why nothing is recorded at all, if so.
+    last_error : DeliveryError or None
+        Why a batch was last not delivered, and when.
+    """
+
+    recorded: int
+    delivered: int
+    waiting: int
+    stale: int
+    dropped: Mapping[str, int]
+    disabled: str | None
+    last_error: DeliveryError | None
+
+
+class Preview(NamedTuple):
+    """What `record` would send for a value.
+
+    Attributes
+    ----------
+    report : Report
+        Drawn as `record` would draw it; another call draws anew.
+    body : bytes
+        The bytes that would go over the wire if this report travelled alone (before compression).
+    words : str
+        The same for people.
+    refusal : str or None
+        Why it wouldn't be sent, if so.
+    stale : bool
+        Whether the report is of an earlier answer, because there is no room for another value.
+    epsilon_report, epsilon_permanent : float
+    """
+
+    report: Report
+    body: bytes
+    words: str
+    refusal: str | None
+    stale: bool
+    epsilon_report: float
+    epsilon_permanent: float
 
 
 class TelemetryProtocol(Protocol):

@@ -1,10 +1,14 @@
-"""What a client has answered, what that cost, and whether it may answer anew.
+"""What a client has answered, what that cost, and which answer a recording reports.
 
 An answer (a distinct value, a period, a one-time report) is paid for as a whole when it is
 admitted, so that reporting it again never fails. Invariant: whether a client is silent depends on
 the times of its recordings and never on their values; so the lifetime budget has a part for what
-times decide, and what changes of values may use is only the rest (docs/protocol, section 6). Here
-is arithmetic alone: `storage` keeps the rows, in which values are keyed digests.
+times decide, and changes of values may use only the rest (docs/protocol, section 6).
+
+The caller's thread asks the account in memory, and the writer asks the stored one again, in a
+transaction. If several processes answer at once, the first to store its answer wins, and the
+others' reports are drawn again from that. There is no I/O here: `storage` keeps the rows, in which
+values are keyed digests.
 """
 
 from __future__ import annotations
@@ -12,14 +16,19 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from hubbub.client.encoder import PermanentResponse
+from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 
 ALREADY_REPORTED = "already reported (one-time metric)"
 PERIODS_USED_UP = "more periods than max_periods"
 OVER_BUDGET = "over the lifetime budget"
+PERIOD_OVER = "recorded in a period that is over"
+CHANGED_DEFINITION = "definition changed without a new version"
+_NUMBER_BYTES = 4
 _TOLERANCE = 1 + 1e-9
 
 
@@ -177,11 +186,12 @@ class Ledger:
             return Verdict.REFUSED, ALREADY_REPORTED
         if known:
             return Verdict.AGAIN, ""
-        changed = answered and rules.memory == "value"
         used_up = self._answers[answer[:2]] >= rules.max_answers
-        if changed:
-            stale = used_up or self._lacks_for_change(rules.price)
-            return (Verdict.STALE if stale else Verdict.NEW), ""
+        if answered and rules.memory == "value":  # another value than the last one
+            changes, total = self._changed + rules.price, self._first + self._changed + rules.price
+            over_part = changes > self._for_changes * _TOLERANCE
+            over_budget = total > self._budget * _TOLERANCE
+            return (Verdict.STALE if used_up or over_part or over_budget else Verdict.NEW), ""
         if used_up and rules.memory == "period":
             return Verdict.REFUSED, PERIODS_USED_UP
         if self._first + rules.price > self._for_first * _TOLERANCE:
@@ -234,12 +244,6 @@ class Ledger:
             committed=math.fsum(row.price for row in rows),
         )
 
-    def _lacks_for_change(self, price: float) -> bool:
-        """Whether there is no room for another value in its part of the budget, or in all of it."""
-        total = self._first + self._changed
-        part = self._changed + price > self._for_changes * _TOLERANCE
-        return part or total + price > self._budget * _TOLERANCE
-
     def _enter(self, row: Row) -> None:
         self._rows[row.answer] = row
         self._answers[row.answer[:2]] += 1
@@ -247,3 +251,132 @@ class Ledger:
             self._changed += row.price
         else:
             self._first += row.price
+
+
+class Memo(NamedTuple):
+    """An answer, as a client remembers it.
+
+    Attributes
+    ----------
+    answer : AnswerKey
+    response : PermanentResponse
+    period : int or None
+        Number of the period that it is for; None with ``memory = "value"``.
+    behind_since : float or None
+        The clock's earliest reading in an earlier period than this one, in seconds since the epoch.
+    forgotten : bool
+        Whether the response was deleted, because its period was over; only its number is left.
+    """
+
+    answer: AnswerKey
+    response: PermanentResponse
+    period: int | None = None
+    behind_since: float | None = None
+    forgotten: bool = False
+
+
+class Decision(NamedTuple):
+    """What becomes of a recording.
+
+    Attributes
+    ----------
+    verdict : Verdict
+    memo : Memo
+        The answer to report, unless it is refused.
+    refusal : str
+        Why not, if so.
+    """
+
+    verdict: Verdict
+    memo: Memo
+    refusal: str
+
+
+def recall(memo: Memo | None, metric: Metric, now: float) -> Memo | None:
+    """Return the period's answer as it is in use at this moment; None if another must be drawn.
+
+    While the clock is in an earlier period than the answer's, that stays in use, but only for the
+    length of a period: a clock that was wrong once must not keep it for years. An answer that was
+    deleted is returned for its own period and the one before, so that nothing that was recorded
+    then, and comes late, is answered once more.
+    """
+    if memo is None or memo.period is None:
+        return None
+    period = metric.period(now)
+    if memo.forgotten:
+        return memo if memo.period - 1 <= period <= memo.period else None
+    if period == memo.period:
+        return memo if memo.behind_since is None else memo._replace(behind_since=None)
+    if period > memo.period:
+        return None
+    if memo.behind_since is None or now < memo.behind_since:
+        return memo._replace(behind_since=now)
+    return memo if now - memo.behind_since < metric.period_days * SECONDS_A_DAY else None
+
+
+def period_memo(metric: Metric, response: PermanentResponse, now: float) -> Memo:
+    """Return a new answer for the period of this moment."""
+    key = AnswerKey(metric.name, metric.version, b"")  # numbered when it is admitted
+    return Memo(key, response, metric.period(now))
+
+
+class Account:
+    """A client's ledger, and of each metric the answer that was admitted last.
+
+    Parameters
+    ----------
+    registry : Registry
+    ledger : Ledger, optional
+    memory : mapping of str to Memo
+        By metric.
+    unusable : frozenset of str
+        Metrics whose definition changed under the same version.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        ledger: Ledger | None = None,
+        memory: Mapping[str, Memo] | None = None,
+        unusable: frozenset[str] = frozenset(),
+    ) -> None:
+        self._registry = registry
+        self.ledger = ledger or Ledger(registry)
+        self.memory = dict(memory or {})
+        self.unusable = unusable
+
+    def decide(self, memo: Memo, recorded_at: float) -> Decision:
+        """Return what becomes of a recording at a moment, whose own answer would be `memo`."""
+        name = memo.answer.metric
+        if name in self.unusable:
+            return Decision(Verdict.REFUSED, memo, CHANGED_DEFINITION)
+        last = self.memory.get(name)
+        if memo.period is not None:
+            in_use = recall(last, self._registry[name], recorded_at)
+            if in_use is None and last is not None and memo.period == last.period:
+                in_use = last  # as it seemed to be, and nothing else was drawn
+            if in_use is not None:
+                if in_use.forgotten:  # recorded before the period was over
+                    return Decision(Verdict.REFUSED, memo, PERIOD_OVER)
+                return Decision(Verdict.AGAIN, in_use, "")
+            number = self.ledger.count(name, memo.answer.version) + 1
+            key = number.to_bytes(_NUMBER_BYTES, "big")
+            memo = memo._replace(answer=memo.answer._replace(key=key))
+        verdict, refusal = self.ledger.judge(memo.answer, answered=last is not None)
+        if verdict is Verdict.STALE and last is not None:
+            return Decision(verdict, last, "")
+        return Decision(verdict, memo, refusal)
+
+    def enter(self, decision: Decision, reports: int = 1) -> None:
+        """Count reports of a decision's answer, and remember that.
+
+        Not of a one-time metric: it is never reported again, and where f = 0 it is the true bits.
+        """
+        memo = decision.memo
+        name = memo.answer.metric
+        last = self.memory.get(name)
+        self.ledger.add(memo.answer, reports, answered=last is not None)
+        if self._registry[name].one_time:
+            return
+        if last is None or decision.verdict is Verdict.NEW or memo.period is not None:
+            self.memory[name] = memo

@@ -1,8 +1,8 @@
 """The client's state directory: its secret, created once, owner-only, and its database.
 
-A client that lost its secret and quietly drew another would answer the same question twice with
-fresh noise, and so spend its privacy twice. Hence a secret that can't be trusted is an error, never
-a reason to make a new one.
+A client that lost its secret and silently drew another would answer the same question twice with
+fresh noise, and so spend its privacy twice. Invariant: a secret that can't be trusted is an error,
+never a reason to make a new one.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ import os
 import re
 import sqlite3
 import stat
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from hubbub.client.account import Account
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.errors import ForgottenError, StateError
+from hubbub.client.ledger import Account
 from hubbub.client.outbox import delete_unsent
 from hubbub.client.storage import (
     DATABASE,
     Storage,
     count_waiting,
-    delete_database,
     load_account,
     translated_errors,
 )
@@ -53,7 +51,7 @@ class State(NamedTuple):
     waiting : int
         Reports on disk that are still to be sent.
     discarded : int
-        Reports that were deleted, because the original of this copy may send them, too.
+        Reports that were deleted because the original of this copy may send them, too.
     """
 
     secret: bytes
@@ -65,9 +63,9 @@ class State(NamedTuple):
 def open_state(directory: str | Path, registry: Registry, patience: float = _PATIENCE) -> State:
     """Return this client's secret and account, making both if the directory has neither.
 
-    Safe when several processes start at once: all of them end up with the same secret. The database
-    is made before the secret and tied to it in one transaction with its creation, so that either
-    one alone tells of a loss. A deletion that was cut off is finished first.
+    Several processes may start at once: all get the same secret. The database is made before the
+    secret, and both are tied together in one transaction, so that one without the other reveals a
+    loss. A deletion that was interrupted is finished first.
 
     Parameters
     ----------
@@ -131,7 +129,7 @@ def read_account(directory: str | Path, registry: Registry) -> Account:
 
 
 def discard_unsent(directory: str | Path) -> int:
-    """Delete the reports on disk; return how many there were. Nothing is made where nothing is.
+    """Delete the reports on disk, if there is a database; return how many there were.
 
     Raises
     ------
@@ -151,9 +149,8 @@ def discard_unsent(directory: str | Path) -> int:
 def replace_secret(directory: str | Path) -> int:
     """Draw another secret in place of the old one, and count that in the ledger.
 
-    Whenever this is cut off, one of the two secrets is whole and the database's. Of several
-    processes that do this at once, one succeeds, for all. Returns how many unsent reports were
-    deleted.
+    Whenever this is interrupted, one of the two secrets is complete and the database's. If several
+    processes do this at once, one succeeds, for all. Returns how many unsent reports were deleted.
 
     Raises
     ------
@@ -191,14 +188,15 @@ def delete_state(directory: str | Path) -> None:
 
 def _remove_files(folder: Path) -> None:
     (folder / _FILE).unlink(missing_ok=True)
-    delete_database(folder)
+    for suffix in ("-wal", "-shm", ""):
+        (folder / f"{DATABASE}{suffix}").unlink(missing_ok=True)
 
 
 def _keep_to_owner(folder: Path) -> None:
-    """Take others' permissions on the directory and the database away; refuse a secret they had.
+    """Remove others' permissions on directory and database; refuse a secret they could read.
 
-    The database tells others little without the secret (docs/privacy.md, State at rest). A
-    directory that holds other things, too, is left as it is, unless others may write there.
+    The database reveals little without the secret (docs/privacy.md, State at rest). A directory
+    that contains other files, too, is left as it is, unless others may write there.
     """
     if os.name == "nt":  # which has no such modes
         return
@@ -225,11 +223,10 @@ def _keep_to_owner(folder: Path) -> None:
 
 
 def _notice_copy(connection: sqlite3.Connection, folder: Path, registry: Registry) -> int:
-    """Count it if this state is a copy, whose original may have answered since.
+    """Count a restore if this state is a copy, whose original may have reported since.
 
-    A one-time metric may have been reported by the original, so it counts as reported here; and
-    what is in no batch yet, with an id of its own, may be sent by the original, so it is deleted.
-    Returns how many reports that were.
+    The original may have reported any one-time metric, so these count as reported here; and it may
+    send what is in no batch yet, under another id, so that is deleted. Returns how many reports.
     """
     here = _place(folder)
     (place,) = connection.execute("SELECT place FROM account").fetchone()
@@ -252,7 +249,7 @@ def _notice_copy(connection: sqlite3.Connection, folder: Path, registry: Registr
 
 
 def _place(folder: Path) -> str:
-    """Return a fingerprint of this machine and the database's file, of which a copy has another."""
+    """Return a fingerprint of this machine and the database's file; a copy has another one."""
     machine = b""
     for path in map(Path, _MACHINE_IDS):
         with contextlib.suppress(OSError):
@@ -262,7 +259,7 @@ def _place(folder: Path) -> str:
 
 
 def _write(path: Path, secret: bytes) -> None:
-    """Put a whole, durable file in place."""
+    """Put a complete, durable file in place."""
     temporary = path.with_name(f"{_FILE}.{os.getpid()}.{os.urandom(4).hex()}")
     line = b"hubbub-secret-1 %s %s\n" % (secret.hex().encode(), _checksum(secret))
     try:
@@ -291,14 +288,9 @@ def _checksum(secret: bytes) -> bytes:
 
 def _sync_directory(folder: Path) -> None:
     """Make a new name durable, where the file system can."""
-    with contextlib.suppress(OSError), _opened(folder) as descriptor:
-        os.fsync(descriptor)
-
-
-@contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,8 +1,8 @@
 """The client's database: its account and its outbox in one SQLite file, `client.db`.
 
-One file, so that what a report costs and the report itself are committed together; SQLite, because
-it is in the standard library, several processes may share it, and a transaction was measured no
-slower than a file of its own. Invariant: a database that is missing, damaged or another client's is
+It is one file, so that a report and what it costs are committed together; and SQLite, because that
+is in the standard library, several processes may share it, and a transaction was measured to be no
+slower than a separate file. Invariant: a database that is missing, damaged or another client's is
 an error and never replaced, or spent privacy would be forgotten.
 """
 
@@ -20,11 +20,10 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hubbub.client.account import Account, Memo
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.errors import ForgottenError, ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.forks import before_fork, no_fork
-from hubbub.client.ledger import AnswerKey, Ledger, Row
+from hubbub.client.ledger import Account, AnswerKey, Ledger, Memo, Row
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 
@@ -39,7 +38,7 @@ _SCHEMA = """
 CREATE TABLE account (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     owner BLOB,                   -- fingerprint of the secret
-    next_owner BLOB,              -- of the one that is about to replace it
+    next_owner BLOB,              -- of the secret that is about to replace it
     place TEXT,                   -- fingerprint of the machine and the file, to notice copies
     resets INTEGER NOT NULL,
     restores INTEGER NOT NULL,
@@ -48,7 +47,7 @@ CREATE TABLE account (
 CREATE TABLE definitions (
     metric TEXT NOT NULL,
     version INTEGER NOT NULL,
-    definition TEXT NOT NULL,     -- JSON: what this version's answers were made by
+    definition TEXT NOT NULL,     -- JSON: how this version's answers were made
     PRIMARY KEY (metric, version)
 ) WITHOUT ROWID;
 CREATE TABLE answers (
@@ -78,18 +77,18 @@ CREATE TABLE spool (
     checksum BLOB NOT NULL
 );
 CREATE TABLE batches (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: somebody slow may still settle it
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: a slow process may still settle it
     reports INTEGER NOT NULL,
     body BLOB NOT NULL,
     checksum BLOB NOT NULL,
     created REAL NOT NULL,
     holder INTEGER NOT NULL DEFAULT 0,
-    held_until REAL NOT NULL DEFAULT 0
+    lease_expires_at REAL NOT NULL DEFAULT 0
 );
 INSERT INTO account VALUES (1, NULL, NULL, NULL, 0, 0, 0);
 """
 _OF_SECRET = ("memory", "spool", "batches")
-# What passes by itself: a full disk, too many open files, a file system that was mounted read-only.
+# Trouble that may pass: a full disk, too many open files, a file system mounted read-only.
 _PASSING = (
     "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN",
     "SQLITE_READONLY", "SQLITE_NOMEM", "SQLITE_PROTOCOL", "SQLITE_INTERRUPT", "SQLITE_PERM",
@@ -97,23 +96,21 @@ _PASSING = (
 
 
 class Storage:
-    """A connection to `client.db`, closed by a fork and opened again when needed.
-
-    Use it in one thread.
+    """A connection to `client.db`, for one thread; a fork closes it, and it reopens when needed.
 
     Parameters
     ----------
     folder : Path
         The state directory.
     create : bool
-        Make the database if it isn't there.
+        Make the database if there is none.
     patience : float
         Seconds to wait for other connections' transactions.
 
     Raises
     ------
     StateError
-        If it is damaged, or missing and mustn't be made.
+        If it is damaged, or missing and not to be made.
     UnavailableError
         If it can't be opened for now.
     """
@@ -172,7 +169,14 @@ class Storage:
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             try:
-                self._check_owner(connection, secret)
+                query = "SELECT owner, forgotten FROM account"
+                owner, forgotten = connection.execute(query).fetchone()
+                if forgotten:
+                    raise ForgottenError(
+                        "forgotten: another process has deleted this client's state"
+                    )
+                if secret is not None and owner != _fingerprint(secret):
+                    raise ReplacedSecretError("another process has replaced this client's secret")
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
@@ -195,7 +199,7 @@ class Storage:
         elif mine not in {owner, next_owner}:
             raise StateError(f"{self._path}: belongs to another secret; {_CONSEQUENCE}")
         elif owner != mine:
-            # What waits was drawn with the old secret; beside new reports it would tell of both.
+            # Unsent reports were drawn with the old secret; beside new ones they would link both.
             deleted = count_waiting(connection)
             for table in _OF_SECRET:
                 connection.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
@@ -205,11 +209,11 @@ class Storage:
         return deleted
 
     def announce(self, secret: bytes, connection: sqlite3.Connection) -> None:
-        """Note the secret that is about to replace the owner's."""
+        """Store which secret is about to replace the owner's."""
         connection.execute("UPDATE account SET next_owner = ?", (_fingerprint(secret),))
 
     def is_announced(self, secret: bytes, connection: sqlite3.Connection) -> bool:
-        """Whether this secret is still the next; another process may have announced its own."""
+        """Whether this secret is still the next one; another process may have announced its own."""
         (following,) = connection.execute("SELECT next_owner FROM account").fetchone()
         return bool(following == _fingerprint(secret))
 
@@ -231,13 +235,6 @@ class Storage:
         if self._opened is None:
             self._opened = _connect(self._path, self._patience)
         return self._opened
-
-    def _check_owner(self, connection: sqlite3.Connection, secret: bytes | None) -> None:
-        owner, forgotten = connection.execute("SELECT owner, forgotten FROM account").fetchone()
-        if forgotten:
-            raise ForgottenError("forgotten: another process has deleted this client's state")
-        if secret is not None and owner != _fingerprint(secret):
-            raise ReplacedSecretError("another process has replaced this client's secret")
 
     def _disconnect(self) -> None:
         if self._opened is not None:
@@ -272,7 +269,13 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
         )
     ]
     resets, restores = connection.execute("SELECT resets, restores FROM account").fetchone()
-    unusable = _unusable_metrics(connection, registry)
+    query = "SELECT metric, version, definition FROM definitions"
+    made_by = {(name, version): text for name, version, text in connection.execute(query)}
+    unusable = frozenset(
+        metric.name
+        for metric in registry.values()
+        if made_by.get((metric.name, metric.version), _definition(metric)) != _definition(metric)
+    )
     ledger = Ledger(registry, rows, resets, restores, unusable)
     return Account(registry, ledger, _load_memory(connection, registry), unusable)
 
@@ -285,19 +288,8 @@ def save_rows(connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
     )
 
 
-def _unusable_metrics(connection: sqlite3.Connection, registry: Registry) -> frozenset[str]:
-    """Return the metrics that have another definition than their answers were made by."""
-    query = "SELECT metric, version, definition FROM definitions"
-    stored = {(name, version): text for name, version, text in connection.execute(query)}
-    return frozenset(
-        metric.name
-        for metric in registry.values()
-        if stored.get((metric.name, metric.version), _definition(metric)) != _definition(metric)
-    )
-
-
 def save_definitions(connection: sqlite3.Connection, metrics: Collection[Metric]) -> None:
-    """Store what answers are made by, unless it is stored."""
+    """Store how answers are made, for each metric's version once."""
     connection.executemany(
         "INSERT OR IGNORE INTO definitions VALUES (?, ?, ?)",
         [(metric.name, metric.version, _definition(metric)) for metric in metrics],
@@ -321,7 +313,7 @@ def _load_memory(connection: sqlite3.Connection, registry: Registry) -> dict[str
 
 
 def save_memory(connection: sqlite3.Connection, registry: Registry, memory: Iterable[Memo]) -> None:
-    """Store the answers that were admitted last, in place of those before."""
+    """Store the answers that were admitted last, in place of earlier ones."""
     for memo in memory:
         width = registry[memo.answer.metric].params.k // 8
         cohort, bits = memo.response
@@ -332,11 +324,11 @@ def save_memory(connection: sqlite3.Connection, registry: Registry, memory: Iter
 
 
 def forget_periods(connection: sqlite3.Connection, now: float) -> bool:
-    """Delete the answers of periods that are over, but for the periods' numbers.
+    """Delete the answers of past periods, except for the periods' numbers.
 
-    Returns whether there were any. The numbers stay, or what was recorded in such a period and
-    comes late would be answered once more. How long a period is stands in the definition that the
-    answers were made by: other processes may have another registry, and still use them.
+    Returns whether there were any. The numbers stay, or a late recording of such a period would be
+    answered a second time. The length of a period is read from the stored definition: other
+    processes may have another registry, and still use these answers.
     """
     periods = connection.execute(
         "SELECT metric, version, period, definition FROM memory "
@@ -353,15 +345,8 @@ def forget_periods(connection: sqlite3.Connection, now: float) -> bool:
     return bool(over)
 
 
-def delete_database(folder: Path) -> None:
-    """Remove the database, which is empty by now, and before it its companions."""
-    for suffix in ("-wal", "-shm", ""):
-        with contextlib.suppress(FileNotFoundError):
-            (folder / f"{DATABASE}{suffix}").unlink()
-
-
 def _create(path: Path, patience: float) -> None:
-    """Make the tables, unless they are there: SQLite lets one process at a time do it."""
+    """Make the tables unless they exist; SQLite lets one process at a time do so."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with contextlib.closing(_connect(path, patience)) as connection:
@@ -394,9 +379,9 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
 
 
 def _choose_wal(connection: sqlite3.Connection, patience: float) -> None:
-    """Log ahead, where the file system can; the choice is kept in the file.
+    """Use a write-ahead log if the file system allows it; the file remembers that.
 
-    SQLite doesn't wait for other processes here, as it does elsewhere.
+    Unlike elsewhere, SQLite doesn't wait for other processes here.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -411,7 +396,7 @@ def _choose_wal(connection: sqlite3.Connection, patience: float) -> None:
 
 @contextmanager
 def translated_errors(path: Path | str) -> Iterator[None]:
-    """Tell damage (StateError) from what will pass (UnavailableError)."""
+    """Distinguish damage (StateError) from trouble that may pass (UnavailableError)."""
     try:
         yield
     except sqlite3.OperationalError as error:

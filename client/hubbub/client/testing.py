@@ -14,11 +14,10 @@ import os
 from pathlib import Path
 from typing import Self
 
-from hubbub.client.account import Account
 from hubbub.client.base import BaseTelemetry
-from hubbub.client.consent import WITHDRAWN
 from hubbub.client.encoder import SECRET_BYTES
-from hubbub.client.ledger import AnswerKey, Ledger
+from hubbub.client.ledger import Account, AnswerKey, Ledger
+from hubbub.client.recorder import WITHDRAWN
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
 
@@ -43,8 +42,8 @@ class _Double(BaseTelemetry):
         UnknownMetricError, EncodingError
             Where the real client would drop it: a test should fail for that.
         """
-        self._intake.take(metric, value)
-        if self._intake.disabled is None:
+        self._recorder.take(metric, value)
+        if self._recorder.disabled is None:
             self.calls.append((metric, value))
         if self._is_delivering():
             self._deliver()
@@ -65,10 +64,10 @@ class _Double(BaseTelemetry):
         if self._closed:
             return
         if consent:
-            self._intake.disabled = None
-        elif self._intake.disabled is None:
-            self._intake.disable("no consent", "INFO")
-            self._intake.drop_pending(WITHDRAWN)
+            self._recorder.disabled = None
+        elif self._recorder.disabled is None:
+            self._recorder.disable("no consent", "INFO")
+            self._recorder.drop_pending(WITHDRAWN)
 
     def _prepare(self) -> None:
         self._answers: set[AnswerKey] = set()
@@ -76,27 +75,23 @@ class _Double(BaseTelemetry):
 
     def _open(self, account: Account) -> None:
         self._account, self._throwaway_secret = account, os.urandom(SECRET_BYTES)
-        self._intake.open(self._throwaway_secret, account)
+        self._recorder.open(self._throwaway_secret, account)
 
     def _is_delivering(self) -> bool:
         return True
 
     def _deliver(self) -> None:
         """Have what waits acknowledged."""
-        with self._intake.changed:
-            entries = self._intake.drain(self._throwaway_secret)
+        with self._recorder.changed:
+            entries = self._recorder.drain(self._throwaway_secret)
             self._answers.update(entry.memo.answer for entry in entries)
-            self._intake.delivered += len(entries)
-
-    def _shut(self, reason: str) -> None:
-        self._closed = True
-        self._intake.disabled = self._intake.disabled or reason
+            self._recorder.delivered += len(entries)
 
     def _forget(self) -> str:
-        from hubbub.client.words import describe_forgetting
+        from hubbub.client.explanations import describe_forgetting
 
         words = describe_forgetting(self.ledger())
-        self._intake.drop_pending("forgotten")
+        self._recorder.drop_pending("forgotten")
         self._prepare()
         return words
 
@@ -110,7 +105,7 @@ class RecordingTelemetry(_Double):
     ----------
     metrics : Registry, str or Path
     consent : bool
-        As in `Telemetry`, but DO_NOT_TRACK and HUBBUB_DISABLED have no say: a test must not
+        As in `Telemetry`, but DO_NOT_TRACK and HUBBUB_DISABLED are ignored: a test must not
         depend on them.
 
     Attributes
@@ -118,16 +113,16 @@ class RecordingTelemetry(_Double):
     calls : list of (metric, value)
         What was recorded, in order, while there was consent and the object wasn't closed. That
         includes what isn't reported again (a one-time metric) or any more (an expired one);
-        `status` and `ledger` tell of that.
+        `status` and `ledger` show that.
     """
 
     def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in Telemetry)
         """Return whether there is consent and it isn't closed: there is nothing to wait for."""
-        return self._intake.disabled is None
+        return self._recorder.disabled is None
 
     def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in Telemetry)
         """Drop later calls."""
-        self._shut("closed")
+        self._shut()
 
     def forget(self) -> str:
         """Close, empty the ledger and return what that means; `calls` stays."""
@@ -164,12 +159,12 @@ class AsyncRecordingTelemetry(_Double):
 
     async def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in AsyncTelemetry)
         """Return whether there is consent and the context is entered."""
-        return self._entered and self._intake.disabled is None
+        return self._entered and self._recorder.disabled is None
 
     async def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in AsyncTelemetry)
         """Drop later calls, if the context was entered."""
         if self._entered:
-            self._shut("closed")
+            self._shut()
 
     async def forget(self) -> str:
         """Close, empty the ledger and return what that means; `calls` stays."""

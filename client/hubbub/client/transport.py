@@ -1,8 +1,8 @@
 """One HTTP attempt to deliver a batch, what its outcome means, and why it failed.
 
 Only an answer that the collector itself could have given counts as delivered: a captive portal that
-redirects, or says 200 with a page of its own, must not make the client throw reports away. An
-attempt ends in time whatever the other side does, and what it tells of a failure holds no value, no
+redirects, or answers 200 with its own page, must not make the client discard reports. An attempt
+ends in time whatever the other side does, and the description of a failure contains no value, no
 key and no login.
 """
 
@@ -29,7 +29,7 @@ _COMPRESS_ABOVE = 1024
 _LONGEST_DETAIL = 200
 _KEY_STATUSES = frozenset({401, 403})
 _ADDRESS_STATUSES = frozenset({404, 405})
-_PROXY_LOGIN = 407  # a proxy's, so it says nothing about the batch
+_PROXY_LOGIN = 407  # comes from a proxy, not from the collector
 _RETRY_STATUSES = frozenset({_PROXY_LOGIN, 408, 429})
 _TUNNEL_REFUSED = re.compile(r"Tunnel connection failed: (\d{3})\b", re.ASCII)
 _BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
@@ -67,13 +67,13 @@ class DeliveryError(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What an attempt came to.
+    """What an attempt resulted in.
 
     Attributes
     ----------
     outcome : Outcome
     retry_after : float or None
-        Seconds that the server asks to be left alone.
+        Seconds for which the server asks not to be called.
     refused : tuple of int
         Indices of the reports that a 422 names; empty if it means the whole batch.
     error : DeliveryError or None
@@ -129,17 +129,18 @@ def judge(status: int, headers: Mapping[str, str], body: bytes, now: float) -> A
         return Answer(Outcome.DELIVERED)
     error = DeliveryError(*_explain(status, headers, document), status, now)
     if 400 <= status < 500 and status not in _RETRY_STATUSES:
-        refused = _named_reports(document) if status == 422 else ()
+        named = [e.get("report") for e in _errors(document)] if status == 422 else []
+        refused = tuple(index for index in named if type(index) is int and index >= 0)
         return Answer(Outcome.REFUSED, refused=refused, error=error)
     retry_after = _retry_after(headers.get("Retry-After"), now)
     return Answer(Outcome.RETRY, retry_after=retry_after, error=error)
 
 
 def failure(error: BaseException, now: float) -> Answer:
-    """Return what an attempt came to that ended in an exception: another try, and the reason.
+    """Return the result of an attempt that ended in an exception: retry, for this reason.
 
-    Exceptions of urllib, http.client and aiohttp are understood, by what they wrap. Their texts
-    aren't repeated, for some quote an address with its login.
+    Exceptions of urllib, http.client and aiohttp are classified by what they wrap. Their texts
+    aren't repeated, because some quote an address with its login.
 
     Parameters
     ----------
@@ -166,7 +167,7 @@ def failure(error: BaseException, now: float) -> Answer:
 
 
 def refusal_reason(answer: Answer) -> str:
-    """Return the words under which reports are counted that this answer refuses."""
+    """Return the reason under which reports are counted that this answer refuses."""
     status = None if answer.error is None else answer.error.status
     if status in _KEY_STATUSES:
         return "refused by the collector: ingest key"
@@ -178,9 +179,9 @@ def refusal_reason(answer: Answer) -> str:
 class HttpSender:
     """Post batches to a collector; standard library only.
 
-    TLS certificates are verified, proxies taken from the environment, redirects not followed. An
-    attempt takes at most the sum of both timeouts and of what the operating system takes to look
-    the host's name up, which can't be interrupted. Threads may share a sender.
+    TLS certificates are verified, proxies taken from the environment, redirects not followed.
+    An attempt takes at most both timeouts and the time that the operating system needs to look up
+    the host's name, which can't be interrupted. Threads may share a sender.
 
     Parameters
     ----------
@@ -190,7 +191,8 @@ class HttpSender:
         Seconds for connecting to any of the host's addresses, including a proxy's tunnel and the
         TLS handshake.
     read_timeout : float
-        Seconds for what follows: sending the batch, and the whole answer however it drips.
+        Seconds for the rest: sending the batch and reading the whole answer, however slowly it
+        arrives.
     ingest_key : str, optional
         Presented with each batch.
 
@@ -215,7 +217,7 @@ class HttpSender:
         self._opener: OpenerDirector | None = None
 
     def prepare(self) -> None:
-        """Import what sending needs, if that hasn't been done; not while the app forks."""
+        """Import what sending needs; call it while the app can't fork."""
         self._open()
 
     def send(self, body: bytes) -> Answer:
@@ -246,7 +248,7 @@ class HttpSender:
 
 
 def _build_opener(connect_timeout: float, read_timeout: float) -> OpenerDirector:
-    """Return an opener that knows proxies and deadlines, and leaves every status to its caller."""
+    """Return an opener with proxies and deadlines, which treats no status as an error."""
     import ssl
     from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
     from urllib import request
@@ -297,7 +299,7 @@ def _build_opener(connect_timeout: float, read_timeout: float) -> OpenerDirector
             return self.do_open(TimedConnection, req)
 
         def https_open(self, req: Request) -> HTTPResponse:
-            # Its own context: an app may have replaced the library's by one that trusts anybody.
+            # Its own context: the app may have replaced the library's by one that trusts anybody.
             return self.do_open(TlsConnection, req, context=ssl.create_default_context())
 
     opener = request.OpenerDirector()
@@ -307,7 +309,7 @@ def _build_opener(connect_timeout: float, read_timeout: float) -> OpenerDirector
 
 
 class _TimedReader(io.RawIOBase):
-    """A socket's bytes, until a moment that no number of small pieces puts off."""
+    """A socket's bytes, with one deadline for all of them."""
 
     def __init__(self, sock: socket.socket, raw: io.RawIOBase, until: float) -> None:
         super().__init__()
@@ -336,10 +338,10 @@ def _seconds_until(moment: float) -> float:
 
 
 def _connect(host: str, port: int, seconds: float) -> tuple[socket.socket, float]:
-    """Return a socket to the first address that answers, and the moment by which all must be done.
+    """Return a socket to the first address that answers, and the deadline for the handshakes.
 
-    The name's look-up isn't counted. An address that doesn't answer gets half of what is left of
-    the time, so that some is left for the others.
+    Looking up the name isn't counted. Each address gets half of the remaining time, so that some is
+    left for the others.
     """
     import socket
 
@@ -375,8 +377,8 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _is_about_a_name(error: BaseException, lookup_error: type[OSError]) -> bool:
-    """Tell whether a host's name couldn't be looked up, or couldn't be a name at all."""
-    # With aiodns, what aiohttp wraps is a plain OSError: only the wrapper's name says what it is.
+    """Return whether a host's name couldn't be looked up, or isn't a valid name."""
+    # With aiodns, aiohttp wraps a plain OSError: only the wrapper's name shows what it means.
     is_wrapper = type(error).__name__ == "ClientConnectorDNSError"
     return is_wrapper or isinstance(error, (lookup_error, UnicodeError))
 
@@ -409,7 +411,7 @@ def _connection_message(chain: Sequence[BaseException]) -> str:
 def _explain(
     status: int, headers: Mapping[str, str], document: dict[str, object]
 ) -> tuple[str, str]:
-    """Return the kind and the detail of an answer that doesn't say delivered."""
+    """Return the kind and the detail of an answer that isn't a delivery."""
     if 200 <= status < 300:
         return "answer", f"status {status} with another answer than a collector's"
     if 300 <= status < 400:
@@ -439,7 +441,7 @@ def _host(location: str) -> str | None:
 
 
 def _printable(text: str) -> str:
-    """Make another side's words safe for a log's line."""
+    """Make foreign text safe for one line of a log."""
     return "".join(c if c.isprintable() else " " for c in text[:_LONGEST_DETAIL])
 
 
@@ -454,15 +456,9 @@ def _json_object(body: bytes) -> dict[str, object]:
 
 
 def _errors(document: dict[str, object]) -> list[dict[str, object]]:
-    """Return what a problem document says of single reports."""
+    """Return the part of a problem document about single reports."""
     errors = document.get("errors")
     return [e for e in errors if isinstance(e, dict)] if isinstance(errors, list) else []
-
-
-def _named_reports(document: dict[str, object]) -> tuple[int, ...]:
-    """Return the reports that a problem document names in "errors"."""
-    indices = (error.get("report") for error in _errors(document))
-    return tuple(index for index in indices if type(index) is int and index >= 0)
 
 
 def _retry_after(value: str | None, now: float) -> float | None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import math
 import re
 import unicodedata
 from collections.abc import Collection, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hubbub.protocol.errors import MetricError
+
+if TYPE_CHECKING:
+    import datetime as dt
 
 _Word = TypeVar("_Word", bound=str)
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 def refuse_unknown(where: str, table: Mapping[str, object], known: Collection[str]) -> None:
-    """Refuse a key that nobody reads: it is a typing error, or belongs to another type."""
+    """Refuse a key that nobody reads: it is a typing mistake, or belongs to another type."""
     for key in table:
         if key not in known:
             raise MetricError(f"{where}: unknown key {key!r}; must be one of: {', '.join(known)}")
@@ -61,6 +63,8 @@ def positive(where: str, value: object) -> float:
 
 def date(where: str, value: object) -> dt.date:
     """Return a day."""
+    import datetime as dt
+
     if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
         raise MetricError(f"{where} = {value!r}: must be a date like 2027-12-31, without quotes")
     return value

@@ -1,21 +1,34 @@
 """The metrics of an application as their owners registered them: metrics.toml -> `Registry`.
 
-Client, collector and decoder read this one file. Invariant: what a metric's reports mean never
-changes under the same version, because reports drawn in different ways can't be told apart
-afterwards; `check_compatible` is the guard.
+Client, collector and decoder read this one file, and refuse every entry that they don't know.
+Invariant: what a metric's reports mean never changes under the same version, because reports drawn
+in different ways can't be told apart afterwards; `check_compatible` is the guard.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hubbub.protocol.errors import MetricError, UnknownMetricError
-from hubbub.protocol.metrics import Metric
+from hubbub.protocol import checks as check
+from hubbub.protocol.errors import MetricError, ParameterError, UnknownMetricError
+from hubbub.protocol.metric_types import METRIC_TYPES, MetricType
+from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES, Memory, Metric
+from hubbub.protocol.params import RapporParams
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_KEYS = ("application", "lifetime_epsilon", "metrics")
+_MODES = ("longitudinal", "one-time")
+_REQUIRED = ("version", "type", "description", "owner", "expires")
+_OPTIONAL = ("mode", "memory")
+_MEMORIES: tuple[Memory, ...] = ("value", "period")
+_OF_MEMORY = {"value": ("max_values",), "period": ("period_days", "max_periods")}
+_MOST_DAYS = 3650
+_NOISE = ("f", "p", "q")
+_MAX_VERSION = 2**31 - 1
 
 
 class Registry(Mapping[str, Metric]):
@@ -61,10 +74,22 @@ class Registry(Mapping[str, Metric]):
     @classmethod
     def parse(cls, text: str) -> Registry:
         """Read a registry from the text of a metrics.toml (raises as `load`)."""
-        from hubbub.protocol.registration import read_registry
+        import tomllib
 
-        application, metrics, lifetime_epsilon = read_registry(text)
-        return cls(application, metrics, lifetime_epsilon)
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise MetricError(f"metrics.toml: not valid TOML: {error}") from error
+        check.refuse_unknown("metrics.toml", document, _KEYS)
+        application = check.text("application", document.get("application"))
+        tables = document.get("metrics")
+        if not isinstance(tables, dict) or not tables:
+            raise MetricError("metrics: must be at least one table [metrics.NAME]")
+        metrics = {name: _metric(application, name, table) for name, table in tables.items()}
+        budget = document.get("lifetime_epsilon")
+        if budget is not None:
+            budget = check.positive("lifetime_epsilon", budget)
+        return cls(application, metrics, budget)
 
     def __getitem__(self, name: str) -> Metric:
         try:
@@ -117,3 +142,73 @@ def check_compatible(old: Registry, new: Registry) -> None:
                 f"metrics.{name}: changed from {before.definition} to {after.definition}; "
                 f"version must be greater than {before.version}"
             )
+
+
+def _metric(application: str, name: str, table: Any) -> Metric:
+    where = f"metrics.{name}"
+    check.metric_name(where, name)
+    if not isinstance(table, dict):
+        raise MetricError(f"{where} = {table!r}: must be a table")
+    check.require(where, table, _REQUIRED)
+    a_type = METRIC_TYPES[check.choice(f"{where}.type", table["type"], METRIC_TYPES)]
+    memory = check.choice(f"{where}.memory", table.get("memory", _MEMORIES[0]), _MEMORIES)
+    known = _REQUIRED + _OPTIONAL + _OF_MEMORY[memory] + a_type.keys + _NOISE
+    check.refuse_unknown(where, table, known)
+    one_time = check.choice(f"{where}.mode", table.get("mode", _MODES[0]), _MODES) == _MODES[1]
+    if memory == "period" and one_time:
+        raise MetricError(f'{where}.memory = "period": must be left out, or mode "longitudinal"')
+    check.require(where, table, (*a_type.keys, *(("f",) if one_time else _NOISE)))
+    metric_type = a_type.from_table(where, table)
+    return Metric(
+        application=application,
+        name=name,
+        version=check.integer(f"{where}.version", table["version"], 1, _MAX_VERSION),
+        type=metric_type,
+        params=_params(where, metric_type, one_time, table),
+        description=check.text(f"{where}.description", table["description"]),
+        owner=check.text(f"{where}.owner", table["owner"]),
+        expires=check.date(f"{where}.expires", table["expires"]),
+        one_time=one_time,
+        memory=memory,
+        **_caps(where, memory, table),
+    )
+
+
+def _caps(where: str, memory: Memory, table: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many answers a client gives, and for how long."""
+    if memory == "value":
+        values = table.get("max_values", MAX_VALUES)
+        return {"max_values": check.integer(f"{where}.max_values", values, 1, _MAX_VERSION)}
+    check.require(where, table, ("period_days",))
+    periods = table.get("max_periods", MAX_PERIODS)
+    return {
+        "period_days": check.integer(f"{where}.period_days", table["period_days"], 1, _MOST_DAYS),
+        "max_periods": check.integer(f"{where}.max_periods", periods, 1, _MAX_VERSION),
+    }
+
+
+def _params(
+    where: str, metric_type: MetricType, one_time: bool, table: Mapping[str, Any]
+) -> RapporParams:
+    """Return the parameters; without p and q there is no second response."""
+    noise = {"f": table["f"], "p": table.get("p", 0.0), "q": table.get("q", 1.0)}
+    if (noise["p"], noise["q"]) == (1, 0):
+        raise MetricError(f"{where}.p = 1, q = 0: must be left out, which means p = 0 and q = 1")
+    try:
+        params = RapporParams(**metric_type.filter_size(table), **noise)
+    except ParameterError as error:
+        raise MetricError(f"{where}.{error}") from error
+    missing = None
+    if params.f == 0:
+        missing = "f = 0.0"
+    elif (params.p, params.q) == (0.0, 1.0):
+        missing = "p = 0.0, q = 1.0"
+    if missing and not one_time:
+        raise MetricError(
+            f'{where}.{missing}: needs mode = "one-time", which sends a single report'
+        )
+    if one_time and not missing:
+        raise MetricError(
+            f'{where}.mode = "one-time": must leave out one response: f = 0, or neither p nor q'
+        )
+    return params

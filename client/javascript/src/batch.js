@@ -1,8 +1,8 @@
 /**
  * Reports into a batch with an id, and that into the bytes of a request.
  *
- * The id is drawn once and kept through every retry: by it the collector knows a batch that it has
- * already counted. The same reports must never be sent under two ids.
+ * The id is drawn once and kept through every retry, so the collector recognizes a batch that it has
+ * already counted. Invariant: the same reports are never sent under two ids.
  */
 
 import { toHex } from "./bytes.js";

@@ -2,8 +2,8 @@
  * Fair bytes into exact Bernoulli bits: each lane compares its own uniform number with its own
  * probability, binary digit by digit, until the two differ.
  *
- * Two lanes must never share a bit of the stream. Each would keep its probability, no average would
- * show it, and the privacy of the reports would be gone all the same.
+ * Invariant: no two lanes share a bit of the stream. If they did, each would keep its probability and no
+ * average would show it, but the reports would have lost their privacy.
  */
 
 const PORTION = 128;

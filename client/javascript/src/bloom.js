@@ -1,6 +1,32 @@
-/** A value's bytes and a cohort into Bloom filter positions: the one hash that everyone shares. */
+/** A text and a cohort into Bloom filter positions: the one hash that everyone shares. */
 
+import { typeOf, ValueError } from "./errors.js";
 import { fmix32, murmur3x86 } from "./murmur3.js";
+
+export const LARGEST_TEXT = 65_536;
+
+const encoder = new TextEncoder();
+
+/** @param {string} text @returns {Uint8Array} */
+export function utf8(text) {
+  return encoder.encode(text);
+}
+
+/**
+ * Return a text in the form in which texts are compared and hashed.
+ *
+ * @param {unknown} value
+ * @returns {string} its Unicode normal form NFC; throws ValueError, which never shows the value
+ */
+export function normalText(value) {
+  if (typeof value !== "string") throw new ValueError(`must be a string, not ${typeOf(value)}`);
+  if (/\p{Surrogate}/u.test(value)) throw new ValueError("must have no lone surrogate");
+  const normal = value.normalize("NFC");
+  if (utf8(normal).length > LARGEST_TEXT) {
+    throw new ValueError(`must have at most ${LARGEST_TEXT} bytes`);
+  }
+  return normal;
+}
 
 /**
  * Return the positions of all hash functions, in their order; two of them may be the same.

@@ -1,4 +1,4 @@
-/** Whether anything may be recorded at all: the app's word, and what the user has told the platform. */
+/** Whether anything may be recorded at all: the user's answer to the app, and the platform's own switches. */
 
 const SWITCHES = ["DO_NOT_TRACK", "HUBBUB_DISABLED"];
 const OFF = new Set(["", "0", "false", "no"]);

@@ -1,9 +1,9 @@
 /**
  * The outbox into delivered batches: makes them when they are due, leases one after the other, and
- * repeats each under its one id until the collector has settled it.
+ * repeats each under its id until the collector has settled it.
  *
- * The outbox lies in the storage and may be shared with other tabs or processes; here is only when to do
- * what. Nobody but the collector's own answer settles a report.
+ * The outbox is in the storage and may be shared with other tabs or processes; this module decides only
+ * what happens when. Invariant: nothing but the collector's own answer settles a report.
  */
 
 import { waitAfter } from "./backoff.js";
@@ -14,9 +14,9 @@ import { HubbubError } from "./errors.js";
 import { Nap } from "./nap.js";
 import { batchSpooled, countsOf, leaseOldest, release, trim } from "./outbox.js";
 
-/** Beyond a request's time: what a slow machine may need to note what became of it. */
+/** After a request's time: what a slow machine may need to store its result. */
 const LEASE_MARGIN = 5_000;
-/** Between looks at batches that others are sending. */
+/** Before looking again for batches that others are sending. */
 const PAUSE = 500;
 
 /** @typedef {import("./outbox.js").StoredBatch} StoredBatch */
@@ -28,7 +28,7 @@ const PAUSE = 500;
  * @property {import("./sender.js").Sender} sender
  * @property {number} batchSize
  * @property {number} batchMillis
- * @property {{reports: number, bytes: number}} most beyond it the oldest reports are dropped
+ * @property {{reports: number, bytes: number}} most the outbox's bounds; beyond them the oldest are dropped
  * @property {number} timeoutMillis of a request
  * @property {import("./backoff.js").Delays} delays
  * @property {(count: number) => void} onDelivered
@@ -46,7 +46,7 @@ export class Delivery {
 
   #options;
   #holder = toHex(randomBytes(8));
-  /** @type {Counts} as they were seen last */
+  /** @type {Counts} when they were last read */
   #counts = { spooled: 0, waiting: 0 };
   /** @type {number | null} when reports were first seen in the spool */
   #since = null;
@@ -79,7 +79,7 @@ export class Delivery {
   notice(counts) {
     this.#counts = counts;
     this.#since = counts.spooled ? (this.#since ?? performance.now()) : null;
-    if (!counts.waiting) this.#tellIdle();
+    if (!counts.waiting) this.#resolveIdle();
     else if (!this.#working && !this.#stopped) this.#work();
     else if (counts.spooled >= this.#options.batchSize) this.#nap.wake();
   }
@@ -96,12 +96,12 @@ export class Delivery {
     return new Promise((resolve) => this.#idleWaiters.add(resolve));
   }
 
-  /** Stop; unless the page is being left, hang up. What isn't settled stays in the storage. */
+  /** Stop, and unless the page is being left, cancel requests. What isn't settled stays in the storage. */
   stop() {
     this.#stopped = true;
     if (!this.leaving) this.#requests.abort();
     this.#nap.wake();
-    this.#tellIdle();
+    this.#resolveIdle();
   }
 
   /** Let others send what this client was sending when it was stopped. */
@@ -221,7 +221,7 @@ export class Delivery {
     }
   }
 
-  #tellIdle() {
+  #resolveIdle() {
     for (const resolve of this.#idleWaiters) resolve();
     this.#idleWaiters.clear();
   }

@@ -2,10 +2,10 @@
  * A value into an answer, and an answer into reports: true bits, permanent response, instantaneous
  * response.
  *
- * Nothing from before the last step may be logged or sent, and neither value nor true bits may be
- * stored. With memory "value" the permanent response is drawn from the secret, so that it is the same
- * for life; with memory "period" from the system's generator, so that nothing but the stored answer
- * tells it. The instantaneous response is the system's always, so that it never repeats.
+ * Invariant: nothing from before the last step is logged or sent, and neither value nor true bits are
+ * stored. With memory "value" the permanent response is drawn from the secret, so it is the same for
+ * life; with memory "period" from the system's generator, so only the stored answer reveals it. The
+ * instantaneous response always is the system's, so it never repeats.
  */
 
 import { bernoulli, exactChance } from "./bernoulli.js";
@@ -13,7 +13,6 @@ import { littleEndian, toHex } from "./bytes.js";
 import { systemCoins } from "./coins.js";
 import { message, uniformBelow } from "./keyed.js";
 import { Shake256 } from "./shake256.js";
-import { trueBits } from "./values.js";
 
 const COHORT = "hubbub/1/cohort";
 const PERMANENT = "hubbub/1/permanent";
@@ -41,7 +40,6 @@ export const SECRET_BYTES = 32;
 /** One client's answers to one metric. */
 export class Encoder {
   #secret;
-  #trueBits;
   #flip;
   #chances;
   #coins;
@@ -57,7 +55,6 @@ export class Encoder {
     const { f, p, q } = metric.params;
     this.metric = metric;
     this.#secret = secret.slice();
-    this.#trueBits = trueBits(metric);
     this.#flip = exactChance(f / 2);
     this.#chances = [exactChance(p), exactChance(q)];
     this.#coins = repeatableCoinsForTestsOnly ?? systemCoins;
@@ -101,7 +98,7 @@ export class Encoder {
    * @returns {Uint8Array}
    */
   filter(value, cohort = this.cohort ?? 0) {
-    return this.#trueBits(value, cohort);
+    return this.metric.type.bits(value, cohort, this.metric.params);
   }
 
   /**
@@ -131,11 +128,11 @@ export class Encoder {
   /** @param {unknown} value */
   #respond(value) {
     const cohort = this.cohort ?? this.#drawCohort(() => this.#coins);
-    const filter = this.#trueBits(value, cohort);
+    const filter = this.filter(value, cohort);
     return { filter, cohort, permanent: this.permanentResponse(filter, cohort) };
   }
 
-  /** @param {Uint8Array} filter @returns {string | null} 32 hex digits, told by the secret alone */
+  /** @param {Uint8Array} filter @returns {string | null} 32 hex digits, keyed with the secret; null for a period */
   #digest(filter) {
     if (this.cohort === null) return null;
     const stream = this.#keyed(VALUE, littleEndian(this.cohort, 2), filter);

@@ -12,7 +12,7 @@ export class HubbubError extends Error {
   }
 }
 
-/** The registry says something that no metric can mean; the message names field and value. */
+/** An entry of the registry is wrong; the message names field and value. */
 export class MetricError extends HubbubError {}
 
 /** A recorded value can't be a value of its metric. */
@@ -44,4 +44,9 @@ export function shown(value) {
   } catch {
     return "(an object)";
   }
+}
+
+/** @param {unknown} value @returns {string} what it is, for a message that mustn't show it */
+export function typeOf(value) {
+  return value === null ? "null" : typeof value;
 }

@@ -259,8 +259,8 @@ function admit(entry, metric, answer, seconds) {
 }
 
 /**
- * Return what is kept of a value to know it again. A one-time metric needn't: and beside the secret a
- * digest tells which of a few values it was.
+ * Return what is kept of a value to recognize it. For a one-time metric that isn't needed, and with the
+ * secret a digest would reveal which of a few values it was.
  *
  * @param {Metric} metric @param {Recording["answer"]} answer
  */
@@ -312,8 +312,8 @@ function periodOf(periodDays, seconds) {
 }
 
 /**
- * Whether the budget's part for first answers has room. Changes count in no way here, or a client's
- * silence would tell of them.
+ * Whether the budget's part for first answers has room. Changes don't count here, or a client's
+ * silence would reveal them.
  *
  * @param {Account} account @param {Registry} registry @param {Metric} metric
  */

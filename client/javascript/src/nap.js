@@ -1,10 +1,10 @@
-/** Waiting that can be ended: by time, or by somebody who has news. */
+/** A wait that ends after some time, or when it is woken. */
 
 export class Nap {
   #wake = () => {};
 
   /**
-   * Sleep until it is time, or somebody wakes.
+   * Sleep for some time, or until woken.
    *
    * @param {number} millis
    * @returns {Promise<void>}
@@ -12,7 +12,7 @@ export class Nap {
   sleep(millis) {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, millis);
-      // A program that has nothing else to do may end; who wants to wait for the reports flushes.
+      // A program that has nothing else to do may end; to wait for the reports it can flush.
       /** @type {{unref?: () => void}} */ (timer).unref?.();
       this.#wake = () => {
         clearTimeout(timer);
@@ -27,7 +27,7 @@ export class Nap {
   }
 
   /**
-   * Sleep until it is time, through all news but one.
+   * Sleep for some time even if woken, unless a condition holds.
    *
    * @param {number} millis
    * @param {() => boolean} isOver

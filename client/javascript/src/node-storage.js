@@ -41,7 +41,7 @@ const NO_LINKS = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EACCES", 
  */
 
 /**
- * Where the versions of one text lie, and how a link is made there.
+ * Where the versions of one text are, and how a link is made there.
  *
  * @typedef {{directory: string, name: string, makeLink: (from: string, to: string) => Promise<void>}} Folder
  */
@@ -161,7 +161,7 @@ async function readVersion({ path, number, inPlace }) {
     if (!inPlace) {
       throw new StorageError(`${path}: is damaged; nothing is sent until someone deletes it`);
     }
-    // A time far in the future is a wrong clock's, and doesn't tell when the writing ended.
+    // A time far in the future comes from a wrong clock, and doesn't show when the writing ended.
     const age = Math.abs(Date.now() - Number(found.mtimeMs));
     return age < UNFINISHED_MILLIS ? null : "unfinished";
   } finally {
@@ -184,7 +184,7 @@ async function store(folder, current, text) {
   const path = await makeVersion(folder, number, { text, tokens });
   if (!path) return false;
   await syncDirectory(folder.directory);
-  // It is there now: trouble with looking at it must not make anyone store it twice.
+  // It is stored now: a failure to read it back must not make anyone store it twice.
   const newest = await readNewest(folder).catch(() => null);
   if (!newest || newest.tokens.includes(token)) return true;
   await unlink(path).catch(() => {});
@@ -212,7 +212,7 @@ async function makeVersion({ directory, name, makeLink }, number, version) {
   } finally {
     await unlink(temporary).catch(() => {});
   }
-  // Without links a file is made first and then written: whoever reads it must wait for its end.
+  // Without links a file is made first and then written: readers must wait until it is complete.
   try {
     await writeDurably(`${path}.direct`, version);
     return `${path}.direct`;
@@ -223,7 +223,7 @@ async function makeVersion({ directory, name, makeLink }, number, version) {
 }
 
 /**
- * Make a file, which says itself where it lies, so that a copy of it can be told.
+ * Make a file that contains its own place, so that a copy of it can be recognized.
  *
  * @param {string} path
  * @param {{text: string | null, tokens: string[]}} version
@@ -295,14 +295,14 @@ function fileName(key) {
 /** @type {Promise<string> | undefined} */
 let machine;
 
-/** @returns {Promise<string>} what tells this machine from its clone, where there is such a thing */
+/** @returns {Promise<string>} an id that differs between a machine and its clone, or an empty text */
 function machineId() {
   machine ??= readFile("/etc/machine-id", "utf8").catch(() => "");
   return machine;
 }
 
 /**
- * Return a digest of where a file lies: a copy of it lies elsewhere, a link to it does not.
+ * Return a digest of a file's place: a copy of it has another one, a link to it doesn't.
  *
  * @param {import("node:fs").BigIntStats} found
  */

@@ -1,4 +1,4 @@
-/** What an app tells a telemetry, checked once, at construction; every fault is an error that says so. */
+/** An app's options, checked once, at construction; each mistake is an error that names it. */
 
 import { OptionError, shown } from "./errors.js";
 import { makeRegistry } from "./registry.js";
@@ -11,10 +11,10 @@ import { isStorage } from "./storage.js";
  * @property {import("./storage.js").KeptTexts} storage where secret, account and unsent reports live;
  *   must survive updates
  * @property {boolean} [consent] false: nothing is stored, recorded or sent (default: true)
- * @property {number} [batchSize] send as soon as so many reports wait (default: 100)
- * @property {number} [batchMillis] send at the latest so long after the first (default: a minute)
- * @property {number} [maxWaiting] beyond so many unsent reports the oldest are dropped (10,000)
- * @property {number} [maxOutboxBytes] beyond so much in the storage, too (1,000,000)
+ * @property {number} [batchSize] send as soon as this many reports wait (default: 100)
+ * @property {number} [batchMillis] send at the latest this long after the first (default: a minute)
+ * @property {number} [maxWaiting] most unsent reports; beyond it the oldest are dropped (10,000)
+ * @property {number} [maxOutboxBytes] most bytes of them in the storage, likewise (1,000,000)
  * @property {number} [timeoutMillis] for one request (default: ten seconds)
  * @property {number} [firstRetryMillis] upper end of the first wait (default: one second)
  * @property {number} [longestRetryMillis] upper end of later waits (default: five minutes)
@@ -22,7 +22,7 @@ import { isStorage } from "./storage.js";
  * @property {typeof globalThis.fetch} [fetch] instead of the global one
  * @property {(error: import("./sender.js").DeliveryError) => void} [onError] called after each attempt
  *   that didn't deliver its batch
- * @property {(message: string) => void} [log] instead of console.warn; called once for each trouble
+ * @property {(message: string) => void} [log] instead of console.warn; called once for each kind of trouble
  */
 
 export const DEFAULTS = Object.freeze({

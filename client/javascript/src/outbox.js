@@ -1,8 +1,8 @@
 /**
  * Unsent reports, spooled one by one and then put into batches, as plain data in the client's state.
  *
- * A batch's id is drawn when its reports leave the spool, in the same update, and stays with it; so no
- * report is ever sent under two ids. A batch is leased by the one tab or process that sends it.
+ * Invariant: a batch's id is drawn when its reports leave the spool, in the same update, and stays with
+ * it, so no report is ever sent under two ids. The tab or process that sends a batch leases it.
  */
 
 import { EMPTY_BODY_SIZE, newBatchId, reportSize } from "./batch.js";
@@ -188,7 +188,7 @@ function isLeased({ lease }, now) {
   return now < lease.since + lease.millis && lease.since <= now + CLOCK_SLACK;
 }
 
-/** @param {WireReport[]} reports @returns {WireReport[]} in an order that tells nothing */
+/** @param {WireReport[]} reports @returns {WireReport[]} in an order that reveals nothing */
 function shuffled(reports) {
   const order = [...reports];
   for (let i = order.length - 1; i > 0; i--) {

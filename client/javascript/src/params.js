@@ -1,11 +1,12 @@
 /**
- * k, h, m, f, p and q into the probabilities of reported bits and the two epsilons.
+ * k, h, m, f, p and q: what is allowed, and what they promise of a single bit.
  *
- * Parameters under which some report would reveal a true bit for certain are refused here, so no
- * later step has to think of them.
+ * Parameters with which some report would reveal a true bit for certain are refused here, so no later
+ * step has to consider them.
  */
 
-import { MetricError, shown } from "./errors.js";
+import { integer, probability } from "./checks.js";
+import { MetricError } from "./errors.js";
 
 /**
  * @typedef {object} RapporParams
@@ -48,59 +49,31 @@ export function makeParams(given, path) {
 }
 
 /**
- * Return the chances of a reported 1 and of a reported 0, given the true bit.
+ * Return the logarithm of the odds that the permanent response keeps a bit.
  *
- * All terms are positive, so that even chances near 0 keep their precision.
+ * @param {{f: number}} params
+ */
+export function permanentLogOdds({ f }) {
+  const flip = f / 2;
+  return Math.log((1 - flip) / flip);
+}
+
+/**
+ * Return by how much a true 1 makes a reported 1 likelier, and a true 0 a reported 0: logarithms of
+ * the ratios of their chances.
  *
  * @param {{f: number, p: number, q: number}} params
- * @param {0 | 1} bit
  */
-export function reported({ f, p, q }, bit) {
+export function reportLogRatios({ f, p, q }) {
   const flip = f / 2;
-  const [same, other] = bit ? [q, p] : [p, q];
-  return {
+  // All terms are positive, so even chances near 0 keep their precision.
+  const chances = (/** @type {number} */ same, /** @type {number} */ other) => ({
     one: (1 - flip) * same + flip * other,
     zero: (1 - flip) * (1 - same) + flip * (1 - other),
+  });
+  const [unset, set] = [chances(p, q), chances(q, p)];
+  return {
+    ones: Math.log(set.one) - Math.log(unset.one),
+    zeros: Math.log(unset.zero) - Math.log(set.zero),
   };
-}
-
-/**
- * Return what one report reveals and what all reports of one value reveal.
- *
- * @param {RapporParams} params
- * @param {string} type the metric's
- * @returns {{permanent: number, report: number}}
- */
-export function epsilons(params, type) {
-  const flip = params.f / 2;
-  const permanent = Math.log((1 - flip) / flip);
-  const [unset, set] = [reported(params, 0), reported(params, 1)];
-  const ones = Math.log(set.one) - Math.log(unset.one);
-  const zeros = Math.log(unset.zero) - Math.log(set.zero);
-  if (type === "boolean") return { permanent, report: Math.max(Math.abs(ones), Math.abs(zeros)) };
-  return { permanent: 2 * params.h * permanent, report: params.h * Math.abs(ones + zeros) };
-}
-
-/**
- * Return the value if it is an integer in range.
- *
- * @param {unknown} value
- * @param {string} path
- * @param {number} least
- * @param {number} most
- * @param {number} [step]
- * @returns {number}
- */
-export function integer(value, path, least, most, step = 1) {
-  const number = typeof value === "number" ? value : NaN;
-  if (Number.isInteger(number) && number >= least && number <= most && number % step === 0)
-    return number;
-  const what = step === 1 ? "an integer" : `a multiple of ${step}`;
-  throw new MetricError(`${path} = ${shown(value)}: must be ${what} between ${least} and ${most}`);
-}
-
-/** @param {unknown} value @param {string} path @returns {number} */
-function probability(value, path) {
-  if (typeof value === "number" && value >= 0 && value <= 1) return value;
-  throw new MetricError(`${path} = ${shown(value)}: must be a number between 0 and 1`);
 }

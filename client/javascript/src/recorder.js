@@ -15,11 +15,11 @@ import { enter } from "./ledger.js";
 import { Nap } from "./nap.js";
 import { countsOf, QUEUE_FULL, trim } from "./outbox.js";
 
-/** A page or process that vanishes loses at most what it recorded so long ago. */
+/** A page or process that vanishes loses at most the recordings of this time. */
 const SPOOL_MILLIS = 1_000;
-/** Or so many times what it took to store the last ones, so that this costs little time. */
+/** Or this many times what storing the last ones took, so that it costs little time. */
 const PATIENCE = 20;
-/** Drawing so many reports takes a page a few dozen milliseconds. */
+/** Drawing this many reports takes a page a few dozen milliseconds. */
 const MOST_AT_ONCE = 1_000;
 
 /**
@@ -46,10 +46,10 @@ const MOST_AT_ONCE = 1_000;
  * @typedef {object} RecorderOptions
  * @property {import("./state.js").StateStore} store
  * @property {Readonly<import("./registry.js").Registry>} registry
- * @property {number} batchSize store as soon as so many wait
- * @property {number} batchMillis store at the latest so long after the first, or after a second; sooner
+ * @property {number} batchSize store as soon as this many wait
+ * @property {number} batchMillis store at the latest this long after the first, or after a second; sooner
  *   where that is cheap, for a page may be left at any moment
- * @property {{reports: number, bytes: number}} most beyond it the oldest are dropped
+ * @property {{reports: number, bytes: number}} most the bounds; beyond them the oldest are dropped
  * @property {import("./backoff.js").Delays} delays
  * @property {(stored: Stored) => void} onStored
  * @property {(reason: string, count: number) => void} onDropped

@@ -2,8 +2,8 @@
  * One HTTP attempt to deliver a batch, what its outcome means, and why it failed.
  *
  * Only an answer that the collector itself could have given counts as delivered: a captive portal
- * that redirects, or says 200 with a page of its own, must not make the client throw reports away.
- * What is told of a failure holds no value and no key.
+ * that redirects, or answers 200 with its own page, must not make the client discard reports. The
+ * description of a failure contains no value and no key.
  */
 
 import { retryAfter } from "./backoff.js";
@@ -12,7 +12,7 @@ export const REFUSED = "refused by the collector";
 
 const NO_KEY = new Set([401, 403]);
 const NO_ADDRESS = new Set([404, 405]);
-// 407 is a proxy's, so it says nothing about the batch.
+// 407 comes from a proxy, not from the collector.
 const AGAIN = new Set([407, 408, 429]);
 const LONGEST_ANSWER = 1_048_576;
 const LONGEST_DETAIL = 200;
@@ -28,7 +28,7 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
  *
  * @typedef {object} DeliveryError
  * @property {"DNS" | "TLS" | "connection" | "timeout" | "redirect" | "status" | "answer"} kind what a
- *   browser doesn't tell apart is a "connection"; an "answer" is a 2xx that isn't the collector's
+ *   browser doesn't distinguish is a "connection"; an "answer" is a 2xx that isn't the collector's
  * @property {number | null} status of the answer, if there was one that may be looked at
  * @property {string} detail for people
  * @property {number} time milliseconds since 1970
@@ -145,7 +145,7 @@ function explainStatus(status, answer) {
 }
 
 /**
- * Return why there was no answer, as far as `fetch` lets it be told. Its own text isn't repeated: some
+ * Return why there was no answer, as far as `fetch` reveals it. Its own text isn't repeated: some
  * quote the address.
  *
  * @param {unknown} error

@@ -2,8 +2,8 @@
  * All that a client keeps, as one text: its secret, its account, and its unsent reports.
  *
  * One text, so that what a report costs and the report itself are stored together or not at all. A
- * client that lost its secret and quietly drew another would answer the same question twice with
- * fresh permanent noise, and so spend its privacy twice; hence a text that can't be trusted is an
+ * client that lost its secret and silently drew another would answer the same question twice with
+ * fresh permanent noise, and so spend its privacy twice. Invariant: a text that can't be trusted is an
  * error, never a reason to make a new one.
  */
 
@@ -122,7 +122,7 @@ export class StateStore {
       if (!state) throw new StorageError(`${this.#key}: there is no state to reset`);
       state.secret = toHex(randomBytes(SECRET_BYTES));
       countReset(state.account);
-      // What waits was drawn with the old secret; beside new reports it would tell of both.
+      // Unsent reports were drawn with the old secret; beside new ones they would link both.
       cleared = clear(state.outbox);
       return state;
     });
@@ -205,7 +205,7 @@ export function parse(text, key) {
 }
 
 /**
- * Return what tells damage, not malice.
+ * Return a checksum against damage, not against malice.
  *
  * @param {string} json
  */

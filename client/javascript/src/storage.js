@@ -10,7 +10,7 @@ import { StorageError } from "./errors.js";
  * one, null to delete it, or undefined to leave it. It may be called more than once before its last
  * result is stored; if it throws, nothing is stored.
  *
- * A storage that can tell says whether the text is a copy (a restored backup, a cloned machine) of the
+ * A storage that knows says whether the text is a copy (a restored backup, a cloned machine) of the
  * one that was stored.
  *
  * @typedef {(text: string | null, about?: {copied: boolean}) => string | null | undefined} Change
@@ -151,7 +151,7 @@ export function indexedDbStorage(name = "hubbub") {
 
 const STORE = "texts";
 
-/** @param {string} name @returns {Promise<boolean>} true also where the browser doesn't tell */
+/** @param {string} name @returns {Promise<boolean>} true also where the browser doesn't say */
 async function mayExist(name) {
   try {
     const found = await /** @type {IDBFactory} */ (globalThis.indexedDB).databases();

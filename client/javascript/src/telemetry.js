@@ -1,9 +1,9 @@
 /**
  * What an app calls: `new Telemetry({...}).record("homepage", url)`.
  *
- * Construction throws if the registry or an option can't work. From then on nothing that an app does in
- * passing throws or rejects into it: trouble is counted, logged once, and visible in `status()`. Only
- * what it asks for people (`preview`, `ledger`, `explain`, `forget`, `reset`) rejects if it can't be had.
+ * Construction throws if the registry or an option can't work. After that neither
+ * `record` nor delivery throws into the app: trouble is counted, logged once, and visible in `status()`.
+ * Only `preview`, `ledger`, `explain`, `forget` and `reset`, which people ask for, reject if they fail.
  */
 
 import { waitAfter } from "./backoff.js";
@@ -28,7 +28,7 @@ import { whenHidden } from "./page.js";
 import { makeEntry, Recorder } from "./recorder.js";
 import { Sender } from "./sender.js";
 import { StateStore } from "./state.js";
-import { describeForgetting, describePreview, explain } from "./words.js";
+import { describeForgetting, describePreview, explain } from "./explanations.js";
 
 const WITHDRAWN = "consent withdrawn";
 const CLOSING_MILLIS = 1_000;
@@ -107,7 +107,7 @@ export class Telemetry {
   #run = null;
   /** @type {Run | null} the last one, for what it left in the storage */
   #last = null;
-  /** Counts starts and stops: what was begun before the last of them has no say any more. */
+  /** Counts starts and stops: work that was begun before the last of them has no effect. */
   #generation = 0;
   /** @type {Promise<void>} what is done to the state one after the other; never rejects */
   #ready = Promise.resolve();
@@ -172,7 +172,7 @@ export class Telemetry {
   }
 
   /**
-   * Flush, then stop. What the collector didn't take in time stays in the storage for the next start;
+   * Flush, then stop. What the collector didn't accept in time stays in the storage for the next start;
    * later calls of `record` are dropped and counted.
    *
    * @param {number} [timeoutMillis]
@@ -204,9 +204,8 @@ export class Telemetry {
   }
 
   /**
-   * Tell that the user agrees, or agrees no more. Without consent recording and sending stop at once
-   * and unsent reports are deleted; secret and account stay. With it they start again, unless the
-   * environment refuses.
+   * Take the user's new answer. Without consent recording and sending stop at once and unsent reports
+   * are deleted; secret and account stay. With it they start again, unless the environment refuses.
    *
    * @param {boolean} consent anything but true is a no
    * @returns {Promise<void>} fulfilled once the storage is as it should be; never rejects
@@ -258,7 +257,7 @@ export class Telemetry {
   /**
    * Return in words what is asked, what it can reveal, and what has been spent.
    *
-   * @param {{people?: number}} [options] how many share this device: as a group they have so many times
+   * @param {{people?: number}} [options] how many share this device: as a group they have `people` times
    *   the epsilon
    * @returns {Promise<string>} rejects if the state can't be read
    */
@@ -338,8 +337,8 @@ export class Telemetry {
   }
 
   /**
-   * Delete what is unsent, now or later, but before anything is sent: consent that is given again is none
-   * to send what was recorded before.
+   * Delete what is unsent, now or later, but before anything is sent: new consent doesn't cover what was
+   * recorded before it.
    *
    * @param {Promise<void>} ended fulfilled once nothing more is stored
    */
@@ -379,7 +378,7 @@ export class Telemetry {
    * Stop working, and count what isn't stored yet.
    *
    * @param {string} reason
-   * @param {{hangUp?: boolean}} [options] hang up even on a request that should outlive the page
+   * @param {{hangUp?: boolean}} [options] cancel even a request that should outlive the page
    * @returns {Promise<void>} fulfilled once nothing more is stored
    */
   #stop(reason, { hangUp = false } = {}) {
@@ -434,7 +433,7 @@ export class Telemetry {
   }
 
   /**
-   * Be off for good if the state is damaged, and for a while if its storage can't be used now.
+   * Turn off if the state is damaged; try again later if its storage can't be used for now.
    *
    * @param {unknown} error @param {number} generation
    */
@@ -444,7 +443,7 @@ export class Telemetry {
     this.#later(() => generation === this.#generation && this.#start());
   }
 
-  /** @param {() => unknown} work to be done again, since the storage failed in passing */
+  /** @param {() => unknown} work to repeat, because the storage failed for now */
   #later(work) {
     const timer = setTimeout(work, waitAfter(++this.#failures, 0, this.#delays()));
     /** @type {{unref?: () => void}} */ (timer).unref?.();

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { fromHex } from "../src/bytes.js";
 import { parse } from "../src/state.js";
-import { NOT_BOUNDED } from "../src/words.js";
+import { NOT_BOUNDED } from "../src/explanations.js";
 import {
   memoryStorage,
   scriptedCollector,

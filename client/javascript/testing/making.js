@@ -35,6 +35,11 @@ export function buildMetric({ name = "homepage", application = APPLICATION, ...f
   return makeMetric(String(application), String(name), makeEntry(fields));
 }
 
+/** @param {import("../src/registry.js").Metric} metric @param {unknown} value @param {number} [cohort] */
+export function trueBits({ type, params }, value, cohort = 0) {
+  return type.bits(value, cohort, params);
+}
+
 /** @param {Record<string, Record<string, unknown>>} [entries] fields of each metric */
 export function buildRegistry(entries = { homepage: {} }) {
   const made = Object.entries(entries).map(([name, fields]) => [name, makeEntry(fields)]);

@@ -15,11 +15,10 @@ import pytest
 
 from factories import make_secret
 from hubbub.client import Registry, Spending
-from hubbub.client.account import Account
-from hubbub.client.disk import Absorbed, Disk
+from hubbub.client.delivery import Absorbed, Disk
 from hubbub.client.encoder import PermanentResponse
-from hubbub.client.intake import Intake, Settings
-from hubbub.client.ledger import AnswerKey
+from hubbub.client.ledger import Account, AnswerKey
+from hubbub.client.recorder import Recorder, Settings
 from hubbub.client.state import open_state, read_account
 from hubbub.client.storage import Storage
 from hubbub.protocol.metric_types.base import Value
@@ -54,26 +53,26 @@ class MemoryClient:
     """A process that never gets to its disk."""
 
     def __init__(self, registry: Registry) -> None:
-        self._intake = _intake(registry)
-        self._intake.open(make_secret(), Account(registry))
+        self._recorder = _recorder(registry)
+        self._recorder.open(make_secret(), Account(registry))
         self._numbers: dict[AnswerKey, int] = {}
         self._responses: list[PermanentResponse] = []
 
     def record(self, time: float, metric: str, value: Value) -> Outcome:
-        stale, kept = self._intake.stale, len(self._intake.pending)
-        _take(self._intake, time, metric, value)
-        if len(self._intake.pending) == kept:
+        stale, kept = self._recorder.stale, len(self._recorder.pending)
+        _take(self._recorder, time, metric, value)
+        if len(self._recorder.pending) == kept:
             return REFUSED
-        memo = self._intake.pending[-1].memo
+        memo = self._recorder.pending[-1].memo
         if memo.answer not in self._numbers:
             self._responses.append(memo.response)
             return Outcome("admitted", _number(self._numbers, memo.answer))
         number = self._numbers[memo.answer]
         assert memo.response == self._responses[number]
-        return Outcome("stale" if self._intake.stale > stale else "again", number)
+        return Outcome("stale" if self._recorder.stale > stale else "again", number)
 
     def spending(self) -> Spending:
-        return self._intake.spending()
+        return self._recorder.spending()
 
 
 class Process:
@@ -82,22 +81,22 @@ class Process:
     def __init__(self, folder: Path, registry: Registry) -> None:
         self._folder = folder
         self.registry = registry
-        self.intake = _intake(registry)
+        self.recorder = _recorder(registry)
         state = open_state(folder, registry)
-        self.intake.open(state.secret, state.account)
+        self.recorder.open(state.secret, state.account)
 
     def record(self, time: float, metric: str, value: Value) -> None:
-        _take(self.intake, time, metric, value)
+        _take(self.recorder, time, metric, value)
 
     def absorb(self, time: float) -> Absorbed:
         """Bring to the disk what was recorded, as the writer's thread does."""
-        assert self.intake.secret is not None
-        entries = self.intake.drain(self.intake.secret)
-        disk = Disk(self._folder, self.registry, SETTINGS, self.intake.secret, lambda: time)
+        assert self.recorder.secret is not None
+        entries = self.recorder.drain(self.recorder.secret)
+        disk = Disk(self._folder, self.registry, SETTINGS, self.recorder.secret, lambda: time)
         with closing(disk):
             absorbed = disk.absorb(entries)
-        self.intake.refresh(absorbed.account)
-        self.intake.stale += absorbed.stale
+        self.recorder.refresh(absorbed.account)
+        self.recorder.stale += absorbed.stale
         return absorbed
 
 
@@ -116,7 +115,7 @@ class DiskClient:
 
     def record(self, time: float, metric: str, value: Value) -> Outcome:
         process = self._next_process()
-        before, stale = stored_reports(self._folder), process.intake.stale
+        before, stale = stored_reports(self._folder), process.recorder.stale
         process.record(time, metric, value)
         process.absorb(time)
         after = stored_reports(self._folder)
@@ -127,7 +126,7 @@ class DiskClient:
         assert after[answer] == before.get(answer, 0) + 1
         if answer not in before:
             return Outcome("admitted", _number(self._numbers, answer))
-        result = "stale" if process.intake.stale > stale else "again"
+        result = "stale" if process.recorder.stale > stale else "again"
         return Outcome(result, self._numbers[answer])
 
     def spending(self) -> Spending:
@@ -151,11 +150,11 @@ def _number(numbers: dict[AnswerKey, int], answer: AnswerKey) -> int:
     return numbers.setdefault(answer, len(numbers))
 
 
-def _intake(registry: Registry) -> Intake:
-    return Intake(registry, MOST_PENDING, MOST_PENDING, development=True)
+def _recorder(registry: Registry) -> Recorder:
+    return Recorder(registry, MOST_PENDING, MOST_PENDING, development=True)
 
 
-def _take(intake: Intake, time: float, metric: str, value: Value) -> None:
+def _take(recorder: Recorder, time: float, metric: str, value: Value) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hubbub.client.intake.time", SimpleNamespace(time=lambda: time))
-        intake.take(metric, value)
+        patch.setattr("hubbub.client.recorder.time", SimpleNamespace(time=lambda: time))
+        recorder.take(metric, value)

@@ -1,6 +1,6 @@
 """A day in the life of three clients and their collector, played through in a moment.
 
-Real couriers, outboxes and databases; the clock, the network and the collector are models. Nothing
+Real schedulers, outboxes and databases; clock, network and collector are models. Nothing
 here draws from the system's randomness what the course of events depends on, so a seed is a day.
 """
 
@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from factories import make_registry, make_report
-from hubbub.client.account import Memo
-from hubbub.client.disk import Disk
+from hubbub.client.delivery import Disk
 from hubbub.client.encoder import PermanentResponse
-from hubbub.client.intake import Entry, Settings
-from hubbub.client.ledger import AnswerKey
-from hubbub.client.outbox import Parcel
+from hubbub.client.ledger import AnswerKey, Memo
+from hubbub.client.outbox import LeasedBatch
+from hubbub.client.recorder import Entry, Settings
 from hubbub.client.state import open_state
 from hubbub.client.transport import Answer, Outcome, failure, judge
 from unit.client.outboxes import id_in, numbers_in
@@ -150,13 +149,13 @@ class Process:
         self.look()
 
     def look(self, *, hurry: bool = False) -> None:
-        """Do what is due, and come back when the courier says so."""
+        """Do what is due, and come back when the scheduler says so."""
         self._turn += 1
         if self._sending or self._ended:
             return
-        step = self.disk.courier.next(hurry=hurry)
+        step = self.disk.scheduler.next(hurry=hurry)
         self._take_over_drops()
-        if isinstance(step, Parcel):
+        if isinstance(step, LeasedBatch):
             self._sending = True
             seconds, answer = self._day.collector.receive(self._day.now, self.number, step.body)
             self._day.at(seconds, lambda: self._settle(step, answer))
@@ -165,7 +164,7 @@ class Process:
             self._day.at(step, lambda: self.look() if turn == self._turn else None)
 
     def flush(self) -> None:
-        self.disk.courier.rush()
+        self.disk.scheduler.reset_backoff()
         self.look(hurry=True)
 
     def record(self, numbers: list[int]) -> None:
@@ -179,11 +178,11 @@ class Process:
         self._ended = True
         self.disk.close()
 
-    def _settle(self, parcel: Parcel, answer: Answer) -> None:
+    def _settle(self, batch: LeasedBatch, answer: Answer) -> None:
         if self._ended:
             return
-        settled = self.disk.courier.settle(parcel, answer)
-        client, numbers = self._client, numbers_in(parcel.body)
+        settled = self.disk.scheduler.settle(batch, answer)
+        client, numbers = self._client, numbers_in(batch.body)
         if answer.outcome is Outcome.DELIVERED:
             client.acknowledged += numbers
         elif answer.outcome is Outcome.REFUSED:

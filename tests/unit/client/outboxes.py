@@ -1,4 +1,4 @@
-"""Outboxes on real files, and readers of what is in their parcels."""
+"""Outboxes on real files, and readers of what is in their batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from factories import make_metric, make_registry, make_report, make_secret
-from hubbub.client.outbox import Outbox, Parcel, spool
+from hubbub.client.outbox import LeasedBatch, Outbox, spool
 from hubbub.client.storage import Storage
 from hubbub.protocol.metric_types.enums import EnumType
 
@@ -22,7 +22,7 @@ REGISTRY = make_registry(
     make_metric("mood", period_days=7),
     make_metric("theme", metric_type=EnumType(("light", "dark"))),
 )
-HOLD_SECONDS = 45.0
+LEASE_SECONDS = 45.0
 MAX_AGE = 13 * 86_400.0
 
 
@@ -39,7 +39,7 @@ def open_storage(folder: Path) -> Storage:
 def opened(folder: Path, max_bytes: int = 2**20) -> Iterator[Outbox]:
     with (
         closing(open_storage(folder)) as storage,
-        closing(Outbox(storage, SECRET, max_bytes, MAX_AGE, HOLD_SECONDS)) as outbox,
+        closing(Outbox(storage, SECRET, max_bytes, MAX_AGE, LEASE_SECONDS)) as outbox,
     ):
         yield outbox
 
@@ -75,10 +75,10 @@ def id_in(body: bytes) -> str:
     return str(json.loads(body)["batch_id"])
 
 
-def must_hold(outbox: Outbox, now: float = 0.0) -> Parcel:
-    parcel = outbox.hold_oldest(now)
-    assert parcel is not None, "nothing to hold"
-    return parcel
+def must_hold(outbox: Outbox, now: float = 0.0) -> LeasedBatch:
+    batch = outbox.lease_oldest(now)
+    assert batch is not None, "nothing to hold"
+    return batch
 
 
 _HOLD = """
@@ -89,7 +89,7 @@ from hubbub.client.storage import Storage
 
 folder, seconds, now = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 outbox = Outbox(Storage(folder), bytes.fromhex(sys.argv[4]), 2**20, 1e9, seconds)
-print(outbox.hold_oldest(now).key, flush=True)
+print(outbox.lease_oldest(now).key, flush=True)
 sys.stdin.read()
 """
 
@@ -97,7 +97,7 @@ sys.stdin.read()
 @contextmanager
 def another_process_holds(folder: Path, now: float = 0.0) -> Iterator[subprocess.Popen[str]]:
     """Let a real process take the oldest batch and live until the context closes."""
-    command = [sys.executable, "-c", _HOLD, str(folder), str(HOLD_SECONDS), str(now), SECRET.hex()]
+    command = [sys.executable, "-c", _HOLD, str(folder), str(LEASE_SECONDS), str(now), SECRET.hex()]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

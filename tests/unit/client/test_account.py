@@ -189,7 +189,7 @@ def reports_after_each(
             processes[recorder].record(*recording)
             for i in sorted(absorbing):
                 processes[i].absorb(recording[0])
-            pending = sum(len(process.intake.pending) for process in processes)
+            pending = sum(len(process.recorder.pending) for process in processes)
             counts.append((pending, sum(stored_reports(folder).values())))
     return counts
 
@@ -236,7 +236,7 @@ def test_the_period_is_answered_by_the_process_that_is_stored_first(
         time = START + day * DAY
         for process, value in zip(processes, ("example.com", "example.org"), strict=True):
             process.record(time, "page", value)
-        drawn = [process.intake.pending[0].memo.response for process in processes]
+        drawn = [process.recorder.pending[0].memo.response for process in processes]
         for i in (winner, 1 - winner):
             process = processes[i]
             account = process.absorb(time).account

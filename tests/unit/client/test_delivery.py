@@ -1,4 +1,4 @@
-"""When a courier sends what, and what an answer does; a day of trouble in a moment."""
+"""When a scheduler sends what, and what an answer does; a day of trouble in a moment."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.client.delivery import Courier, Settled, system_chance
-from hubbub.client.outbox import NO_ROOM, Outbox, Parcel
+from hubbub.client.delivery import DeliveryScheduler, Settled, system_chance
+from hubbub.client.outbox import NO_ROOM, LeasedBatch, Outbox
 from hubbub.client.transport import Answer, Outcome, failure, judge, refusal_reason
 from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
 from unit.client.outboxes import another_process_holds, id_in, numbers_in, opened, put
@@ -25,30 +25,32 @@ NOON = 1_700_000_000.0
 
 
 class Desk:
-    """A courier on a real outbox, with a clock that is set and a die that is loaded."""
+    """A scheduler on a real outbox, with a clock that is set and a die that is loaded."""
 
     def __init__(self, folder: Path, outbox: Outbox, batch_size: int, seconds: float) -> None:
         self._folder = folder
         self.outbox = outbox
         self.now = NOON
         self.chance = 0.5
-        self.courier = Courier(outbox, batch_size, seconds, lambda: self.now, lambda: self.chance)
+        self.scheduler = DeliveryScheduler(
+            outbox, batch_size, seconds, lambda: self.now, lambda: self.chance
+        )
 
     def spool(self, *numbers: int) -> None:
         put(self._folder, *numbers)
 
     def wait(self, *, hurry: bool = False) -> float:
-        step = self.courier.next(hurry=hurry)
-        assert not isinstance(step, Parcel), "sent too early"
+        step = self.scheduler.next(hurry=hurry)
+        assert not isinstance(step, LeasedBatch), "sent too early"
         return step
 
-    def parcel(self, *, hurry: bool = False) -> Parcel:
-        step = self.courier.next(hurry=hurry)
-        assert isinstance(step, Parcel), f"nothing to send for {step} seconds"
+    def batch(self, *, hurry: bool = False) -> LeasedBatch:
+        step = self.scheduler.next(hurry=hurry)
+        assert isinstance(step, LeasedBatch), f"nothing to send for {step} seconds"
         return step
 
     def answer(self, answer: Answer) -> Settled:
-        return self.courier.settle(self.parcel(hurry=True), answer)
+        return self.scheduler.settle(self.batch(hurry=True), answer)
 
     def delay_after(self, answer: Answer) -> float:
         """Answer the next attempt, and return for how long nothing is sent then."""
@@ -73,7 +75,7 @@ def refused(*indices: int) -> Answer:
 
 def test_full_batch_is_due_at_once(desk: Desk) -> None:
     desk.spool(1, 2, 3, 4, 5)
-    assert sorted(numbers_in(desk.parcel().body)) == [1, 2, 3, 4, 5]
+    assert sorted(numbers_in(desk.batch().body)) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("chance", "seconds"), [(0.0, 30.0), (0.5, 60.0), (NEARLY_ONE, 90.0)])
@@ -86,7 +88,7 @@ def test_smaller_batch_is_due_after_half_to_one_and_a_half_of_its_time(
     desk.now += seconds - 1.0
     assert desk.wait() == pytest.approx(1.0)
     desk.now += 1.0
-    assert numbers_in(desk.parcel().body) == [1]
+    assert numbers_in(desk.batch().body) == [1]
 
 
 def test_later_reports_do_not_put_off_the_first(desk: Desk) -> None:
@@ -96,7 +98,7 @@ def test_later_reports_do_not_put_off_the_first(desk: Desk) -> None:
     desk.spool(2)
     assert desk.wait() == 1.0
     desk.now += 1.0
-    assert sorted(numbers_in(desk.parcel().body)) == [1, 2]
+    assert sorted(numbers_in(desk.batch().body)) == [1, 2]
 
 
 def test_every_batch_draws_its_own_time(desk: Desk) -> None:
@@ -113,7 +115,7 @@ def test_every_batch_draws_its_own_time(desk: Desk) -> None:
 def test_hurry_makes_a_batch_of_what_there_is(desk: Desk) -> None:
     desk.spool(1, 2)
     desk.wait()
-    assert sorted(numbers_in(desk.parcel(hurry=True).body)) == [1, 2]
+    assert sorted(numbers_in(desk.batch(hurry=True).body)) == [1, 2]
 
 
 def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk: Desk) -> None:
@@ -121,9 +123,9 @@ def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk: Desk) -
         desk.spool(*range(first, first + 5))
     sent = []
     for _ in range(4):
-        parcel = desk.parcel()
-        sent += numbers_in(parcel.body)
-        assert desk.courier.settle(parcel, DELIVERED) == Settled(delivered=5)
+        batch = desk.batch()
+        sent += numbers_in(batch.body)
+        assert desk.scheduler.settle(batch, DELIVERED) == Settled(delivered=5)
     assert [sorted(sent[i : i + 5]) for i in range(0, 20, 5)] == [
         list(range(i, i + 5)) for i in range(0, 20, 5)
     ]
@@ -143,7 +145,7 @@ def test_courier_looks_again_for_what_another_process_has_in_hand(
     with another_process_holds(tmp_path, desk.now):
         assert 0.0 < desk.wait(hurry=True) <= 1.0
         assert 0.0 < desk.wait() <= 60.0
-    assert desk.parcel()
+    assert desk.batch()
 
 
 def test_back_off_doubles_up_to_five_minutes(desk: Desk) -> None:
@@ -174,7 +176,7 @@ def test_nothing_is_sent_during_a_back_off_however_much_comes(desk: Desk) -> Non
     desk.now += delay / 2
     assert desk.wait(hurry=True) == pytest.approx(delay / 2)
     desk.now += delay / 2
-    assert desk.parcel()
+    assert desk.batch()
 
 
 @pytest.mark.parametrize("answer", [DELIVERED, judge(413, {}, b"", 0.0), refused(0)])
@@ -192,9 +194,9 @@ def test_failed_attempt_keeps_the_batch_as_it_is(desk: Desk) -> None:
     desk.spool(1, 2, 3, 4, 5)
     bodies = set()
     for _ in range(5):
-        parcel = desk.parcel()
-        bodies.add(parcel.body)
-        assert desk.courier.settle(parcel, UNREACHABLE) == Settled()
+        batch = desk.batch()
+        bodies.add(batch.body)
+        assert desk.scheduler.settle(batch, UNREACHABLE) == Settled()
         desk.spool(6)
         desk.now += desk.wait()
     assert len(bodies) == 1
@@ -209,25 +211,25 @@ def test_retry_after_is_the_least_that_is_waited(desk: Desk, chance: float) -> N
     assert desk.wait() == pytest.approx(1.0 + chance)
 
 
-def test_rush_ends_our_own_back_off(desk: Desk) -> None:
+def test_reset_of_backoff_ends_our_own_back_off(desk: Desk) -> None:
     desk.spool(1)
     for _ in range(8):
         desk.now += desk.delay_after(UNREACHABLE)
     assert desk.delay_after(UNREACHABLE) > 100.0
-    desk.courier.rush()
-    assert desk.parcel()
+    desk.scheduler.reset_backoff()
+    assert desk.batch()
 
 
-def test_rush_does_not_shorten_what_the_collector_asked_for(desk: Desk) -> None:
+def test_reset_of_backoff_does_not_shorten_what_the_collector_asked_for(desk: Desk) -> None:
     desk.spool(1)
     assert desk.delay_after(too_many_requests(120.0)) == 120.5
-    desk.courier.rush()
+    desk.scheduler.reset_backoff()
     assert desk.wait(hurry=True) == 120.0
     desk.now += 119.0
-    desk.courier.rush()
+    desk.scheduler.reset_backoff()
     assert desk.wait(hurry=True) == pytest.approx(1.0)
     desk.now += 1.0
-    assert desk.parcel()
+    assert desk.batch()
 
 
 def test_nobody_can_ask_for_more_than_a_day(desk: Desk) -> None:
@@ -246,36 +248,36 @@ def test_clock_that_was_set_back_blocks_nothing_for_more_than_a_day(
         desk.spool(1)
         desk.answer(too_many_requests(asked))
         desk.now -= back
-        step = desk.courier.next()
-        if not isinstance(step, Parcel):
+        step = desk.scheduler.next()
+        if not isinstance(step, LeasedBatch):
             assert step <= 86_400.0 + 300.0
             desk.now += step + 0.001
-            assert desk.parcel()
+            assert desk.batch()
 
 
 def test_clock_that_was_set_back_does_not_put_off_a_batch(desk: Desk) -> None:
     desk.spool(1)
     desk.wait()
     desk.now -= 86_400.0
-    assert desk.parcel()
+    assert desk.batch()
 
 
 def test_named_reports_are_dropped_and_the_others_sent_under_the_same_id(desk: Desk) -> None:
     desk.spool(1, 2, 3, 4, 5)
-    first = desk.parcel()
+    first = desk.batch()
     numbers = numbers_in(first.body)
-    assert desk.courier.settle(first, refused(1, 3)) == Settled(refused=2, reason=REFUSED)
-    second = desk.parcel()
+    assert desk.scheduler.settle(first, refused(1, 3)) == Settled(refused=2, reason=REFUSED)
+    second = desk.batch()
     assert numbers_in(second.body) == [numbers[0], numbers[2], numbers[4]]
     assert id_in(second.body) == id_in(first.body)
-    assert desk.courier.settle(second, DELIVERED) == Settled(delivered=3)
+    assert desk.scheduler.settle(second, DELIVERED) == Settled(delivered=3)
     assert desk.outbox.waiting() == 0
 
 
 def test_report_that_is_named_twice_counts_once(desk: Desk) -> None:
     desk.spool(1, 2, 3, 4, 5)
     assert desk.answer(refused(1, 1, 1)) == Settled(refused=1, reason=REFUSED)
-    assert len(numbers_in(desk.parcel().body)) == 4
+    assert len(numbers_in(desk.batch().body)) == 4
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ from hubbub.client.outbox import (
     MOST_BYTES,
     NO_ROOM,
     TOO_OLD,
+    LeasedBatch,
     Outbox,
-    Parcel,
     spool,
 )
 from hubbub.protocol.wire import without_reports
 from unit.client.outboxes import (
-    HOLD_SECONDS,
+    LEASE_SECONDS,
     MAX_AGE,
     REGISTRY,
     another_process_holds,
@@ -47,9 +47,9 @@ def test_batch_takes_the_oldest_reports(tmp_path: Path) -> None:
         for first in (0, 3, 6, 9):
             put(tmp_path, first, first + 1, first + 2)
         outbox.make_batch(5, now=0.0)
-        parcel = must_hold(outbox)
-        assert sorted(numbers_in(parcel.body)) == [0, 1, 2, 3, 4]
-        assert parcel.reports == 5
+        batch = must_hold(outbox)
+        assert sorted(numbers_in(batch.body)) == [0, 1, 2, 3, 4]
+        assert batch.reports == 5
         assert outbox.spooled() == 7
 
 
@@ -60,9 +60,9 @@ def test_order_of_reports_in_a_batch_is_random(tmp_path: Path) -> None:
         for _ in range(20):
             put(tmp_path, *range(50))
             outbox.make_batch(50, now=0.0)
-            parcel = must_hold(outbox)
-            orders.append(numbers_in(parcel.body))
-            outbox.remove(parcel)
+            batch = must_hold(outbox)
+            orders.append(numbers_in(batch.body))
+            outbox.remove(batch)
     assert all(sorted(order) == list(range(50)) for order in orders)
     assert len(set(map(tuple, orders))) == 20
 
@@ -75,9 +75,9 @@ def test_no_batch_holds_the_lasting_cohorts_of_two_metrics(tmp_path: Path) -> No
         batches = []
         while outbox.spooled():
             outbox.make_batch(100, now=0.0)
-            parcel = must_hold(outbox)
-            batches.append({r["metric"] for r in json.loads(parcel.body)["reports"]})
-            outbox.remove(parcel)
+            batch = must_hold(outbox)
+            batches.append({r["metric"] for r in json.loads(batch.body)["reports"]})
+            outbox.remove(batch)
     assert batches == [{"homepage", "mood", "theme"}, {"search"}]
 
 
@@ -90,10 +90,10 @@ def test_batch_that_would_be_too_large_for_a_collector_is_split(tmp_path: Path) 
         sizes, numbers = [], []
         while outbox.spooled():
             outbox.make_batch(10_000, now=0.0)
-            parcel = must_hold(outbox)
-            sizes.append(len(parcel.body))
-            numbers += numbers_in(parcel.body)
-            outbox.remove(parcel)
+            batch = must_hold(outbox)
+            sizes.append(len(batch.body))
+            numbers += numbers_in(batch.body)
+            outbox.remove(batch)
     assert len(sizes) == 2
     assert MOST_BYTES * 0.99 < max(sizes) <= MOST_BYTES
     assert sorted(numbers) == list(range(6_000))
@@ -105,16 +105,16 @@ def test_batches_are_never_larger_than_was_asked(tmp_path: Path) -> None:
         sizes = []
         for _ in range(3):
             outbox.make_batch(10, now=0.0)
-            parcel = must_hold(outbox)
-            sizes.append(parcel.reports)
-            outbox.remove(parcel)
+            batch = must_hold(outbox)
+            sizes.append(batch.reports)
+            outbox.remove(batch)
         assert sizes == [10, 10, 5]
 
 
 def test_nothing_spooled_makes_no_batch(tmp_path: Path) -> None:
     with opened(tmp_path) as outbox:
         outbox.make_batch(10, now=0.0)
-        assert outbox.hold_oldest(0.0) is None
+        assert outbox.lease_oldest(0.0) is None
 
 
 def test_every_batch_has_an_id_of_its_own(tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_every_batch_has_an_id_of_its_own(tmp_path: Path) -> None:
         for number in range(20):
             put(tmp_path, number)
             outbox.make_batch(1, now=0.0)
-            parcel = must_hold(outbox)
-            ids.add(id_in(parcel.body))
-            outbox.remove(parcel)
+            batch = must_hold(outbox)
+            ids.add(id_in(batch.body))
+            outbox.remove(batch)
     assert len(ids) == 20
     assert all(len(bytes.fromhex(batch_id)) == 16 for batch_id in ids)
 
@@ -135,7 +135,7 @@ def test_batch_that_is_put_back_is_byte_for_byte_the_same(tmp_path: Path) -> Non
         put(tmp_path, 1, 2, 3)
         outbox.make_batch(3, now=0.0)
         first = must_hold(outbox)
-        outbox.put_back(first)
+        outbox.release(first)
     with opened(tmp_path) as outbox_of_the_next_run:
         assert must_hold(outbox_of_the_next_run) == first
 
@@ -181,7 +181,7 @@ def test_batch_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
         put(tmp_path, 1)
         outbox.make_batch(1, now=0.0)
         with another_process_holds(tmp_path) as process:
-            assert outbox.hold_oldest(0.0) is None
+            assert outbox.lease_oldest(0.0) is None
             process.kill()
             process.wait()
             assert numbers_in(must_hold(outbox).body) == [1]
@@ -193,8 +193,8 @@ def test_batch_that_is_held_too_long_is_taken(tmp_path: Path) -> None:
         put(tmp_path, 1)
         outbox.make_batch(1, now=0.0)
         with another_process_holds(tmp_path, now=100.0):
-            assert outbox.hold_oldest(100.0 + HOLD_SECONDS - 1) is None
-            assert outbox.hold_oldest(100.0 + HOLD_SECONDS) is not None
+            assert outbox.lease_oldest(100.0 + LEASE_SECONDS - 1) is None
+            assert outbox.lease_oldest(100.0 + LEASE_SECONDS) is not None
 
 
 def test_clock_that_was_set_back_prolongs_no_hold(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_clock_that_was_set_back_prolongs_no_hold(tmp_path: Path) -> None:
         put(tmp_path, 1)
         outbox.make_batch(1, now=0.0)
         with another_process_holds(tmp_path, now=4600.0):
-            assert outbox.hold_oldest(1000.0) is not None
+            assert outbox.lease_oldest(1000.0) is not None
 
 
 def test_batch_that_was_taken_a_moment_ago_is_held(tmp_path: Path) -> None:
@@ -211,23 +211,23 @@ def test_batch_that_was_taken_a_moment_ago_is_held(tmp_path: Path) -> None:
         put(tmp_path, 1)
         outbox.make_batch(1, now=0.0)
         with another_process_holds(tmp_path, now=1000.0):
-            assert outbox.hold_oldest(999.9) is None
+            assert outbox.lease_oldest(999.9) is None
 
 
 def test_who_settles_a_batch_too_late_harms_no_other(tmp_path: Path) -> None:
     """Its hold ran out, another process has sent it, and a new batch might bear its key."""
     with opened(tmp_path) as slow, opened(tmp_path) as quick:
-        for settle in (slow.remove, slow.put_back, lambda p: slow.shorten(p, p.body, p.reports)):
+        for settle in (slow.remove, slow.release, lambda p: slow.shorten(p, p.body, p.reports)):
             put(tmp_path, 1)
             slow.make_batch(1, now=0.0)
             late = must_hold(slow, now=0.0)
-            quick.remove(must_hold(quick, now=HOLD_SECONDS))
+            quick.remove(must_hold(quick, now=LEASE_SECONDS))
             put(tmp_path, 2)
             quick.make_batch(1, now=0.0)
             settle(late)
-            parcel = must_hold(quick, now=HOLD_SECONDS)
-            assert numbers_in(parcel.body) == [2]
-            quick.remove(parcel)
+            batch = must_hold(quick, now=LEASE_SECONDS)
+            assert numbers_in(batch.body) == [2]
+            quick.remove(batch)
             assert quick.waiting() == 0
 
 
@@ -244,9 +244,9 @@ def test_two_outboxes_of_one_process_never_hold_the_same(tmp_path: Path) -> None
         put(tmp_path, 1)
         ours.make_batch(1, now=0.0)
         with opened(tmp_path) as theirs:
-            parcel = must_hold(theirs)
-            assert ours.hold_oldest(0.0) is None
-        assert must_hold(ours) == parcel
+            batch = must_hold(theirs)
+            assert ours.lease_oldest(0.0) is None
+        assert must_hold(ours) == batch
 
 
 def test_batch_of_an_earlier_process_with_our_id_is_taken_at_once(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_batch_of_an_earlier_process_with_our_id_is_taken_at_once(tmp_path: Path
         outbox.make_batch(1, now=0.0)
         must_hold(outbox)
         execute(tmp_path, "UPDATE batches SET holder = holder + 1")
-        assert outbox.hold_oldest(0.0) is not None
+        assert outbox.lease_oldest(0.0) is not None
 
 
 def test_beyond_the_cap_the_oldest_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -270,9 +270,9 @@ def test_beyond_the_cap_the_oldest_are_dropped_and_counted(tmp_path: Path) -> No
         assert outbox.dropped == {NO_ROOM: before - outbox.waiting()}
         outbox.make_batch(100, now=0.0)
         kept = []
-        while parcel := outbox.hold_oldest(0.0):
-            kept += numbers_in(parcel.body)
-            outbox.remove(parcel)
+        while batch := outbox.lease_oldest(0.0):
+            kept += numbers_in(batch.body)
+            outbox.remove(batch)
         assert 0 < len(kept) < 10
         assert sorted(kept) == list(range(10 - len(kept), 10))
 
@@ -406,25 +406,25 @@ def test_racing_outboxes_hand_out_each_batch_to_one_at_a_time(tmp_path: Path) ->
     clashes: list[int] = []
     lock = threading.Lock()
 
-    def send(outbox: Outbox, parcel: Parcel, *, succeeds: bool) -> None:
-        (number,) = numbers_in(parcel.body)
+    def send(outbox: Outbox, batch: LeasedBatch, *, succeeds: bool) -> None:
+        (number,) = numbers_in(batch.body)
         with lock:
             clashes.extend({number} & held)
             held.add(number)
-            ids.setdefault(number, set()).add(id_in(parcel.body))
+            ids.setdefault(number, set()).add(id_in(batch.body))
         with lock:
             held.discard(number)
             sent.extend([number] * succeeds)
-        (outbox.remove if succeeds else outbox.put_back)(parcel)
+        (outbox.remove if succeeds else outbox.release)(batch)
 
     def work(worker: int) -> None:
         with opened(tmp_path) as outbox:
             turn = worker
             while outbox.waiting():
                 outbox.make_batch(1, now=0.0)
-                if parcel := outbox.hold_oldest(0.0):
+                if batch := outbox.lease_oldest(0.0):
                     turn += 1
-                    send(outbox, parcel, succeeds=turn % 2 == 0)
+                    send(outbox, batch, succeeds=turn % 2 == 0)
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(8)]
     for thread in threads:
@@ -458,7 +458,7 @@ class LifeOfAnOutbox(RuleBasedStateMachine):
         self.now = 0.0
         self.spooled = 0
         self.settled: set[int] = set()
-        self.holds: dict[int, tuple[Parcel, float]] = {}
+        self.holds: dict[int, tuple[LeasedBatch, float]] = {}
         self.ids: dict[int, str] = {}
         self.was_too_late = False
 
@@ -477,43 +477,43 @@ class LifeOfAnOutbox(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1))
     def hold(self, who: int) -> None:
         self.holds.pop(who, None)  # if it has one, that attempt ended in an error
-        parcel = self.outboxes[who].hold_oldest(self.now)
-        if parcel is None:
+        batch = self.outboxes[who].lease_oldest(self.now)
+        if batch is None:
             return
         other = self.holds.get(1 - who)
-        assert not (other and other[0].key == parcel.key and self.is_in_time(other[1]))
-        for number in numbers_in(parcel.body):
-            assert self.ids.setdefault(number, id_in(parcel.body)) == id_in(parcel.body)
-        assert parcel.reports == len(numbers_in(parcel.body))
-        self.holds[who] = parcel, self.now
+        assert not (other and other[0].key == batch.key and self.is_in_time(other[1]))
+        for number in numbers_in(batch.body):
+            assert self.ids.setdefault(number, id_in(batch.body)) == id_in(batch.body)
+        assert batch.reports == len(numbers_in(batch.body))
+        self.holds[who] = batch, self.now
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
     def deliver(self, data: st.DataObject) -> None:
-        outbox, parcel = self.release(data)
-        outbox.remove(parcel)
-        self.settled.update(numbers_in(parcel.body))
+        outbox, batch = self.release(data)
+        outbox.remove(batch)
+        self.settled.update(numbers_in(batch.body))
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        outbox, parcel = self.release(data)
-        outbox.put_back(parcel)
+        outbox, batch = self.release(data)
+        outbox.release(batch)
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
     def refuse_the_first(self, data: st.DataObject) -> None:
-        outbox, parcel = self.release(data)
-        if parcel.reports > 1:
-            outbox.shorten(parcel, *without_reports(parcel.body, [0]))
-            self.settled.add(numbers_in(parcel.body)[0])
+        outbox, batch = self.release(data)
+        if batch.reports > 1:
+            outbox.shorten(batch, *without_reports(batch.body, [0]))
+            self.settled.add(numbers_in(batch.body)[0])
 
     @rule(who=st.integers(0, 1))
     def trim(self, who: int) -> None:
-        if who not in self.holds:  # a courier trims before it takes a batch
+        if who not in self.holds:  # a scheduler trims before it takes a batch
             self.outboxes[who].trim(self.now)
 
-    @rule(seconds=st.sampled_from([-3600.0, -1.0, 1.0, HOLD_SECONDS, MAX_AGE]))
+    @rule(seconds=st.sampled_from([-3600.0, -1.0, 1.0, LEASE_SECONDS, MAX_AGE]))
     def let_time_pass(self, seconds: float) -> None:
         self.now += seconds
 
@@ -531,14 +531,14 @@ class LifeOfAnOutbox(RuleBasedStateMachine):
         assert missing <= dropped
         assert missing == dropped or self.was_too_late
 
-    def release(self, data: st.DataObject) -> tuple[Outbox, Parcel]:
+    def release(self, data: st.DataObject) -> tuple[Outbox, LeasedBatch]:
         who = data.draw(st.sampled_from(sorted(self.holds)))
-        parcel, since = self.holds.pop(who)
+        batch, since = self.holds.pop(who)
         self.was_too_late |= not self.is_in_time(since)
-        return self.outboxes[who], parcel
+        return self.outboxes[who], batch
 
     def is_in_time(self, since: float) -> bool:
-        return since <= self.now < since + HOLD_SECONDS
+        return since <= self.now < since + LEASE_SECONDS
 
 
 LifeOfAnOutbox.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

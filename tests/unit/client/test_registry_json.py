@@ -23,9 +23,9 @@ import { readFileSync } from "node:fs";
 const { makeRegistry } = await import(process.argv[2]);
 const registry = makeRegistry(JSON.parse(readFileSync(0, "utf8")));
 const metrics = [...registry.metrics.values()].map((m) => [m.name, {
-  version: m.version, type: m.type, mode: m.mode, memory: m.memory, days: m.periodDays,
+  version: m.version, type: m.type.name, mode: m.mode, memory: m.memory, days: m.periodDays,
   answers: m.maxAnswers, description: m.description, owner: m.owner, expires: m.expires,
-  params: m.params, categories: m.categories, edges: m.edges,
+  params: m.params, categories: m.type.categories ?? [], edges: m.type.edges ?? [],
 }]);
 const { application, lifetimeEpsilon } = registry;
 console.log(JSON.stringify({ application, lifetimeEpsilon, metrics: Object.fromEntries(metrics) }));

@@ -14,6 +14,11 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 
+__all__ = [
+    "METRIC_TYPES", "BooleanType", "EnumType", "MetricType", "OrdinalType", "StringType",
+    "register",
+]  # fmt: skip
+
 _Type = TypeVar("_Type", bound=type[MetricType])
 
 METRIC_TYPES: dict[str, type[MetricType]] = {}

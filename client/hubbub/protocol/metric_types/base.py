@@ -25,12 +25,12 @@ MOST_BITS = 1024
 class MetricType(ABC):
     """One type of variable; two are equal if the same values give the same bits.
 
-    Class attributes
-    ----------------
+    Attributes
+    ----------
     name : str
-        As `type` in metrics.toml.
+        Of the class: `type` in metrics.toml.
     keys : tuple of str
-        What a metric of this type needs in metrics.toml besides what all need.
+        Of the class: the keys that its tables need in metrics.toml besides what all need.
     """
 
     __slots__ = ()

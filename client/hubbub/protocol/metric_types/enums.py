@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hubbub.protocol.checks import different_texts
 from hubbub.protocol.errors import EncodingError, UnknownCategoryError
 from hubbub.protocol.metric_types.base import MOST_BITS, MetricType, Value, normal_form
 
@@ -34,8 +35,6 @@ class EnumType(MetricType):
     @classmethod
     def from_table(cls, where: str, table: Mapping[str, Any]) -> Self:
         """Read the categories."""
-        from hubbub.protocol.checks import different_texts
-
         return cls(different_texts(f"{where}.categories", table["categories"], 2, MOST_BITS))
 
     @property

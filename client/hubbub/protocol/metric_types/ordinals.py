@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hubbub.protocol.checks import ascending_numbers
 from hubbub.protocol.errors import EncodingError
 from hubbub.protocol.metric_types.base import MOST_BITS, MetricType, Value
 
@@ -35,8 +36,6 @@ class OrdinalType(MetricType):
     @classmethod
     def from_table(cls, where: str, table: Mapping[str, Any]) -> Self:
         """Read the edges."""
-        from hubbub.protocol.checks import ascending_numbers
-
         return cls(ascending_numbers(f"{where}.edges", table["edges"], 1, MOST_BITS - 1))
 
     @property

@@ -1,7 +1,7 @@
-"""From `record` to reports in memory: encode, ask the account, keep until the disk takes over.
+"""From `record` to reports in memory: encode, ask the account, keep until they are on disk.
 
-All of it happens on the caller's thread and takes microseconds: no file, no network, no waiting for
-either. Invariant: no raw value is kept, and nothing is lost without being counted.
+All of this happens on the caller's thread and takes microseconds; it never waits for files or the
+network. Invariant: no raw value is kept, and no report is lost without being counted.
 """
 
 from __future__ import annotations
@@ -12,11 +12,20 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hubbub.client.account import CHANGED_DEFINITION, Account, Decision, Memo, period_memo, recall
-from hubbub.client.consent import WITHDRAWN
 from hubbub.client.encoder import Encoder
 from hubbub.client.errors import ReplacedSecretError
-from hubbub.client.ledger import ALREADY_REPORTED, AnswerKey, Spending, Verdict
+from hubbub.client.ledger import (
+    ALREADY_REPORTED,
+    CHANGED_DEFINITION,
+    Account,
+    AnswerKey,
+    Decision,
+    Memo,
+    Spending,
+    Verdict,
+    period_memo,
+    recall,
+)
 from hubbub.protocol.errors import (
     EncodingError,
     HubbubError,
@@ -31,8 +40,9 @@ from hubbub.protocol.wire import Report
 
 EXPIRED = "expired metric"
 REPLACED = "secret replaced"
-_MOST_MEMOS = 1024
 FORGOTTEN = "forgotten"
+WITHDRAWN = "consent withdrawn"
+_MOST_MEMOS = 1024
 _EXPECTED = frozenset({ALREADY_REPORTED, EXPIRED, FORGOTTEN, WITHDRAWN})
 
 
@@ -55,14 +65,14 @@ class Entry(NamedTuple):
 
 
 class _Recipe(NamedTuple):
-    """What `record` needs of a metric, at hand."""
+    """What `record` needs to know of a metric."""
 
     encoder: Encoder
     ends: float
     memos: dict[int, Memo]
 
 
-class Intake:
+class Recorder:
     """Takes values, and holds their reports until `drain`.
 
     Parameters
@@ -71,9 +81,9 @@ class Intake:
     max_pending : int
         Beyond so many reports in memory the oldest are dropped, and counted.
     enough : int
-        So many waiting reports are worth a notification.
+        Number of waiting reports that is worth a notification.
     development : bool
-        Raise for what an app's author should mend: unknown metrics and categories, bad values.
+        Raise for what an app's author should fix: unknown metrics and categories, bad values.
 
     Attributes
     ----------
@@ -104,7 +114,7 @@ class Intake:
         self.start_afresh()
 
     def start_afresh(self) -> None:
-        """Set everything that a thread may hold; a forked child starts here too.
+        """Set everything that threads share; a forked child starts here too.
 
         Locks are replaced, never acquired, because their owner may not exist in the child; the
         parent's reports stay the parent's, or they would be sent twice under two batch ids.
@@ -125,23 +135,17 @@ class Intake:
             self.pending.clear()
             self.secret, self._recipes, self._account = secret, recipes, account
             self.unavailable = None
-        if lost:
-            self.drop(REPLACED, lost)
+        self.drop(REPLACED, lost)
         for name in sorted(account.unusable):
             log("ERROR", f"hubbub doesn't report metrics.{name}: {CHANGED_DEFINITION}")
 
     def shut(self) -> None:
-        """Let go of the secret and the account."""
+        """Drop the secret and the account."""
         with self.changed:
             self.secret, self._recipes, self._account = None, {}, Account(self.registry)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a secret is at hand."""
-        return self.secret is not None
-
     def has_old_period(self) -> bool:
-        """Whether the answer of a period that is over is still known."""
+        """Whether the answer of a past period is still known."""
         with self.changed:
             return any(
                 memo.period is not None
@@ -151,7 +155,7 @@ class Intake:
             )
 
     def disable(self, reason: str, level: str = "ERROR") -> None:
-        """Stop recording; logged, because it means that no data comes any more."""
+        """Stop recording, and log it: no more data will come."""
         if self.disabled is None:
             log(level, f"hubbub is off: {reason}")
         with self.changed:
@@ -172,7 +176,12 @@ class Intake:
                 self.recorded += 1
                 self.stale += decision.verdict is Verdict.STALE
                 report = recipe.encoder.report(decision.memo.response)
-                self._keep(Entry(report, decision.memo, now))
+                if len(self.pending) >= self._max_pending:
+                    self._drop_oldest()
+                self.pending.append(Entry(report, decision.memo, now))
+                waiting = len(self.pending)
+                if waiting == 1 or waiting == self._enough:  # noqa: PLR1714 (faster)
+                    self.changed.notify_all()
         except Exception as error:  # an app must never fail because of telemetry
             if self._development and isinstance(error, (EncodingError, MetricError)):
                 raise
@@ -193,12 +202,12 @@ class Intake:
             return recipe.encoder.report(decision.memo.response), decision
 
     def drain(self, secret: bytes) -> list[Entry]:
-        """Take all reports that wait, for the disk.
+        """Take all waiting reports, to be stored.
 
         Raises
         ------
         ReplacedSecretError
-            If they were drawn with another secret than the disk's.
+            If they were drawn with another secret than the database's.
         """
         with self.changed:
             if secret != self.secret:
@@ -208,14 +217,14 @@ class Intake:
             return entries
 
     def give_back(self, entries: list[Entry]) -> None:
-        """Keep what the disk couldn't take, before what came since."""
+        """Keep what couldn't be stored, in front of what came since."""
         with self.changed:
             self.pending.extendleft(reversed(entries))
             while len(self.pending) > self._max_pending:
                 self._drop_oldest()
 
     def refresh(self, account: Account) -> None:
-        """Replace the account by the stored one, which knows what other processes answered."""
+        """Replace the account by the stored one, which has the answers of other processes."""
         with self.changed:
             for entry, reports in _same_answers(self.pending):
                 decision = account.decide(entry.memo, entry.recorded_at)
@@ -229,7 +238,9 @@ class Intake:
             return self._account.ledger.spending()
 
     def drop(self, reason: str, count: int = 1, detail: object = "") -> None:
-        """Count a loss; log each reason once, without any value."""
+        """Count a loss, if any; log each reason once, without any value."""
+        if not count:
+            return
         with self.changed:
             first = reason not in self.dropped
             self.dropped[reason] += count
@@ -243,13 +254,12 @@ class Intake:
         with self.changed:
             count = len(self.pending)
             self.pending.clear()
-        if count:
-            self.drop(reason, count)
+        self.drop(reason, count)
 
     def _recipe(self, metric: str) -> _Recipe:
         recipe = self._recipes.get(metric)
         if recipe is None:
-            self.registry[metric]  # raises, and names those that there are
+            self.registry[metric]  # raises for an unknown one, and names those that exist
             raise _NotRecordedError("state not available" if self.unavailable else "disabled")
         return recipe
 
@@ -263,54 +273,40 @@ class Intake:
             if memo is None:
                 memo = period_memo(metric, encoder.fresh_response(value), now)
             else:
-                encoder.true_bits(value)  # a value of the wrong type is refused at all times
+                encoder.true_bits(value)  # refuses a value of the wrong type, whatever is reported
         else:
             memo = _lasting_memo(recipe, encoder.true_bits(value))
         if now >= recipe.ends:
             return Decision(Verdict.REFUSED, memo, EXPIRED)
         return self._account.decide(memo, now)
 
-    def _keep(self, entry: Entry) -> None:
-        if len(self.pending) >= self._max_pending:
-            self._drop_oldest()
-        self.pending.append(entry)
-        waiting = len(self.pending)
-        if waiting == 1 or waiting == self._enough:  # noqa: PLR1714 (faster, on the caller's time)
-            self.changed.notify_all()
-
     def _drop_oldest(self) -> None:
         self.pending.popleft()
         self.dropped["no room in memory"] += 1
 
     def _drop_for(self, error: Exception) -> None:
-        """Count a call that wasn't recorded; own messages name no value and may be logged."""
+        """Count a call that wasn't recorded; our own messages name no value and may be logged."""
         if isinstance(error, _NotRecordedError):
             self.drop(str(error))
+        elif isinstance(error, UnknownMetricError):
+            # The name isn't logged: if the arguments were swapped, it is the value.
+            known = ", ".join(sorted(self.registry))
+            self.drop("unknown metric", detail=f"metric: must be one of: {known}")
+        elif isinstance(error, UnknownCategoryError):
+            self.drop("unknown category", detail=error)
         elif isinstance(error, HubbubError):
-            self.drop(_KINDS_OF_MISTAKE.get(type(error), "bad value"), detail=self._detail(error))
+            self.drop("bad value", detail=error)
         else:
             self.drop("internal error", detail=type(error).__name__)
 
-    def _detail(self, error: HubbubError) -> str:
-        """Return what may be logged: no metric name, for it is the value if both were swapped."""
-        if isinstance(error, UnknownMetricError):
-            return f"metric: must be one of: {', '.join(sorted(self.registry))}"
-        return str(error)
-
 
 class _NotRecordedError(HubbubError):
-    """A call that is in order but isn't recorded; its text is the reason."""
-
-
-_KINDS_OF_MISTAKE: dict[type[HubbubError], str] = {
-    UnknownMetricError: "unknown metric",
-    UnknownCategoryError: "unknown category",
-}
+    """A correct call that isn't recorded; its text is the reason."""
 
 
 def log(level: str, message: str) -> None:
-    """Tell the app's log."""
-    import logging  # by every `Telemetry` at its construction, so this waits for nothing
+    """Write to the app's log."""
+    import logging  # every `Telemetry` has done so at construction, so this waits for nothing
 
     logging.getLogger("hubbub.client").log(getattr(logging, level), message)
 
@@ -318,8 +314,8 @@ def log(level: str, message: str) -> None:
 def _same_answers(entries: Iterable[Entry]) -> list[tuple[Entry, int]]:
     """Return one entry of each answer, the last, and how many there are.
 
-    While this goes on a caller of `record` waits, so it goes by identity: equal answers are one
-    object, but for few.
+    Callers of `record` wait meanwhile, so answers are compared by identity: equal ones are nearly
+    always the same object.
     """
     last: dict[int, tuple[Entry, int]] = {}
     for entry in entries:
@@ -335,7 +331,7 @@ def _lasting_memo(recipe: _Recipe, bits: int) -> Memo:
             recipe.memos.clear()
         encoder = recipe.encoder
         metric = encoder.metric
-        # A one-time metric has one answer, whatever it is; nothing of the value need be kept.
+        # A one-time metric has one answer, whatever it is; so nothing of the value is kept.
         digest = b"" if metric.one_time else encoder.value_digest(bits)
         key = AnswerKey(metric.name, metric.version, digest)
         memo = recipe.memos[bits] = Memo(key, encoder.lasting_response(bits))
@@ -343,9 +339,6 @@ def _lasting_memo(recipe: _Recipe, bits: int) -> Memo:
 
 
 def _end_of_day(metric: Metric) -> float:
-    """Return the moment, in seconds since the epoch, when a metric's last day is over (UTC)."""
-    days = metric.expires.toordinal() - _EPOCH + 1
-    return float(days * SECONDS_A_DAY)
-
-
-_EPOCH = 719_163  # date(1970, 1, 1).toordinal()
+    """Return when a metric's last day is over (UTC), in seconds since the epoch."""
+    epoch = 719_163  # date(1970, 1, 1).toordinal()
+    return float((metric.expires.toordinal() - epoch + 1) * SECONDS_A_DAY)

@@ -1,4 +1,4 @@
-/** What telemetry tells people, in words: what is asked, what would be sent, what it can reveal. */
+/** Sentences for people: what is asked, what would be sent, and what it can reveal. */
 
 import { toHex } from "./bytes.js";
 import { isBounded } from "./ledger.js";
@@ -16,7 +16,7 @@ export const NOT_BOUNDED = "not bounded: a change can be seen by whoever links r
 export function describeMetric(metric) {
   const { name, version, type, description, owner, expires } = metric;
   return (
-    `${name} (version ${version}, ${type}): ${description}. ` +
+    `${name} (version ${version}, ${type.name}): ${description}. ` +
     `Asked by ${owner} until ${expires}, ${extent(metric)}.`
   );
 }
@@ -55,7 +55,7 @@ export function describeExposure(metric) {
 }
 
 /**
- * Return a preview's words.
+ * Return the text of a preview.
  *
  * @param {Metric} metric
  * @param {import("./encoder.js").Report} report

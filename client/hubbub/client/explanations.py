@@ -1,4 +1,4 @@
-"""What telemetry tells people, in words: what is asked, what would be sent, what has been spent."""
+"""Sentences for people: what is asked, what would be sent, and what has been spent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hubbub.protocol.wire import Report
 def describe_preview(
     metric: Metric, report: Report, refusal: str | None, verdict: Verdict = Verdict.NEW
 ) -> str:
-    """Return a preview's words."""
+    """Return the text of a preview."""
     ones = int.from_bytes(report.bits, "little").bit_count()
     sentence = f"This would not be sent: {refusal}." if refusal else "This is what would be sent:"
     if verdict is Verdict.STALE:

@@ -1,0 +1,77 @@
+/**
+ * What every metric type is: a class that turns values into bits, and says what that promises.
+ *
+ * Invariants: the same value gives the same bits everywhere and for ever (docs/protocol, section 3),
+ * and no message shows a value, because messages may be logged.
+ */
+
+import { permanentLogOdds, reportLogRatios } from "./params.js";
+
+/** @typedef {Readonly<import("./params.js").RapporParams>} RapporParams */
+
+/** One type of variable; the methods that throw are the subclasses' to define. */
+export class MetricType {
+  /** As `type` in the registry. */
+  static typeName = "";
+  /** Keys that entries of this type have besides what all have. @type {readonly string[]} */
+  static keys = [];
+
+  /**
+   * Read the type from a metric's entry.
+   *
+   * @param {Record<string, unknown>} _entry
+   * @param {string} _path what to call the entry in an error
+   * @returns {MetricType} throws MetricError
+   */
+  static fromEntry(_entry, _path) {
+    return new this();
+  }
+
+  /** @returns {string} as in the registry */
+  get name() {
+    return /** @type {typeof MetricType} */ (this.constructor).typeName;
+  }
+
+  /** @returns {number} how many bits values can set, one a category */
+  get width() {
+    throw new TypeError(`${this.name}: has no categories`);
+  }
+
+  /**
+   * Return k, h and m of a metric with this entry: by default one bit a category.
+   *
+   * @param {Record<string, unknown>} _entry
+   * @returns {{k: unknown, h: unknown, m: unknown}}
+   */
+  filterSize(_entry) {
+    return { k: 8 * Math.ceil(this.width / 8), h: 1, m: 1 };
+  }
+
+  /** @returns {Record<string, unknown>} what, besides the parameters, reports depend on */
+  definition() {
+    return {};
+  }
+
+  /**
+   * Return the true bits of a value.
+   *
+   * @param {unknown} _value
+   * @param {number} _cohort
+   * @param {RapporParams} _params
+   * @returns {Uint8Array} of k / 8 bytes; throws ValueError
+   */
+  bits(_value, _cohort, _params) {
+    throw new TypeError(`${this.name}: defines no bits`);
+  }
+
+  /** @param {RapporParams} params @returns {number} what all reports of one value reveal */
+  epsilonPermanent(params) {
+    return 2 * params.h * permanentLogOdds(params);
+  }
+
+  /** @param {RapporParams} params @returns {number} what one report reveals */
+  epsilonReport(params) {
+    const { ones, zeros } = reportLogRatios(params);
+    return params.h * Math.abs(ones + zeros);
+  }
+}

@@ -1,0 +1,166 @@
+/**
+ * The types that a metric can have, by the name that the registry gives them.
+ *
+ * A new type is a subclass of `MetricType` that is listed here; nothing else asks which type a metric
+ * has.
+ */
+
+import { bloomPositions, filterOf, normalText, utf8 } from "./bloom.js";
+import { list, unicode } from "./checks.js";
+import { MetricError, shown, typeOf, ValueError } from "./errors.js";
+import { MetricType } from "./metric-type.js";
+import { permanentLogOdds, reportLogRatios } from "./params.js";
+
+/** @typedef {import("./metric-type.js").RapporParams} RapporParams */
+
+const MOST_BITS = 1024;
+
+/** Any text, in a Bloom filter of its cohort. */
+export class StringType extends MetricType {
+  static typeName = "string";
+  static keys = ["k", "h", "m"];
+
+  /** @override @param {Record<string, unknown>} entry */
+  filterSize({ k, h, m }) {
+    return { k, h, m };
+  }
+
+  /** @override @param {unknown} value @param {number} cohort @param {RapporParams} params */
+  bits(value, cohort, params) {
+    return filterOf(bloomPositions(utf8(normalText(value)), cohort, params), params.k);
+  }
+}
+
+/** One of a few known texts, one bit each. */
+export class EnumType extends MetricType {
+  static typeName = "enum";
+  static keys = ["categories"];
+
+  /** @param {readonly string[]} categories of different normal forms */
+  constructor(categories) {
+    super();
+    this.categories = Object.freeze([...categories]);
+    this.numbers = new Map(categories.map((category, i) => [normalText(category), i]));
+  }
+
+  /** @override @param {Record<string, unknown>} entry @param {string} path */
+  static fromEntry(entry, path) {
+    const at = `${path}.categories`;
+    const texts = list(entry.categories, at, 2, MOST_BITS, "different texts");
+    const seen = new Set();
+    texts.forEach((text, i) => {
+      const normal = unicode(text, `${at}[${i}]`);
+      if (seen.has(normal)) throw new MetricError(`${at}[${i}] = ${shown(text)}: must not occur twice`);
+      seen.add(normal);
+    });
+    return new EnumType(/** @type {string[]} */ (texts));
+  }
+
+  /** @override */
+  get width() {
+    return this.categories.length;
+  }
+
+  /** @override */
+  definition() {
+    return { categories: [...this.numbers.keys()] };
+  }
+
+  /** @override @param {unknown} value @param {number} _cohort @param {RapporParams} params */
+  bits(value, _cohort, params) {
+    const number = this.numbers.get(normalText(value));
+    if (number === undefined) throw new ValueError("must be one of the metric's categories");
+    return filterOf([number], params.k);
+  }
+}
+
+/** A number, in the bucket where it falls. */
+export class OrdinalType extends MetricType {
+  static typeName = "ordinal";
+  static keys = ["edges"];
+
+  /** @param {readonly number[]} edges ascending; each opens the bucket above it */
+  constructor(edges) {
+    super();
+    this.edges = Object.freeze([...edges]);
+  }
+
+  /** @override @param {Record<string, unknown>} entry @param {string} path */
+  static fromEntry(entry, path) {
+    const at = `${path}.edges`;
+    const given = list(entry.edges, at, 1, MOST_BITS - 1, "ascending numbers");
+    const edges = /** @type {number[]} */ (given);
+    edges.forEach((edge, i) => {
+      const found = `${at}[${i}] = ${shown(edge)}`;
+      if (!Number.isFinite(edge)) throw new MetricError(`${found}: must be a finite number`);
+      if (i && edge <= edges[i - 1]) {
+        throw new MetricError(`${found}: must be above the edge before it`);
+      }
+    });
+    return new OrdinalType(edges);
+  }
+
+  /** @override */
+  get width() {
+    return this.edges.length + 1;
+  }
+
+  /** @override */
+  definition() {
+    return { edges: this.edges };
+  }
+
+  /** @override @param {unknown} value @param {number} _cohort @param {RapporParams} params */
+  bits(value, _cohort, params) {
+    if (typeof value !== "number") throw new ValueError(`must be a number, not ${typeOf(value)}`);
+    if (Number.isNaN(value)) throw new ValueError("must be a number, not NaN");
+    let [low, high] = [0, this.edges.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.edges[middle] <= value) low = middle + 1;
+      else high = middle;
+    }
+    return filterOf([low], params.k);
+  }
+}
+
+/** Yes or no, in a single bit: two values differ in one bit, where others differ in two. */
+export class BooleanType extends MetricType {
+  static typeName = "boolean";
+
+  /** @override */
+  get width() {
+    return 1;
+  }
+
+  /** @override @param {unknown} value @param {number} _cohort @param {RapporParams} params */
+  bits(value, _cohort, params) {
+    if (typeof value !== "boolean") throw new ValueError(`must be a boolean, not ${typeOf(value)}`);
+    return filterOf(value ? [0] : [], params.k);
+  }
+
+  /** @override @param {RapporParams} params */
+  epsilonPermanent(params) {
+    return permanentLogOdds(params);
+  }
+
+  /** @override @param {RapporParams} params */
+  epsilonReport(params) {
+    const { ones, zeros } = reportLogRatios(params);
+    return Math.max(Math.abs(ones), Math.abs(zeros));
+  }
+}
+
+/**
+ * What the registry needs of a type's class.
+ *
+ * @typedef {object} TypeClass
+ * @property {string} typeName
+ * @property {readonly string[]} keys
+ * @property {(entry: Record<string, unknown>, path: string) => MetricType} fromEntry
+ */
+
+/** In the order in which messages list them. @type {ReadonlyMap<string, TypeClass>} */
+export const METRIC_TYPES = new Map(
+  [StringType, EnumType, OrdinalType, BooleanType].map((type) => [type.typeName, type]),
+);
