@@ -7,9 +7,8 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from hubbub.collector.operations.history import History, Totals
-from hubbub.collector.operations.metric_families import FAMILIES, FamilyType, Histogram
-from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.metrics import FAMILIES, FamilyType, Histogram, Metrics
+from hubbub.collector.operations.status import History, Totals
 
 
 @pytest.fixture

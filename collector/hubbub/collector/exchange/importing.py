@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.parquet import read_records
 from hubbub.collector.exchange.partitions import (
     Partition,
     ReportFile,
-    ReportFileError,
     check_definition,
     partition_of,
     report_files,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
-from hubbub.collector.exchange.partitions import ReportFileError
+from hubbub.collector.errors import ReportFileError
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import COHORT_BYTES, Records, record_width
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import BatchError
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.poisoning.set_bits import (
+from hubbub.collector.poisoning import (
     SetBits,
     improbable,
     improbable_by_cohort,

@@ -56,8 +56,6 @@ def make_admin_app(
     registry: Callable[[], Registry],
     store: Store,
     metrics: Metrics,
-    *,
-    store_kind: str,
 ) -> web.Application:
     """Return the application for the admin listener.
 
@@ -70,10 +68,8 @@ def make_admin_app(
     store : Store
         Open for as long as the application runs.
     metrics : Metrics
-    store_kind : str
-        The kind of store: "sqlite" or "postgresql".
     """
-    admin = _Admin(gate, Watch(registry, store, metrics, store_kind), store, metrics)
+    admin = _Admin(gate, Watch(registry, store, metrics), store, metrics)
     app = web.Application(middlewares=[_problems, admin.guard], client_max_size=0)
     app.cleanup_ctx.append(admin.watched)
     app.on_response_prepare.append(_add_headers)

@@ -20,7 +20,7 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from hubbub.collector.config.masking import mask
+from hubbub.collector.errors import mask
 
 LIFE = "hubbub.collector.life"
 _OURS = "hubbub"

@@ -16,9 +16,15 @@ from typing import Any
 
 import jinja2
 
-from hubbub.collector.operations.history import SPAN_SECONDS, STEP_SECONDS
 from hubbub.collector.operations.sampling import CohortBalance, EqualReports
-from hubbub.collector.operations.status import MetricStatus, Status, TaskStatus, VersionStatus
+from hubbub.collector.operations.status import (
+    SPAN_SECONDS,
+    STEP_SECONDS,
+    MetricStatus,
+    Status,
+    TaskStatus,
+    VersionStatus,
+)
 
 _TEMPLATES = importlib.resources.files("hubbub.collector.operations") / "templates"
 _STYLE = (_TEMPLATES / "page.css").read_text(encoding="utf-8")

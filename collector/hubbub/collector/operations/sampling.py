@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.poisoning.balance import cohort_balance
-from hubbub.collector.poisoning.repeats import RepeatSample
+from hubbub.collector.poisoning import RepeatSample, cohort_balance
 from hubbub.collector.store import DayCount, Declared, MetricVersion, Store
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, cohorts, record_width

@@ -18,10 +18,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.operations.history import STEP_SECONDS, History, Totals
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.sampling import Sampler
-from hubbub.collector.operations.status import Status, Stored, metric_statuses, task_statuses
+from hubbub.collector.operations.status import (
+    STEP_SECONDS,
+    History,
+    Status,
+    Stored,
+    Totals,
+    metric_statuses,
+    task_statuses,
+)
 from hubbub.collector.store import Store
 from hubbub.protocol.registry import Registry
 
@@ -41,8 +48,6 @@ class Watch:
         Returns the registry that is in force.
     store : Store
     metrics : Metrics
-    store_kind : str
-        "sqlite" or "postgresql".
     """
 
     def __init__(
@@ -50,12 +55,10 @@ class Watch:
         registry: Callable[[], Registry],
         store: Store,
         metrics: Metrics,
-        store_kind: str,
     ) -> None:
         self._registry = registry
         self._store = store
         self._metrics = metrics
-        self._store_kind = store_kind
         self._history = History()
         self._started = dt.datetime.now(dt.UTC)
         self._sampler = Sampler(store, metrics)
@@ -91,7 +94,7 @@ class Watch:
             started=self._started,
             application=registry.application,
             software=importlib.metadata.version("hubbub"),
-            store_kind=self._store_kind,
+            store_kind=self._store.dialect,
             store_bytes=stored.size,
             store_fault=stored.fault,
             stored_at=stored.at,

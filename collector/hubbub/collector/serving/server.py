@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
-from sqlalchemy.engine import make_url
 
 from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Settings
@@ -22,9 +21,7 @@ from hubbub.collector.operations.logs import LIFE, get_logger
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.connections import quiet_logger
 from hubbub.collector.serving.listening import address_of, reserved_port, start_site
-from hubbub.collector.serving.registry_source import RegistrySource
-from hubbub.collector.serving.service import running_ingest
-from hubbub.collector.serving.signals import on_hangup, stop_event
+from hubbub.collector.serving.service import RegistrySource, on_hangup, running_ingest, stop_event
 from hubbub.collector.serving.workers import Workers
 from hubbub.collector.store import Store, open_store
 from hubbub.collector.store.upkeep import Upkeep, running_upkeep
@@ -122,7 +119,6 @@ async def _operations(
             lambda: source.current,
             store,
             metrics,
-            store_kind=make_url(settings.store).get_backend_name(),
         )
         runner = web.AppRunner(
             app, access_log=None, logger=quiet_logger(), shutdown_timeout=_CLOSE_SECONDS

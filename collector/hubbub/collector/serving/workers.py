@@ -22,9 +22,7 @@ from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.logs import LIFE, configure, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.registry_source import RegistrySource
-from hubbub.collector.serving.service import running_ingest
-from hubbub.collector.serving.signals import on_hangup, stop_event
+from hubbub.collector.serving.service import RegistrySource, on_hangup, running_ingest, stop_event
 from hubbub.collector.store import open_store
 from hubbub.protocol.errors import HubbubError
 

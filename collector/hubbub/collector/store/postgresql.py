@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store.database import Database, shown, translated
+from hubbub.collector.errors import StoreError, mask_address
+from hubbub.collector.store.interfaces import Database, translated
 from hubbub.collector.store.schema import metadata
 
 _CONNECT_SECONDS = 5.0
@@ -37,9 +37,7 @@ _log = logging.getLogger("hubbub.collector")
 
 
 class PostgresqlDatabase(Database):
-    """An open PostgreSQL database; use `open_postgresql`."""
-
-    insert = staticmethod(insert)
+    """An open PostgreSQL database; use `open_database`."""
 
     def __init__(self, url: str, *, writes: bool) -> None:
         # Two pools, so that slow readers don't keep reports waiting.
@@ -63,6 +61,10 @@ class PostgresqlDatabase(Database):
         prepared = await asyncio.to_thread(prepare)
         async with self.write() as connection:
             return await connection.run_sync(write, prepared)
+
+    def insert_if_absent(self, table: sa.Table) -> sa.Insert:
+        """Return INSERT ... ON CONFLICT DO NOTHING."""
+        return insert(table).on_conflict_do_nothing()
 
     def insert_ids(
         self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
@@ -103,7 +105,7 @@ class PostgresqlDatabase(Database):
             await engine.dispose()
 
 
-async def open_postgresql(url: str, *, create: bool) -> PostgresqlDatabase:
+async def open_database(url: str, *, create: bool) -> PostgresqlDatabase:
     """Open the database at an address that PostgreSQL's own programs understand.
 
     Raises
@@ -113,7 +115,10 @@ async def open_postgresql(url: str, *, create: bool) -> PostgresqlDatabase:
     """
     database = PostgresqlDatabase(url, writes=create)
     try:
-        async with translated(f"store {shown(url)!r}"), database.reading.connect() as connection:
+        async with (
+            translated(f"store {mask_address(url)!r}"),
+            database.reading.connect() as connection,
+        ):
             if create and await connection.scalar(sa.text("SHOW fsync")) == "off":
                 _log.warning(
                     "the PostgreSQL server runs with fsync = off: reports that were acknowledged "
@@ -144,9 +149,10 @@ def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> Asy
             )
         except ValueError:
             # Without its text, which quotes a part of the address: of the password, perhaps.
-            raise StoreError(
-                f"store {shown(url)!r}: must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
-                "with what isn't a letter or digit percent-encoded"
+            raise StoreError.at(
+                url,
+                "must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
+                "with what isn't a letter or digit percent-encoded",
             ) from None
         try:
             await connection.execute(_WAIT_FOR_DISK)

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.collector.store.contents import MetricVersion, NewBatch
-from hubbub.collector.store.database import Database
+from hubbub.collector.store.interfaces import Database, MetricVersion, NewBatch
 from hubbub.collector.store.schema import batches as _batches
 from hubbub.collector.store.schema import segments as _segments
 from hubbub.protocol.records import Records, shuffled
@@ -153,7 +152,12 @@ async def _replace(
     width = sum(map(len, records)) // sum(size.reports for size in chunk)
     row = await segment_row(key, day, [Records(width, data) for data in records])
     async with database.write() as connection:
-        if not await _lock(connection, ids):
+        locked = 0
+        for some in _pieces(ids):
+            query = sa.select(_segments.c.segment_id).where(_segments.c.segment_id.in_(some))
+            rows = await connection.scalars(query.with_for_update(skip_locked=True))
+            locked += len(rows.all())
+        if locked < len(ids):
             return 0
         # First deleted: the new segment then takes the space of the old ones.
         await _delete_segments(connection, ids)
@@ -186,27 +190,13 @@ def _pieces(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (ids[start : start + _IDS_A_STATEMENT] for start in range(0, len(ids), _IDS_A_STATEMENT))
 
 
-async def _lock(connection: AsyncConnection, ids: Sequence[int]) -> bool:
-    """Lock segments; return False if any is gone, or locked by another transaction."""
-    locked = 0
-    for some in _pieces(ids):
-        query = sa.select(_segments.c.segment_id).where(_segments.c.segment_id.in_(some))
-        locked += len((await connection.scalars(query.with_for_update(skip_locked=True))).all())
-    return locked == len(ids)
-
-
 async def _delete_segments(connection: AsyncConnection, ids: Sequence[int]) -> list[int]:
     """Delete the segments that are still there; return the number of reports of each."""
     reports: list[int] = []
     for some in _pieces(ids):
         these = _segments.c.segment_id.in_(some)
         # Locked in order, so that two deletions don't deadlock.
-        await connection.execute(
-            sa.select(_segments.c.segment_id)
-            .where(these)
-            .order_by(_segments.c.segment_id)
-            .with_for_update()
-        )
-        gone = sa.delete(_segments).where(these).returning(_segments.c.reports)
-        reports.extend(await connection.scalars(gone))
+        query = sa.select(_segments.c.reports).where(these).order_by(_segments.c.segment_id)
+        reports.extend(await connection.scalars(query.with_for_update()))
+        await connection.execute(sa.delete(_segments).where(these))
     return reports

@@ -1,19 +1,20 @@
-"""What a database offers to the store, whichever it is, and its errors as StoreError.
+"""What a store holds, and its two interfaces: `Reader` above it, `Database` below it.
 
-SQLite and PostgreSQL each have a module that opens one; all that differs between them is there,
-behind the methods of `Database`. Invariant: the message of an error comes from the database without
-the statement, its values, or the password in the address.
+Reports are distinguished by metric, version and UTC day, and by nothing else. The decoder reads any
+`Reader`: a store, or an exported directory. All that differs between SQLite and PostgreSQL is
+behind the methods of `Database`, in a module each. Invariant: the message of an error comes from
+the database without the statement, its values, or the password in the address.
 """
 
 from __future__ import annotations
 
 import abc
 import datetime as dt
-import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
@@ -21,27 +22,84 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from hubbub.collector.errors import StoreError
-
-BUSY_SECONDS = 10.0
-"""How long a transaction waits for others; shorter than clients wait for their answer."""
-
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.records import Records
 
 _Prepared = TypeVar("_Prepared")
 _Result = TypeVar("_Result")
 
 
+class MetricVersion(NamedTuple):
+    """What reports must share to be counted together."""
+
+    metric: str
+    version: int
+
+
+class NewBatch(NamedTuple):
+    """A batch to be stored: its 16-byte id and its records by metric and version."""
+
+    batch_id: bytes
+    records: Mapping[MetricVersion, Records]
+
+
+class Declared(NamedTuple):
+    """A version of a metric that was ever declared, with all that its reports depend on."""
+
+    metric: str
+    version: int
+    definition: dict[str, object]
+
+
+class DayCount(NamedTuple):
+    """What is stored of a metric's version and UTC day; `bytes` are those of the records."""
+
+    metric: str
+    version: int
+    day: dt.date
+    reports: int
+    segments: int
+    bytes: int
+
+
+class Reader(Protocol):
+    """What the decoder reads, from a database or an exported directory."""
+
+    async def check(self, metric: Metric) -> None:
+        """Raise StoreError if this metric's stored reports were made with other parameters."""
+
+    async def versions(self, metric: str) -> list[int]:
+        """Return the versions of a metric for which reports are stored."""
+
+    async def days(self, key: MetricVersion) -> list[dt.date]:
+        """Return the days for which reports are stored."""
+
+    async def count(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> int:
+        """Return the number of stored reports, days `since` to `until` included."""
+
+    def segments(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield the concatenated records of each segment, days `since` to `until` included."""
+
+
 class Database(abc.ABC):
-    """An open database.
+    """An open database; all that a store needs of it besides SQL.
+
+    Its module has a coroutine function `open_database(url, *, create)` that returns one, and is
+    listed in `sql.DATABASES`. Errors of the driver become `StoreError` by `translated`.
 
     Attributes
     ----------
     reading, writing : AsyncEngine
         Where transactions that only read, and those that write, begin.
-    insert : callable
-        The dialect's INSERT, which knows ON CONFLICT DO NOTHING.
+    folder : Path, optional
+        Where its files grow; None: on a server, which watches its own disk.
     """
 
-    insert: Callable[..., Any]
+    folder: Path | None = None
 
     def __init__(self, reading: AsyncEngine, writing: AsyncEngine) -> None:
         self.reading = reading
@@ -76,6 +134,10 @@ class Database(abc.ABC):
         """Begin a transaction that may take long, while no other process migrates."""
 
     @abc.abstractmethod
+    def insert_if_absent(self, table: sa.Table) -> sa.Insert:
+        """Return the dialect's INSERT that passes over rows whose key is there."""
+
+    @abc.abstractmethod
     def insert_ids(
         self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
     ) -> set[bytes]:
@@ -107,10 +169,14 @@ async def translated(prefix: str = "store") -> AsyncIterator[None]:
     """Turn the database's own errors into StoreError, without SQL or values in the message."""
     try:
         yield
-    except Exception as error:
-        if (reason := _reason(error)) is None:
-            raise
+    except SQLAlchemyError as error:
+        original = getattr(error, "orig", None)
+        reason = type(error).__name__ if original is None else _reason(original)
         raise StoreError(f"{prefix}: {reason}") from error
+    except Exception as error:
+        if not isinstance(error, (OSError, sqlite3.Error)) and not _is_of_asyncpg(error):
+            raise
+        raise StoreError(f"{prefix}: {_reason(error)}") from error
 
 
 def parse_address(url: str) -> URL | None:
@@ -121,23 +187,8 @@ def parse_address(url: str) -> URL | None:
         return None
 
 
-def shown(url: str) -> str:
-    """Return an address without its password."""
-    url = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url)
-    return re.sub(r"(password=)[^&]*", r"\1***", url)
-
-
-def _reason(error: BaseException) -> str | None:
-    """Describe a database's error, or return None for any other error."""
-    if isinstance(error, SQLAlchemyError):
-        original = getattr(error, "orig", None)
-        return type(error).__name__ if original is None else _reason_of_driver(original)
-    if isinstance(error, (OSError, sqlite3.Error)) or _is_of_asyncpg(error):
-        return _reason_of_driver(error)
-    return None
-
-
-def _reason_of_driver(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
+    """Return the message of a driver's error."""
     # SQLAlchemy wraps asyncpg's error, which knows its text without the DETAIL, which has values.
     if error.__cause__ is not None and _is_of_asyncpg(error.__cause__):
         error = error.__cause__
