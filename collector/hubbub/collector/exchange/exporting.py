@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hubbub.collector.exchange.parquet import require_pyarrow, write_records
 from hubbub.collector.exchange.partitions import PART, Partition, check_target, write_definition
-from hubbub.collector.store import Store
+from hubbub.collector.store import MetricVersion, Store
 from hubbub.protocol.checks import metric_name
 from hubbub.protocol.records import Records, record_width, shuffled, table
 
@@ -130,7 +130,7 @@ async def plan_export(
             continue
         # Stores are filled from checked registries; a name with a slash would still be fatal here.
         name = metric_name("store", declared.metric)
-        key = Partition(name, declared.version, dt.date.min).key
+        key = MetricVersion(name, declared.version)
         plan += [
             Planned(Partition(*key, day), declared.definition)
             for day in await store.days(key)

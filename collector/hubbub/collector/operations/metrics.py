@@ -233,7 +233,7 @@ def aggregate(counters: Iterable[ProcessCounters]) -> MetricValues:
     return MetricValues(totals)
 
 
-class Metrics:
+class Metrics(Collector):
     """The counters, gauges and histograms of one collector process.
 
     Parameters
@@ -262,7 +262,7 @@ class Metrics:
             names = [CounterName(family, (bucket,)) for bucket in buckets]
             self._histograms[family] = self._counters.slots(names)
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_PrometheusCollector(self))
+        self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def request(self, status: int, reason: str) -> None:
@@ -359,9 +359,22 @@ class Metrics:
         """Return the totals of all processes in Prometheus' format, and its media type."""
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
-    def close(self) -> None:
-        """Release the memory; nothing can be counted afterwards."""
-        self._counters.close()
+    def collect(self) -> Iterator[Metric]:
+        """Yield the totals of all processes in the form of prometheus_client."""
+        values = self.snapshot()
+        for name, family in FAMILIES.items():
+            if family.type is FamilyType.HISTOGRAM:
+                exposed = HistogramMetricFamily(family.exposed, family.help)
+                histogram = values.histogram(name)
+                exposed.add_metric([], list(histogram.cumulative()), histogram.total)
+                yield exposed
+                continue
+            is_counter = family.type is FamilyType.COUNTER
+            make = CounterMetricFamily if is_counter else GaugeMetricFamily
+            simple = make(family.exposed, family.help, labels=family.labels)
+            for labels, number in values.by(name):
+                simple.add_metric(list(labels), number)
+            yield simple
 
     def _slot(self, *member: object) -> int:
         """Return the slot of a family's member (its name and labels); remember it in `_slots`."""
@@ -376,26 +389,3 @@ class Metrics:
         self._sizes[family] = self._sizes.get(family, 0) + 1
         slot = self._slots[member] = self._counters.slot(CounterName(family, words))
         return slot
-
-
-class _PrometheusCollector(Collector):
-    """The totals in the form of prometheus_client."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        values = self._metrics.snapshot()
-        for name, family in FAMILIES.items():
-            if family.type is FamilyType.HISTOGRAM:
-                exposed = HistogramMetricFamily(family.exposed, family.help)
-                histogram = values.histogram(name)
-                exposed.add_metric([], list(histogram.cumulative()), histogram.total)
-                yield exposed
-                continue
-            is_counter = family.type is FamilyType.COUNTER
-            make = CounterMetricFamily if is_counter else GaugeMetricFamily
-            simple = make(family.exposed, family.help, labels=family.labels)
-            for labels, number in values.by(name):
-                simple.add_metric(list(labels), number)
-            yield simple

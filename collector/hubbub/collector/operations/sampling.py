@@ -127,40 +127,34 @@ class Sampler:
         now = time.monotonic()
         if now < self._taken_at + _SECONDS and stored.keys() == self.samples.keys():
             return
-        self._forget(self.samples.keys() - stored.keys())
+        for key in self.samples.keys() - stored.keys():
+            self.samples = {other: it for other, it in self.samples.items() if other != key}
+            self._examined.pop(key, None)
+            self._publish(key, Sample(0, None, None))
         for version in declared:
             key = MetricVersion(version.metric, version.version)
             if key in stored and stored[key] != self._examined.get(key):
                 await self._take(key, version.definition, stored[key])
         self._taken_at = now
 
-    def _forget(self, keys: set[MetricVersion]) -> None:
-        self.samples = {key: it for key, it in self.samples.items() if key not in keys}
-        for key in keys:
-            self._examined.pop(key, None)
-            self._publish(key, Sample(0, None, None))
-
     async def _take(
         self, key: MetricVersion, definition: Mapping[str, Any], days: Sequence[DayCount]
     ) -> None:
         params = RapporParams(**{name: definition[name] for name in RapporParams._fields})
-        latest = max(count.day for count in days)
-        records = await self._latest_records(key, record_width(params.k), latest)
-        sample = await asyncio.to_thread(examine, records, params)
-        self.samples = {**self.samples, key: sample}
-        self._examined[key] = days
-        self._publish(key, sample)
-
-    async def _latest_records(self, key: MetricVersion, width: int, day: dt.date) -> Records:
-        """Read records of a week's segments, in the order of their random keys."""
-        since = day - dt.timedelta(days=_DAYS - 1)
+        latest, width = max(count.day for count in days), record_width(params.k)
         data = bytearray()
+        # A week's segments come in the order of their random keys.
+        since = latest - dt.timedelta(days=_DAYS - 1)
         async with aclosing(self._store.segments(key, since)) as segments:
             async for segment in segments:
                 data += segment
                 if len(data) >= _REPORTS * width:
                     break
-        return Records(width, bytes(data[: _REPORTS * width]))
+        records = Records(width, bytes(data[: _REPORTS * width]))
+        sample = await asyncio.to_thread(examine, records, params)
+        self.samples = {**self.samples, key: sample}
+        self._examined[key] = days
+        self._publish(key, sample)
 
     def _publish(self, key: MetricVersion, sample: Sample) -> None:
         balance = sample.cohorts

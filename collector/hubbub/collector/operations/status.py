@@ -255,51 +255,40 @@ def metric_statuses(
         versions[name][metric.version] = metric.definition
     for declared in stored.declared:
         versions[declared.metric][declared.version] = declared.definition
-    return tuple(
-        _metric_status(name, versions[name], registry, stored, values, today)
-        for name in sorted(versions)
-    )
-
-
-def _metric_status(
-    name: str,
-    definitions: Mapping[int, Mapping[str, Any]],
-    registry: Registry,
-    stored: Stored,
-    values: MetricValues,
-    today: dt.date,
-) -> MetricStatus:
-    registered = registry.get(name)
-    counts = [count for count in stored.days if count.metric == name]
-    improbable = _of_metric(values, "improbable", name)
-    by_day: dict[dt.date, int] = defaultdict(int)
-    for count in counts:
-        by_day[count.day] += count.reports
-    last_days = (today - dt.timedelta(days=ago) for ago in reversed(range(DAYS_SHOWN)))
-    return MetricStatus(
-        name=name,
-        description=registered.description if registered else "",
-        owner=registered.owner if registered else "",
-        days=tuple((day, by_day[day]) for day in last_days),
-        reports=sum(count.reports for count in counts),
-        improbable=sum(improbable.values()),
-        improbable_cohorts=tuple(
-            (int(cohort), n)
-            for cohort, n in sorted(improbable.items(), key=lambda item: -item[1])[:3]
-            if cohort.isdigit()
-        ),
-        counted=sum(_of_metric(values, "reports", name).values()),
-        versions=tuple(
-            _version_status(
-                MetricVersion(name, version),
-                definitions[version],
-                registered is not None and registered.version == version,
-                [count for count in counts if count.version == version],
-                stored.samples.get(MetricVersion(name, version)),
-            )
-            for version in sorted(definitions, reverse=True)
-        ),
-    )
+    statuses = []
+    for name in sorted(versions):
+        registered = registry.get(name)
+        counts = [count for count in stored.days if count.metric == name]
+        improbable = _of_metric(values, "improbable", name)
+        by_day: dict[dt.date, int] = defaultdict(int)
+        for count in counts:
+            by_day[count.day] += count.reports
+        last_days = (today - dt.timedelta(days=ago) for ago in reversed(range(DAYS_SHOWN)))
+        most_improbable = sorted(improbable.items(), key=lambda item: -item[1])[:3]
+        status = MetricStatus(
+            name=name,
+            description=registered.description if registered else "",
+            owner=registered.owner if registered else "",
+            days=tuple((day, by_day[day]) for day in last_days),
+            reports=sum(count.reports for count in counts),
+            improbable=sum(improbable.values()),
+            improbable_cohorts=tuple(
+                (int(cohort), n) for cohort, n in most_improbable if cohort.isdigit()
+            ),
+            counted=sum(_of_metric(values, "reports", name).values()),
+            versions=tuple(
+                _version_status(
+                    MetricVersion(name, version),
+                    definition,
+                    registered is not None and registered.version == version,
+                    [count for count in counts if count.version == version],
+                    stored.samples.get(MetricVersion(name, version)),
+                )
+                for version, definition in sorted(versions[name].items(), reverse=True)
+            ),
+        )
+        statuses.append(status)
+    return tuple(statuses)
 
 
 def _version_status(

@@ -73,7 +73,11 @@ class Connections(web.Server):
             self._turned_away()
             # The only way to refuse before a handshake; the socket is closed with the exception.
             raise ConnectionAbortedError("too many connections")
-        self._expect()
+        # Counted as expected until it is a connection, or its handshake has failed.
+        self._expected += 1
+        if self._handshake_seconds:
+            give_up = self._loop.call_later(self._handshake_seconds, self._give_up_oldest)
+            self._handshakes.append(give_up)
         connection = _Connection(
             self,
             loop=self._loop,
@@ -85,14 +89,6 @@ class Connections(web.Server):
         )
         connection.send_seconds = self._send_seconds
         return connection
-
-    def _expect(self) -> None:
-        """Count what was accepted until it is a connection, or its handshake has failed."""
-        self._expected += 1
-        if self._handshake_seconds:
-            self._handshakes.append(
-                self._loop.call_later(self._handshake_seconds, self._give_up_oldest)
-            )
 
     def _give_up_oldest(self) -> None:
         self._handshakes.popleft()

@@ -25,8 +25,8 @@ from hubbub.collector.errors import StoreError
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records
 
-_Prepared = TypeVar("_Prepared")
-_Result = TypeVar("_Result")
+Prepared = TypeVar("Prepared")
+Result = TypeVar("Result")
 
 
 class MetricVersion(NamedTuple):
@@ -120,9 +120,9 @@ class Database(abc.ABC):
     @abc.abstractmethod
     async def transact(
         self,
-        prepare: Callable[[], _Prepared],
-        write: Callable[[sa.Connection, _Prepared], _Result],
-    ) -> _Result:
+        prepare: Callable[[], Prepared],
+        write: Callable[[sa.Connection, Prepared], Result],
+    ) -> Result:
         """Prepare in a thread, then write in one transaction; it is durable when this returns.
 
         For the most frequent work: it takes as few turns of the event loop, which may be busy, as

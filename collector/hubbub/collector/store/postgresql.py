@@ -11,7 +11,7 @@ import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncpg
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from hubbub.collector.errors import StoreError, mask_address
-from hubbub.collector.store.interfaces import Database, translated
+from hubbub.collector.store.interfaces import Database, Prepared, Result, translated
 from hubbub.collector.store.schema import metadata
 
 _CONNECT_SECONDS = 5.0
@@ -31,8 +31,6 @@ _CONNECTIONS = 4
 _MIGRATIONS = 0x68756262  # "hubb": the lock that a migration takes
 _DURABLE = ("on", "remote_apply")
 
-_Prepared = TypeVar("_Prepared")
-_Result = TypeVar("_Result")
 _log = logging.getLogger("hubbub.collector")
 
 
@@ -54,9 +52,9 @@ class PostgresqlDatabase(Database):
 
     async def transact(
         self,
-        prepare: Callable[[], _Prepared],
-        write: Callable[[sa.Connection, _Prepared], _Result],
-    ) -> _Result:
+        prepare: Callable[[], Prepared],
+        write: Callable[[sa.Connection, Prepared], Result],
+    ) -> Result:
         """Write on one of some connections."""
         prepared = await asyncio.to_thread(prepare)
         async with self.write() as connection:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
@@ -26,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util import await_only
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store.interfaces import Database, parse_address, translated
+from hubbub.collector.store.interfaces import Database, Prepared, Result, parse_address, translated
 
 BUSY_SECONDS = 10.0
 """How long a transaction waits for others; shorter than clients wait for their answer."""
@@ -44,10 +43,6 @@ _PATIENCE_SECONDS = 1.0
 _IDS_A_STATEMENT = 500
 _BYTES_OF_COMMIT = 4 * _PAGE_BYTES
 """Written at each commit besides the data: pages of the tables and of the index."""
-
-
-_Prepared = TypeVar("_Prepared")
-_Result = TypeVar("_Result")
 
 
 class SqliteDatabase(Database):
@@ -80,12 +75,12 @@ class SqliteDatabase(Database):
 
     async def transact(
         self,
-        prepare: Callable[[], _Prepared],
-        write: Callable[[sa.Connection, _Prepared], _Result],
-    ) -> _Result:
+        prepare: Callable[[], Prepared],
+        write: Callable[[sa.Connection, Prepared], Result],
+    ) -> Result:
         """Do all of it in the writer's thread, one call after the other."""
 
-        def transact() -> _Result:
+        def transact() -> Result:
             prepared = prepare()
             with self._engine.begin() as connection:
                 return write(connection, prepared)
@@ -214,7 +209,7 @@ async def open_database(url: str, *, create: bool) -> SqliteDatabase:
     await asyncio.to_thread(_try_to_open, path, url, create)
     reading = _engine(address, pool_size=4)
     sa.event.listen(reading.sync_engine, "connect", _prepare_reader)
-    sa.event.listen(reading.sync_engine, "begin", _begin)
+    sa.event.listen(reading.sync_engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
     if not create:
         return SqliteDatabase(path, reading, reading, writes=False)
     writing = _engine(address, pool_size=1)
@@ -271,10 +266,6 @@ def _prepare_writer(connection: sqlite3.Connection, _record: object) -> None:
 def _prepare_reader(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None
     connection.execute("PRAGMA query_only=ON")
-
-
-def _begin(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
 
 
 def _begin_writing(connection: sa.Connection) -> None:

@@ -114,7 +114,13 @@ class Upkeep:
         """Run at once, every some seconds, and a last time when stopped; log what goes wrong."""
         while True:
             is_last = self._stopping.is_set()
-            await self._try_once()
+            try:
+                await self.run_once(dt.datetime.now(dt.UTC).date())
+            except StoreError as error:
+                _log.error("upkeep failed and will be tried again: %s", error)
+            except Exception as error:
+                # Without its text, which may quote what is stored.
+                _log.error("upkeep failed and will be tried again: %s", type(error).__name__)
             if is_last:
                 return
             with contextlib.suppress(TimeoutError):
@@ -123,15 +129,6 @@ class Upkeep:
     def stop(self) -> None:
         """Let `run_for_ever` run a last time and return."""
         self._stopping.set()
-
-    async def _try_once(self) -> None:
-        try:
-            await self.run_once(dt.datetime.now(dt.UTC).date())
-        except StoreError as error:
-            _log.error("upkeep failed and will be tried again: %s", error)
-        except Exception as error:
-            # Without its text, which may quote what is stored.
-            _log.error("upkeep failed and will be tried again: %s", type(error).__name__)
 
 
 @asynccontextmanager
