@@ -1,4 +1,4 @@
-"""Which key a request bears, and whether that key may send so many reports now: 401 and 429.
+"""Which key a request presents, and whether that key may send so many reports now: 401 and 429.
 
 Each key has a token bucket, which holds at most `burst` tokens and gains `rate` of them a second; a
 report takes one. So in any t seconds a key gets at most burst + rate * t reports through. Each

@@ -2,8 +2,8 @@
 
 A secret is 256 random bits that `generate_secret` drew, so it can't be guessed, offline or online,
 and one SHA-256 protects it as well as a slow password hash would: there is no dictionary to try.
-Only the hash is in the configuration. A secret that somebody chose would lack all this, so what
-doesn't have the form of ours is refused, whatever hashes are configured.
+Only the hash is in the configuration. A secret that a person chose would be none of this, so
+anything of another form is refused, whatever hashes are configured.
 """
 
 from __future__ import annotations

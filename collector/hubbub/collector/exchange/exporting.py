@@ -94,14 +94,14 @@ class BulkShuffle:
         self._waiting.clear()
 
 
-class Planned(NamedTuple):
+class PlannedPartition(NamedTuple):
     """A partition that an export will write, and how its reports were made."""
 
     partition: Partition
     definition: dict[str, object]
 
 
-class Written(NamedTuple):
+class WrittenPartition(NamedTuple):
     """A partition that an export has written."""
 
     path: Path
@@ -114,7 +114,7 @@ async def plan_export(
     metrics: Collection[str] = (),
     since: dt.date | None = None,
     until: dt.date | None = None,
-) -> list[Planned]:
+) -> list[PlannedPartition]:
     """List the partitions of the days `since` to `until`, of some metrics or all.
 
     Raises
@@ -132,7 +132,7 @@ async def plan_export(
         name = metric_name("store", declared.metric)
         key = MetricVersion(name, declared.version)
         plan += [
-            Planned(Partition(*key, day), declared.definition)
+            PlannedPartition(Partition(*key, day), declared.definition)
             for day in await store.days(key)
             if (since or day) <= day <= (until or day)
         ]
@@ -142,11 +142,11 @@ async def plan_export(
 async def export_partitions(
     store: Store,
     directory: Path,
-    plan: Collection[Planned],
+    plan: Collection[PlannedPartition],
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     block_bytes: int = BLOCK_BYTES,
-) -> AsyncIterator[Written]:
+) -> AsyncIterator[WrittenPartition]:
     """Write partitions, and yield each when it is in place.
 
     Parameters
@@ -154,7 +154,7 @@ async def export_partitions(
     store : Store
     directory : Path
         New, empty, or an earlier export's.
-    plan : collection of Planned
+    plan : collection of PlannedPartition
     progress : callable
         Called with the reports read so far, and those that were there at the start.
     block_bytes : int
@@ -183,4 +183,4 @@ async def export_partitions(
                 progress(done, sum(expected))
             path = directory / partition.path / PART
             written = write_records(path, width, shuffle.blocks())
-        yield Written(path, written, path.stat().st_size)
+        yield WrittenPartition(path, written, path.stat().st_size)

@@ -1,9 +1,9 @@
-"""Files of reports -> a store, each file wholly or not at all, and each once.
+"""Files of reports -> a store: each file whole or not at all, and each once.
 
 A file is read and checked to its end, into a nameless file of bare records, before the first report
 is stored. It is then stored in chunks, each under an id that follows from the file's bytes, the
-chunk's number and where it goes, so that what a crash left undone is completed by importing again
-and nothing is counted twice. Invariant: the ids, and so the size of a chunk, never change from
+chunk's number and its destination, so that importing again completes what a crash interrupted and
+counts nothing twice. Invariant: the ids, and so the size of a chunk, never change from
 release to release.
 """
 

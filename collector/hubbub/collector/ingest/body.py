@@ -1,8 +1,8 @@
 """A request's body: read within bounds of size and time, and decompressed within them too.
 
-The HTTP library could decompress as well, but it goes on inflating what is left of a body that was
-refused, so that a bomb of a megabyte costs seconds. Invariant: no more is ever held, or inflated,
-than may be accepted.
+The HTTP library could decompress too, but it goes on inflating the rest of a body that was refused,
+so that a zip bomb of a megabyte costs seconds. Invariant: no more is ever held, or inflated, than
+may be accepted.
 """
 
 from __future__ import annotations

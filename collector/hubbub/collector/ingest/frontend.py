@@ -1,7 +1,7 @@
 """The public routes: POST /v1/reports, the probes, and the description of both.
 
-A request is let in, read, checked, handed to the group commit and answered; nothing about who sent
-it is looked at, kept or logged. Invariants: the probes never pass the load limiter, and an answer
+A request is admitted, read, checked, handed to the group commit and answered; nothing about its
+sender is read, kept or logged. Invariants: the probes never pass the load limiter, and an answer
 200 or 201 means that the reports are durable.
 """
 

@@ -1,6 +1,6 @@
 """Improbable reports in batches: counted by metric and cohort, or refused if so configured.
 
-`poisoning.set_bits` says how many set bits are plausible for a metric; this applies it to batches.
+`poisoning` says how many set bits are plausible for a metric; this applies it to batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The admin listener: a page for people, metrics for Prometheus, export and deletion of records.
+"""The admin listener: a status page, metrics for Prometheus, export and deletion of records.
 
 Every path needs a token whose scopes allow it: "read" the page, its data and the metrics, "export"
 the records, "delete" to delete. Invariant: Basic credentials open nothing but what "read" allows,

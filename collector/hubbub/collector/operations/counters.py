@@ -3,7 +3,7 @@
 Each process adds into memory of its own, one float64 (a slot) for each set of labels. Given a
 directory, that memory is a file in it, and the one process that publishes the totals reads all
 files. Invariants: a name is on disk before its slot is used. A file outlives its process, so that
-no total goes back; the lock on it doesn't, which is how an ended process is recognised. Decision 12
+no total goes back; its lock does not, which shows that the process has ended. Decision 12
 says why this isn't prometheus_client's multiprocess mode.
 """
 

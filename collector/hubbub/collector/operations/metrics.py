@@ -1,9 +1,9 @@
 """What the collector counts about itself, for Prometheus and for the admin page.
 
 The request path calls the methods of `Metrics`, so counting is a look-up and an addition, nothing
-more. Invariant: no label holds what a client chose. Names
-of metrics come from the registry, statuses and reasons from the code; anything else is counted as
-"other", and each family has a bound on its sets of labels.
+more. Invariant: no label holds what a client chose. Names of metrics come from the registry,
+statuses and reasons from the code; anything else is counted as "other", and each family has a bound
+on its sets of labels.
 """
 
 from __future__ import annotations

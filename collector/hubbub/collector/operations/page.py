@@ -1,4 +1,4 @@
-"""A `Status` as a page for people: HTML and inline SVG, no script, nothing from other servers.
+"""A `Status` as a web page: HTML and inline SVG, no script, nothing from other servers.
 
 Pure functions. Invariants: every value on the page is escaped (by the template engine), and the
 content security policy allows one style sheet by its hash and nothing else.

@@ -1,6 +1,6 @@
 """Signs of forgery in the latest reports of each version: uneven cohorts, reports that repeat.
 
-Bounded: at most 50,000 reports of a version, at most once a minute, only if more were stored since,
+At most 50,000 reports of a version are read, at most once a minute, only if more were stored since,
 and outside the event loop. Invariant: which reports are examined depends on nothing but the random
 order in which they are stored.
 """

@@ -1,4 +1,4 @@
-"""Connections within bounds: how many there are, how long each takes, and how bad HTTP is answered.
+"""Connections within bounds: their number, their time, and the answer to malformed HTTP.
 
 aiohttp does the protocol. This adds a bound on open connections, a problem document for what isn't
 HTTP, and a log that repeats nothing of what a client sent.

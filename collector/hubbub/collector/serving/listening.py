@@ -1,4 +1,4 @@
-"""A listening address: sockets, TLS, and ending in good order.
+"""A listening address: sockets, TLS, and an orderly shutdown.
 
 Several processes may listen on one port (SO_REUSEPORT): the kernel shares new connections out.
 """

@@ -17,7 +17,7 @@ from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.admin import make_admin_app
 from hubbub.collector.operations.counters import shared_directory
-from hubbub.collector.operations.logs import LIFE, get_logger
+from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.connections import quiet_logger
 from hubbub.collector.serving.listening import address_of, reserved_port, start_site
@@ -30,7 +30,7 @@ from hubbub.protocol.errors import HubbubError
 Announce = Callable[[str], None]
 
 _CLOSE_SECONDS = 1.0
-_life = get_logger(LIFE)
+_lifecycle = get_logger(LIFECYCLE)
 
 
 def run(settings: Settings, announce: Announce) -> None:
@@ -51,7 +51,7 @@ def run(settings: Settings, announce: Announce) -> None:
     """
     serve = _serve_alone if settings.workers == 1 else _supervise
     asyncio.run(serve(settings, announce))
-    _life.info("stopped")
+    _lifecycle.info("stopped")
 
 
 async def _serve_alone(settings: Settings, announce: Announce) -> None:
@@ -87,7 +87,7 @@ async def _supervise(settings: Settings, announce: Announce) -> None:
                 registry = source.read()
                 await store.declare(registry.values())
             except (HubbubError, StoreError) as error:  # what there is stays in force
-                _life.error("not reloaded", fault=str(error))
+                _lifecycle.error("not reloaded", fault=str(error))
                 return
             source.current = registry
             await workers.hang_up()
@@ -133,4 +133,4 @@ def _announce(announce: Announce, address: str, admin: str | None) -> None:
     announce(f"listening on {address}")
     if admin:
         announce(f"admin on {admin}")
-    _life.info("started", address=address, admin=admin)
+    _lifecycle.info("started", address=address, admin=admin)

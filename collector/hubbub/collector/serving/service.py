@@ -1,7 +1,7 @@
 """One serving process put together: registry, store, group commit, routes, listener and signals.
 
-Invariant: it ends in this order. Accept nothing new, answer what is under way, stop the writer,
-close the store.
+Invariant: it shuts down in this order. Accept nothing new, answer what is under way, stop the
+writer, close the store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hubbub.collector.ingest.commit import Commit, GroupCommit, running_group_co
 from hubbub.collector.ingest.frontend import Frontend
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.report_validator import ReportValidator
-from hubbub.collector.operations.logs import LIFE, get_logger
+from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.connections import Connections
 from hubbub.collector.serving.listening import (
@@ -42,7 +42,7 @@ _GAUGE_SECONDS = 1.0
 _OBJECTS_A_COLLECTION = 20_000
 _SWITCH_SECONDS = 0.0005
 _OTHER_FILES = 256
-_life = get_logger(LIFE)
+_lifecycle = get_logger(LIFECYCLE)
 
 
 class RegistrySource:
@@ -129,20 +129,20 @@ class Ingest:
             if self.tls and settings.tls_certificate and settings.tls_key:
                 load_certificate(self.tls, settings.tls_certificate, settings.tls_key)
         except (HubbubError, StoreError) as error:
-            _life.error("not reloaded", fault=str(error))
+            _lifecycle.error("not reloaded", fault=str(error))
             return
         self.source.current = registry
         self.validator.use(registry)
         self.frontend.use(registry, reader)
-        _life.info("reloaded", metrics=len(registry))
+        _lifecycle.info("reloaded", metrics=len(registry))
 
     async def drain(self) -> None:
         """Accept nothing new and wait for what is under way, as long as is allowed."""
-        _life.info("draining")
+        _lifecycle.info("draining")
         self.frontend.draining = True
         self.listener.stop_accepting()
         if not await self.limiter.wait_until_empty(self.settings.drain_seconds):
-            _life.warning("gave up requests that didn't end within drain_seconds")
+            _lifecycle.warning("gave up requests that didn't end within drain_seconds")
 
 
 async def _make_reader(settings: Settings, registry: Registry, store: Store) -> BatchReader:
@@ -168,7 +168,7 @@ async def running_ingest(
     """
     tls, registry = None, source.current
     if not allow_open_files(settings.max_connections + _OTHER_FILES):
-        _life.warning("the limit of open files is too low for max_connections")
+        _lifecycle.warning("the limit of open files is too low for max_connections")
     if settings.tls_certificate and settings.tls_key:
         tls = tls_context(settings.tls_certificate, settings.tls_key)
     reader = await _make_reader(settings, registry, store)

@@ -89,7 +89,7 @@ class Database(abc.ABC):
     """An open database; all that a store needs of it besides SQL.
 
     Its module has a coroutine function `open_database(url, *, create)` that returns one, and is
-    listed in `sql.DATABASES`. Errors of the driver become `StoreError` by `translated`.
+    listed in `sql.DATABASES`. Errors of the driver become `StoreError` by `translate_errors`.
 
     Attributes
     ----------
@@ -108,13 +108,13 @@ class Database(abc.ABC):
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """Begin a transaction that reads."""
-        async with translated(), self.reading.begin() as connection:
+        async with translate_errors(), self.reading.begin() as connection:
             yield connection
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
         """Begin a transaction that writes; it is durable when the context is left."""
-        async with translated(), self.writing.begin() as connection:
+        async with translate_errors(), self.writing.begin() as connection:
             yield connection
 
     @abc.abstractmethod
@@ -147,7 +147,7 @@ class Database(abc.ABC):
         """
 
     @abc.abstractmethod
-    def written(self, size: int) -> None:
+    def note_written(self, size: int) -> None:
         """Take note that about `size` bytes were committed."""
 
     @abc.abstractmethod
@@ -165,7 +165,7 @@ class Database(abc.ABC):
 
 
 @asynccontextmanager
-async def translated(prefix: str = "store") -> AsyncIterator[None]:
+async def translate_errors(prefix: str = "store") -> AsyncIterator[None]:
     """Turn the database's own errors into StoreError, without SQL or values in the message."""
     try:
         yield

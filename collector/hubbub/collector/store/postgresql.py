@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from hubbub.collector.errors import StoreError, mask_address
-from hubbub.collector.store.interfaces import Database, Prepared, Result, translated
+from hubbub.collector.store.interfaces import Database, Prepared, Result, translate_errors
 from hubbub.collector.store.schema import metadata
 
 _CONNECT_SECONDS = 5.0
@@ -46,7 +46,7 @@ class PostgresqlDatabase(Database):
     @asynccontextmanager
     async def migrate(self) -> AsyncIterator[AsyncConnection]:
         """Wait for other migrations, then let this one take its time."""
-        async with translated(), self._patient() as engine, engine.begin() as connection:
+        async with translate_errors(), self._patient() as engine, engine.begin() as connection:
             await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
             yield connection
 
@@ -74,12 +74,12 @@ class PostgresqlDatabase(Database):
         )
         return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
 
-    def written(self, size: int) -> None:
+    def note_written(self, size: int) -> None:
         """Do nothing: the server sees to its log itself."""
 
     async def tidy(self) -> None:
         """Clear the space of segments that were merged or deleted, for others to be written to."""
-        async with translated(), self._patient() as engine, engine.connect() as connection:
+        async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
             await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments")
@@ -114,7 +114,7 @@ async def open_database(url: str, *, create: bool) -> PostgresqlDatabase:
     database = PostgresqlDatabase(url, writes=create)
     try:
         async with (
-            translated(f"store {mask_address(url)!r}"),
+            translate_errors(f"store {mask_address(url)!r}"),
             database.reading.connect() as connection,
         ):
             if create and await connection.scalar(sa.text("SHOW fsync")) == "off":

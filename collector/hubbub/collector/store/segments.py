@@ -1,8 +1,8 @@
 """The life of segments: made of batches, merged with others, deleted.
 
 A segment holds records of several origins in an order drawn at random. Segments are read and
-shuffled without keeping anybody waiting; then a short transaction replaces exactly these, or
-nothing if any of them is gone meanwhile. Invariants: whatever is written to the table of segments
+shuffled outside of any lock; then a short transaction replaces exactly these, or nothing if one of
+them is gone by then. Invariants: whatever is written to the table of segments
 comes from `segment_rows` or `segment_row`, shuffled by the operating system's randomness and under
 a random key. At any moment each report is in exactly one segment, for every reader, whatever fails.
 """
@@ -99,7 +99,7 @@ async def delete_reports(database: Database, *which: sa.ColumnElement[bool]) -> 
             ids = [size.segment_id for size in chunk]
             async with database.write() as connection:
                 reports = await _delete_segments(connection, ids)
-            database.written(_BYTES_OF_REPORT * sum(reports))
+            database.note_written(_BYTES_OF_REPORT * sum(reports))
             deleted += sum(reports)
             # Some were merged meanwhile, so their reports are in another segment.
             complete = complete and len(reports) == len(ids)
@@ -125,7 +125,7 @@ async def delete_ids(database: Database, before: dt.date) -> int:
             for some in _pieces(ids):
                 gone = sa.delete(_batches).where(_batches.c.batch_id.in_(some))
                 deleted += (await connection.execute(gone)).rowcount
-        database.written(_BYTES_OF_ID * len(ids))
+        database.note_written(_BYTES_OF_ID * len(ids))
         last = ids[-1]
 
 
@@ -162,7 +162,7 @@ async def _replace(
         # First deleted: the new segment then takes the space of the old ones.
         await _delete_segments(connection, ids)
         await connection.execute(sa.insert(_segments), [row])
-    database.written(2 * len(row["records"]))
+    database.note_written(2 * len(row["records"]))
     return len(ids)
 
 

@@ -122,7 +122,7 @@ class Store(Reader):
 
         unseen = await self._database.transact(pool, write)
         stored = [records for new in unseen for records in firsts[new].records.values()]
-        self._database.written(sum([len(records.data) for records in stored]))
+        self._database.note_written(sum([len(records.data) for records in stored]))
         are_new = []
         for batch in batches:
             # Of several batches with one id the first is new.

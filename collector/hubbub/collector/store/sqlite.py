@@ -25,7 +25,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util import await_only
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store.interfaces import Database, Prepared, Result, parse_address, translated
+from hubbub.collector.store.interfaces import (
+    Database,
+    Prepared,
+    Result,
+    parse_address,
+    translate_errors,
+)
 
 BUSY_SECONDS = 10.0
 """How long a transaction waits for others; shorter than clients wait for their answer."""
@@ -85,7 +91,7 @@ class SqliteDatabase(Database):
             with self._engine.begin() as connection:
                 return write(connection, prepared)
 
-        async with translated():
+        async with translate_errors():
             done = asyncio.get_running_loop().run_in_executor(self._thread, transact)
             try:
                 return await asyncio.shield(done)
@@ -120,7 +126,7 @@ class SqliteDatabase(Database):
             unseen.update(new)
         return unseen
 
-    def written(self, size: int) -> None:
+    def note_written(self, size: int) -> None:
         """Have the log copied in the background once it is long."""
         self._uncopied += size + _BYTES_OF_COMMIT
         if self._uncopied >= PAGES_TO_COPY * _PAGE_BYTES:
