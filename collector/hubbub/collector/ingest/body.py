@@ -12,10 +12,10 @@ import zlib
 
 from aiohttp import web
 
-from hubbub.collector.access.load_limiter import Slot
+from hubbub.collector.access.admission import Slot
 from hubbub.collector.errors import RefusalError
 
-_ENCODINGS = ("gzip", "deflate")
+ENCODINGS = ("gzip", "deflate")
 _GZIP = 16 + zlib.MAX_WBITS
 _DEFLATED_ZLIB = 8  # the compression method, in the low bits of a zlib stream's first byte
 
@@ -78,8 +78,8 @@ def decompress(body: bytes, encoding: str, most: int) -> bytes:
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
         return body
-    if encoding not in _ENCODINGS:
-        detail = f"Content-Encoding: must be absent, or one of: {', '.join(_ENCODINGS)}"
+    if encoding not in ENCODINGS:
+        detail = f"Content-Encoding: must be absent, or one of: {', '.join(ENCODINGS)}"
         raise RefusalError(415, "encoding", detail)
     window = _GZIP
     if encoding == "deflate":

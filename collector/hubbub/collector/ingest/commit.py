@@ -2,7 +2,7 @@
 
 A disk takes milliseconds to make anything durable, however little, so one writer commits all that
 has arrived in the meantime. Invariant: `submit` returns only after the transaction that holds the
-batch has been committed. `access.load_limiter` bounds how much may wait.
+batch has been committed. `access.admission` bounds how much may wait.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from hubbub.collector.access.admission import Admission
-from hubbub.collector.access.load_limiter import LoadLimiter
+from hubbub.collector.access.admission import Admission, LoadLimiter
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import RefusalError, StoreError
 from hubbub.collector.ingest.body import read_body

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from hubbub.collector.config.settings import Settings
+from hubbub.collector.ingest.body import ENCODINGS
 from hubbub.collector.ingest.reader import base64_bits, batch_struct, report_structs
 from hubbub.collector.problems import Problem
 from hubbub.protocol.registry import Registry
@@ -33,7 +34,6 @@ _REFUSALS = {
     500: "A fault of the collector. Send the same batch again.",
     503: "The store can't be reached. Send the same batch again after Retry-After.",
 }
-_ENCODINGS = ("gzip", "deflate")
 _RETRYABLE = {429, 503}
 
 
@@ -86,7 +86,7 @@ def _post_reports(settings: Settings) -> _Json:
                 "name": "Content-Encoding",
                 "in": "header",
                 "description": "How the body is compressed. `deflate` is zlib's format.",
-                "schema": {"enum": ["identity", *_ENCODINGS], "default": "identity"},
+                "schema": {"enum": ["identity", *ENCODINGS], "default": "identity"},
             }
         ],
         "requestBody": {

@@ -69,7 +69,8 @@ class Family(NamedTuple):
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _COUNTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
-_COUNTER, _GAUGE, _HISTOGRAM = FamilyType.COUNTER, FamilyType.GAUGE, FamilyType.HISTOGRAM
+_COUNTER, _GAUGE = FamilyType.COUNTER, FamilyType.GAUGE
+_LATEST, _HISTOGRAM = FamilyType.LATEST, FamilyType.HISTOGRAM
 
 FAMILIES: Mapping[str, Family] = {
     "requests": Family(_COUNTER, "hubbub_requests", "Requests answered", ("status", "reason"), 256),
@@ -94,14 +95,14 @@ FAMILIES: Mapping[str, Family] = {
         _COUNTER, "hubbub_uncounted", "Events for which no place was left to count them"
     ),
     "upkeep_success": Family(
-        FamilyType.LATEST,
+        _LATEST,
         "hubbub_upkeep_last_success_timestamp_seconds",
         "When a background task last succeeded",
         ("task",),
         64,
     ),
     "upkeep_failure": Family(
-        FamilyType.LATEST,
+        _LATEST,
         "hubbub_upkeep_last_failure_timestamp_seconds",
         "When a background task last failed",
         ("task",),
@@ -110,32 +111,30 @@ FAMILIES: Mapping[str, Family] = {
     "queue_depth": Family(_GAUGE, "hubbub_queue_depth_batches", "Batches waiting for a commit"),
     "connections": Family(_GAUGE, "hubbub_connections", "Open connections"),
     "processes": Family(_GAUGE, "hubbub_processes", "Processes that take reports"),
-    "store_size": Family(
-        FamilyType.LATEST, "hubbub_store_size_bytes", "Bytes that the store takes"
-    ),
+    "store_size": Family(_LATEST, "hubbub_store_size_bytes", "Bytes that the store takes"),
     "sampled": Family(
-        FamilyType.LATEST,
+        _LATEST,
         "hubbub_sampled_reports",
         "Latest reports looked at for signs of forgery",
         ("metric", "version"),
         4096,
     ),
     "cohort_ratio": Family(
-        FamilyType.LATEST,
+        _LATEST,
         "hubbub_cohort_ratio",
         "Share of the most conspicuous cohort in the sample, as a multiple of an equal one",
         ("metric", "version"),
         4096,
     ),
     "clients_must_send": Family(
-        FamilyType.LATEST,
+        _LATEST,
         "hubbub_cohort_clients_must_send",
         "Reports of the sample that one client must have sent for such a cohort to be chance",
         ("metric", "version"),
         4096,
     ),
     "repeated": Family(
-        FamilyType.LATEST,
+        _LATEST,
         "hubbub_repeated_reports",
         "Reports of the sample that are equal to more others than is plausible",
         ("metric", "version"),
@@ -226,10 +225,10 @@ def aggregate(counters: Iterable[ProcessCounters]) -> MetricValues:
     for counted in counters:
         for name, number in counted.numbers.items():
             type_ = FAMILIES[name.family].type
-            if not counted.alive and type_ in {FamilyType.GAUGE, FamilyType.LATEST}:
+            if not counted.alive and type_ in {_GAUGE, _LATEST}:
                 continue
             before = totals.get(name, 0.0)
-            totals[name] = max(before, number) if type_ is FamilyType.LATEST else before + number
+            totals[name] = max(before, number) if type_ is _LATEST else before + number
     return MetricValues(totals)
 
 
@@ -363,13 +362,13 @@ class Metrics(Collector):
         """Yield the totals of all processes in the form of prometheus_client."""
         values = self.snapshot()
         for name, family in FAMILIES.items():
-            if family.type is FamilyType.HISTOGRAM:
+            if family.type is _HISTOGRAM:
                 exposed = HistogramMetricFamily(family.exposed, family.help)
                 histogram = values.histogram(name)
                 exposed.add_metric([], list(histogram.cumulative()), histogram.total)
                 yield exposed
                 continue
-            is_counter = family.type is FamilyType.COUNTER
+            is_counter = family.type is _COUNTER
             make = CounterMetricFamily if is_counter else GaugeMetricFamily
             simple = make(family.exposed, family.help, labels=family.labels)
             for labels, number in values.by(name):

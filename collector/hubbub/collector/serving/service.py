@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hubbub.collector.access.load_limiter import LoadLimiter
+from hubbub.collector.access.admission import LoadLimiter
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.ingest.commit import Commit, GroupCommit, running_group_commit
