@@ -22,7 +22,7 @@ def test_everything_counted_is_exposed_under_its_labels(metrics: Metrics) -> Non
     metrics.request(422, "invalid")
     metrics.reports("homepage", 1, 40)
     metrics.improbable("homepage", 7, 3)
-    metrics.duplicate()
+    metrics.duplicates(1)
     metrics.shed("connections")
     metrics.upkeep("merge", succeeded=True)
     metrics.upkeep("merge", succeeded=False)

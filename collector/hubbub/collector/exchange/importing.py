@@ -161,10 +161,6 @@ async def import_file(
     progress : callable
         Called with the reports stored so far, and all reports of the file.
 
-    Returns
-    -------
-    Imported
-
     Raises
     ------
     ReportFileError

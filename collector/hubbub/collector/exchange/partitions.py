@@ -168,10 +168,6 @@ def _shown(definition: Mapping[str, object]) -> str:
 class ParquetReader(Reader):
     """An exported directory, read as the decoder reads a store.
 
-    Parameters
-    ----------
-    directory : str or Path
-
     Raises
     ------
     StoreError

@@ -42,17 +42,6 @@ _Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class Frontend:
     """Answers the public listener's requests.
 
-    Parameters
-    ----------
-    settings : Settings
-    registry : Registry
-    reader : BatchReader
-    store : Store
-    commit : GroupCommit
-    limiter : LoadLimiter
-    validator : ReportValidator
-    metrics : Metrics
-
     Attributes
     ----------
     draining : bool

@@ -38,13 +38,7 @@ _RETRYABLE = {429, 503}
 
 
 def openapi_document(settings: Settings, registry: Registry) -> _Json:
-    """Return the document.
-
-    Parameters
-    ----------
-    settings : Settings
-    registry : Registry
-    """
+    """Return the document for these settings and the metrics of this registry."""
     return {
         "openapi": "3.1.0",
         "info": {

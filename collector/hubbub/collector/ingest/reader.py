@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
 
@@ -121,16 +121,6 @@ class _Batch(msgspec.Struct, forbid_unknown_fields=True):
     reports: Annotated[list[_Report], msgspec.Meta(min_length=1)]
 
 
-class _CheckedReport(Protocol):
-    cohort: int
-    bits: bytes
-
-
-class _CheckedBatch(Protocol):
-    batch_id: str
-    reports: list[_CheckedReport]
-
-
 class _Expected(NamedTuple):
     """What reports of one metric and version must be like."""
 
@@ -203,14 +193,14 @@ class BatchReader:
                 415, f"Content-Type = {_cut(content_type)!r}: must be one of: {expected}"
             )
         try:
-            batch: _CheckedBatch = decode(body)
+            batch: _Batch = decode(body)  # or rather a struct like it
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._read_carefully(body, content_type)
         return NewBatch(bytes.fromhex(batch.batch_id), self._records(batch.reports))
 
-    def _records(self, reports: list[_CheckedReport]) -> dict[MetricVersion, Records]:
+    def _records(self, reports: list[_Report]) -> dict[MetricVersion, Records]:
         types = set(map(type, reports)) if len(self._usual) > 1 else {type(reports[0])}
-        pools: dict[type, list[_CheckedReport]] = {struct: [] for struct in types}
+        pools: dict[type, list[_Report]] = {struct: [] for struct in types}
         if len(types) == 1:
             pools = dict.fromkeys(types, reports)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +23,7 @@ from hubbub.collector.config.settings import Scope
 from hubbub.collector.errors import RefusalError, StoreError
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
-from hubbub.collector.operations.watching import Watch, watching
+from hubbub.collector.operations.watching import Watch
 from hubbub.collector.problems import problem, refusal, unexpected
 from hubbub.collector.store import MetricVersion, Store
 from hubbub.protocol.records import record_width
@@ -98,8 +99,11 @@ class _Admin:
 
     async def watched(self, _app: web.Application) -> AsyncIterator[None]:
         """Watch while the application runs."""
-        async with watching(self._watch):
-            yield
+        task = asyncio.create_task(self._watch.watch_for_ever(), name="watch")
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
     @web.middleware
     async def guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:

@@ -283,9 +283,9 @@ class Metrics(Collector):
         """Count reports whose number of set bits is improbable under the mechanism."""
         self._values[self._slot("improbable", metric, cohort)] += n
 
-    def duplicate(self) -> None:
-        """Count a batch that was stored already."""
-        self._values[self._slot("duplicates")] += 1
+    def duplicates(self, n: int) -> None:
+        """Count batches that were stored already."""
+        self._values[self._slot("duplicates")] += n
 
     def shed(self, reason: str) -> None:
         """Count a request or connection that was turned away to protect the others."""

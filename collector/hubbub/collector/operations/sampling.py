@@ -93,11 +93,6 @@ def examine(records: Records, params: RapporParams) -> Sample:
 class Sampler:
     """Keeps a sample of each version's latest reports.
 
-    Parameters
-    ----------
-    store : Store
-    metrics : Metrics
-
     Attributes
     ----------
     samples : mapping of MetricVersion to Sample

@@ -8,14 +8,12 @@ known, never an error, because that is when people look.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import datetime as dt
 import importlib.metadata
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.metrics import Metrics
@@ -122,7 +120,13 @@ class Watch:
                 return self._stored
             try:
                 async with asyncio.timeout(_PATIENCE_SECONDS):
-                    self._stored = await self._read_store()
+                    declared = await self._store.declared()
+                    days = await self._store.overview()
+                    size = await self._store.size_bytes()
+                    self._metrics.store_size(size)
+                    await self._sampler.sample(declared, days)
+                now = dt.datetime.now(dt.UTC)
+                self._stored = Stored(declared, days, self._sampler.samples, size, now)
             except StoreError as error:
                 self._fail(str(error))
             except TimeoutError:
@@ -130,26 +134,6 @@ class Watch:
             self._asked_at = time.monotonic()
         return self._stored
 
-    async def _read_store(self) -> Stored:
-        declared = await self._store.declared()
-        days = await self._store.overview()
-        size = await self._store.size_bytes()
-        self._metrics.store_size(size)
-        await self._sampler.sample(declared, days)
-        return Stored(declared, days, self._sampler.samples, size, dt.datetime.now(dt.UTC))
-
     def _fail(self, fault: str) -> None:
         _log.warning("the store can't be read: %s", fault)
         self._stored = dataclasses.replace(self._stored, fault=fault)
-
-
-@asynccontextmanager
-async def watching(watch: Watch) -> AsyncIterator[None]:
-    """Keep a watch as long as the context is open."""
-    task = asyncio.create_task(watch.watch_for_ever(), name="watch")
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task

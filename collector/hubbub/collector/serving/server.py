@@ -19,8 +19,7 @@ from hubbub.collector.operations.admin import make_admin_app
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.connections import quiet_logger
-from hubbub.collector.serving.listening import address_of, reserved_port, start_site
+from hubbub.collector.serving.listening import address_of, quiet_logger, reserved_port, start_site
 from hubbub.collector.serving.service import RegistrySource, on_hangup, running_ingest, stop_event
 from hubbub.collector.serving.workers import Workers
 from hubbub.collector.store import Store, open_store

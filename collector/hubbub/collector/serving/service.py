@@ -26,8 +26,8 @@ from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.connections import Connections
 from hubbub.collector.serving.listening import (
+    Connections,
     Listener,
     allow_open_files,
     listening,
@@ -47,10 +47,6 @@ _lifecycle = get_logger(LIFECYCLE)
 
 class RegistrySource:
     """A registry file and what it held when it was last in order.
-
-    Parameters
-    ----------
-    path : Path
 
     Attributes
     ----------
@@ -215,8 +211,7 @@ def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None
         for key, records in batch.records.items():
             metrics.reports(key.metric, key.version, records.reports)
             stored += records.reports
-    for _ in range(commit.duplicates):
-        metrics.duplicate()
+    metrics.duplicates(commit.duplicates)
     metrics.committed(len(commit.batches), stored, commit.seconds)
     validator.flag(commit.batches)
 

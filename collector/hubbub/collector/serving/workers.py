@@ -2,7 +2,8 @@
 
 Each is a fresh interpreter (spawned, so that it inherits nothing) with a pipe to the supervisor: it
 sends its address or why it can't start, and drains when the other end closes, for whatever reason.
-A worker that dies is replaced.
+A worker that dies is replaced. Workers import this module and not `server`, so they carry neither
+the admin listener nor its templates.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from hubbub.collector.errors import StoreError
@@ -177,14 +176,6 @@ async def translate_errors(prefix: str = "store") -> AsyncIterator[None]:
         if not isinstance(error, (OSError, sqlite3.Error)) and not _is_of_asyncpg(error):
             raise
         raise StoreError(f"{prefix}: {_reason(error)}") from error
-
-
-def parse_address(url: str) -> URL | None:
-    """Return the parts of an address, or None if it isn't one."""
-    try:
-        return make_url(url)
-    except (ArgumentError, ValueError):
-        return None
 
 
 def _reason(error: BaseException) -> str:

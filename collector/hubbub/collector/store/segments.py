@@ -58,8 +58,7 @@ async def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records])
 
 
 def _segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Row:
-    together = Records(pool[0].width, b"".join([records.data for records in pool]))
-    records = shuffled(together)
+    records = shuffled(Records(pool[0].width, b"".join([records.data for records in pool])))
     return {
         "segment_id": secrets.randbits(63),
         "metric": key.metric,

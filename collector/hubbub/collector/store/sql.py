@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.collector.errors import StoreError
@@ -26,7 +28,6 @@ from hubbub.collector.store.interfaces import (
     MetricVersion,
     NewBatch,
     Reader,
-    parse_address,
 )
 from hubbub.collector.store.schema import check_schema, migrate
 from hubbub.collector.store.schema import parameters as _parameters
@@ -250,12 +251,14 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
     StoreError
         If the address isn't supported, or the database can't be opened or isn't a store.
     """
-    address = parse_address(url)
-    if address is None or address.drivername not in DATABASES:
-        expected = " or ".join(DATABASES.values())
-        raise StoreError.at(url, f"must be {expected}")
+    try:
+        driver = make_url(url).drivername
+    except (ArgumentError, ValueError):
+        driver = ""
+    if driver not in DATABASES:
+        raise StoreError.at(url, f"must be {' or '.join(DATABASES.values())}")
     # Imported here, because a process needs only one of the drivers.
-    module = importlib.import_module(f"hubbub.collector.store.{address.drivername}")
+    module = importlib.import_module(f"hubbub.collector.store.{driver}")
     database: Database = await module.open_database(url, create=create)
     try:
         if create:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
@@ -29,7 +29,6 @@ from hubbub.collector.store.interfaces import (
     Database,
     Prepared,
     Result,
-    parse_address,
     translate_errors,
 )
 
@@ -204,8 +203,8 @@ async def open_database(url: str, *, create: bool) -> SqliteDatabase:
     StoreError
         If the file can't be opened or isn't a database, or is missing and not to be made.
     """
-    address = parse_address(url)
-    if address is None or "?" in url or address.host or address.database in {None, "", ":memory:"}:
+    address = make_url(url)
+    if "?" in url or address.host or address.database in {None, "", ":memory:"}:
         raise StoreError(f"store {url!r}: must be sqlite:///PATH, without a ?")
     address = address.set(drivername="sqlite+aiosqlite")
     path = Path(address.database or "")
