@@ -146,8 +146,8 @@ class _Environment(EnvSettingsSource):
             return value
 
 
-# Not pydantic-settings' TomlConfigSettingsSource: it takes a missing file for an empty one, its
-# errors don't name the file, and what it has merged no longer knows its source.
+# Not pydantic-settings' TomlConfigSettingsSource, which takes a missing file for an empty one and
+# doesn't name the file in its errors; decision 12 says more.
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
