@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from databases import PostgresqlServer, running_postgresql
 from factories import registry_toml
+from hubbub.collector.store import DATABASES
 
 # Timing on a busy machine is not what the properties are about.
 settings.register_profile("hubbub", deadline=None, print_blob=True)
@@ -58,8 +59,8 @@ def postgresql_url(postgresql_server: PostgresqlServer) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=DATABASES)
 def any_store_url(request: pytest.FixtureRequest) -> str:
-    """Run a test on both kinds of database: the address of a store, not yet made."""
+    """Run a test on every kind of database: the address of a store, not yet made."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url

@@ -13,13 +13,13 @@ from scipy import stats
 
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, Metric
-from hubbub.collector.poisoning.balance import cohort_balance
-from hubbub.collector.poisoning.repeats import RepeatSample
-from hubbub.collector.poisoning.set_bits import (
+from hubbub.collector.poisoning import (
+    RepeatSample,
+    cohort_balance,
     improbable,
     plausible_set_bits,
     set_bits,
-    set_bits_law,
+    set_bits_distribution,
 )
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.protocol.metric_types.base import MetricType, Value
@@ -120,7 +120,7 @@ def test_real_clients_set_as_many_bits_as_the_law_says(
         for client in range(20_000)
     )
     numbers = np.bincount(set_bits(Records(3, data)), minlength=9)
-    expected = set_bits_law(metric.params, j) * 20_000
+    expected = set_bits_distribution(metric.params, j) * 20_000
     rare = expected < 10
     observed = np.append(numbers[~rare], numbers[rare].sum())
     assert chi_squared_p(observed, np.append(expected[~rare], expected[rare].sum())) > ALARM

@@ -25,8 +25,7 @@ from hubbub.client import Registry
 from hubbub.collector.cli import main
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import CONFIG_VARIABLE, load
-from hubbub.collector.operations.metric_families import FAMILIES, FamilyType
-from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.metrics import FAMILIES, FamilyType, Metrics
 
 ROOT = FOLDER.parents[1]
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a container

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.collector.poisoning.set_bits import column
+from hubbub.collector.poisoning import column
 from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.errors import UndecodableError
 from hubbub.protocol.params import RapporParams

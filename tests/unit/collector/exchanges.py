@@ -10,7 +10,7 @@ from pathlib import Path
 
 from factories import make_metric
 from hubbub.client import Metric
-from hubbub.collector.exchange.exporting import Written, export_partitions, plan_export
+from hubbub.collector.exchange.exporting import WrittenPartition, export_partitions, plan_export
 from hubbub.collector.exchange.parquet import read_records
 from hubbub.collector.exchange.partitions import Partition, report_files
 from hubbub.collector.store import MetricVersion, NewBatch, Reader, Store
@@ -44,7 +44,7 @@ async def fill(
 
 async def export_all(
     store: Store, directory: Path, *metrics: str, block_bytes: int = 2**24
-) -> list[Written]:
+) -> list[WrittenPartition]:
     plan = await plan_export(store, metrics)
     found = export_partitions(store, directory, plan, block_bytes=block_bytes)
     return [written async for written in found]

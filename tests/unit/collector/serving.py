@@ -11,8 +11,7 @@ import aiohttp
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.registry_source import RegistrySource
-from hubbub.collector.serving.service import running_ingest
+from hubbub.collector.serving.service import RegistrySource, running_ingest
 from hubbub.collector.store import open_store
 
 

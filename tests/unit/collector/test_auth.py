@@ -81,12 +81,12 @@ def test_key_is_good_to_the_end_of_its_last_day() -> None:
     assert gate.admit(f"Bearer {SECRET}", TODAY) == "old"
     refusal = refusal_of(gate, f"Bearer {SECRET}", TOMORROW)
     assert (refusal.status, refusal.detail) == (401, "Authorization: key expired on 2027-06-15")
-    assert refusal.www_authenticate == 'Bearer realm="hubbub", error="invalid_token"'
+    assert refusal.headers["WWW-Authenticate"] == 'Bearer realm="hubbub", error="invalid_token"'
 
 
 def test_request_without_a_key_is_asked_for_one() -> None:
     refusal = refusal_of(gate_of(old=None), None)
-    assert (refusal.status, refusal.www_authenticate) == (401, 'Bearer realm="hubbub"')
+    assert (refusal.status, refusal.headers["WWW-Authenticate"]) == (401, 'Bearer realm="hubbub"')
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_request_without_a_key_is_asked_for_one() -> None:
 def test_wrong_key_is_refused_and_not_quoted(authorization: str) -> None:
     refusal = refusal_of(gate_of(old=None), authorization)
     assert refusal.status == 401
-    assert "error=" in refusal.www_authenticate
-    assert SECRET not in refusal.detail + refusal.www_authenticate
-    assert (refusal.detail + refusal.www_authenticate).isascii()
+    assert "error=" in refusal.headers["WWW-Authenticate"]
+    assert SECRET not in refusal.detail + refusal.headers["WWW-Authenticate"]
+    assert (refusal.detail + refusal.headers["WWW-Authenticate"]).isascii()
 
 
 def test_chosen_secret_is_refused_even_if_its_hash_is_configured() -> None:
@@ -163,7 +163,9 @@ def test_token_may_do_what_its_scopes_say_and_nothing_else() -> None:
         gate.admit(f"Bearer {secret}", "delete", TODAY)
     assert refusal.value.status == 403
     assert refusal.value.detail == "Authorization: the token lacks the scope 'delete'"
-    assert refusal.value.www_authenticate.endswith('error="insufficient_scope", scope="delete"')
+    assert refusal.value.headers["WWW-Authenticate"].endswith(
+        'error="insufficient_scope", scope="delete"'
+    )
 
 
 def test_unknown_and_expired_tokens_are_refused_whatever_their_scope() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hubbub.collector.poisoning.balance import Balance, cohort_balance
+from hubbub.collector.poisoning import Balance, cohort_balance
 
 ALARM = 1e-6
 

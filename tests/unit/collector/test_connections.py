@@ -14,8 +14,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from hubbub.collector.serving.connections import Connections
-from hubbub.collector.serving.listening import listening
+from hubbub.collector.serving.listening import Connections, listening
 from unit.collector.event_loop import in_event_loop
 
 _SECONDS = 30.0

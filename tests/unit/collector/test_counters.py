@@ -18,7 +18,7 @@ from hubbub.collector.operations.counters import (
     Counters,
     shared_directory,
 )
-from hubbub.collector.operations.metric_families import aggregate
+from hubbub.collector.operations.metrics import aggregate
 
 _COUNTED = CounterName("duplicates")
 _GAUGE = CounterName("queue_depth")

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Metric
-from hubbub.collector.errors import StoreError
+from hubbub.collector.errors import ReportFileError, StoreError
 from hubbub.collector.exchange.importing import CHUNK_BYTES, Imported, find_sources, import_file
 from hubbub.collector.exchange.parquet import write_records
-from hubbub.collector.exchange.partitions import PART, Partition, ReportFileError
+from hubbub.collector.exchange.partitions import PART, Partition
 from hubbub.collector.store import MetricVersion, Store, open_store
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType

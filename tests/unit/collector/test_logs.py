@@ -15,7 +15,7 @@ from hubbub.collector.access.auth import generate_secret
 SECONDS = 60.0
 BEGIN = """
 import asyncio, logging, sys, warnings
-from hubbub.collector.operations.logs import LIFE, configure, get_logger
+from hubbub.collector.operations.logs import LIFECYCLE, configure, get_logger
 log = get_logger("hubbub.collector.test")
 """
 TASK_THAT_FAILS = """
@@ -82,12 +82,12 @@ def test_other_libraries_are_heard_from_warnings_on_only() -> None:
 
 
 def test_no_line_has_a_time_unless_asked() -> None:
-    program = "log.info('stored'); get_logger(LIFE).info('started')"
+    program = "log.info('stored'); get_logger(LIFECYCLE).info('started')"
     assert [set(line) for line in said_by(program)] == [{"event", "level"}] * 2
 
 
 def test_asked_for_times_only_lines_of_the_services_own_life_have_one() -> None:
-    program = "log.info('stored'); get_logger(LIFE).info('started')"
+    program = "log.info('stored'); get_logger(LIFECYCLE).info('started')"
     stored, started = said_by(program, "configure(log_times=True)")
     assert set(stored) == {"event", "level"}
     assert abs(dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(started["time"])) < (

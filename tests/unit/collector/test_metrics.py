@@ -7,9 +7,8 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from hubbub.collector.operations.history import History, Totals
-from hubbub.collector.operations.metric_families import FAMILIES, FamilyType, Histogram
-from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.metrics import FAMILIES, FamilyType, Histogram, Metrics
+from hubbub.collector.operations.status import History, Totals
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def test_everything_counted_is_exposed_under_its_labels(metrics: Metrics) -> Non
     metrics.request(422, "invalid")
     metrics.reports("homepage", 1, 40)
     metrics.improbable("homepage", 7, 3)
-    metrics.duplicate()
+    metrics.duplicates(1)
     metrics.shed("connections")
     metrics.upkeep("merge", succeeded=True)
     metrics.upkeep("merge", succeeded=False)

@@ -19,12 +19,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
-from hubbub.collector.errors import StoreError
-from hubbub.collector.exchange.bulk_shuffle import BulkShuffle
-from hubbub.collector.exchange.exporting import plan_export
+from hubbub.collector.errors import ReportFileError, StoreError
+from hubbub.collector.exchange.exporting import BulkShuffle, plan_export
 from hubbub.collector.exchange.parquet import count_rows, read_records, write_records
-from hubbub.collector.exchange.parquet_reader import ParquetReader
-from hubbub.collector.exchange.partitions import PART, Partition, ReportFileError
+from hubbub.collector.exchange.partitions import PART, ParquetReader, Partition
 from hubbub.collector.store import MetricVersion, open_store
 from hubbub.protocol.records import Records, record_width
 from significance import ALARM, z_limit

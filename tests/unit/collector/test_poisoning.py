@@ -10,14 +10,14 @@ from scipy import stats
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
-from hubbub.collector.poisoning.set_bits import (
+from hubbub.collector.poisoning import (
     SetBits,
     forgery_shift,
     improbable,
     improbable_by_cohort,
     plausible_set_bits,
     set_bits,
-    set_bits_law,
+    set_bits_distribution,
 )
 from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.metric_types.base import MetricType
@@ -90,7 +90,9 @@ def test_law_of_set_bits_is_that_of_two_binomials(k: int) -> None:
     params = make_params(k=k, h=3, f=0.3, p=0.2, q=0.6)
     hits = stats.binom.pmf(np.arange(4), 3, params.q_star)
     others = stats.binom.pmf(np.arange(k - 2), k - 3, params.p_star)
-    assert set_bits_law(params, 3) == pytest.approx(np.convolve(hits, others), rel=1e-9, abs=1e-300)
+    assert set_bits_distribution(params, 3) == pytest.approx(
+        np.convolve(hits, others), rel=1e-9, abs=1e-300
+    )
 
 
 def test_probabilities_next_to_none_and_one_are_handled() -> None:

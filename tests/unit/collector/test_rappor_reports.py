@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.collector.exchange.partitions import ReportFileError
+from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.rappor_reports import read_report_csv
 
 _PARAMS = make_params(k=16, h=2, m=64)

@@ -13,7 +13,7 @@ from scipy import stats
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.collector.poisoning.repeats import (
+from hubbub.collector.poisoning import (
     Repeats,
     RepeatSample,
     chance_of_repeat,

@@ -16,7 +16,6 @@ import sqlalchemy as sa
 
 from factories import make_metric
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store import database as common
 from hubbub.collector.store import open_store, sqlite
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop
@@ -57,7 +56,7 @@ async def test_full_database_refuses_and_recovers(store_url: str) -> None:
 async def test_locked_database_refuses_after_a_while_and_recovers(
     store_url: str, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(common, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.2)
     batch = make_new_batch()
     async with open_store(store_url, create=True) as store:
         with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
@@ -209,7 +208,7 @@ async def test_commits_do_not_wait_for_a_reader_that_keeps_the_log(
 ) -> None:
     monkeypatch.setattr(sqlite, "PAGES_TO_COPY", 16)
     monkeypatch.setattr(sqlite, "PAGES_AT_MOST", 16)
-    monkeypatch.setattr(common, "BUSY_SECONDS", 0.5)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.5)
     async with open_store(store_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
         with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as reader:
@@ -250,7 +249,7 @@ async def test_readers_do_not_wait_for_a_writer(store_url: str, database: Path) 
 
 
 def test_waiting_is_shorter_than_a_client_waits() -> None:
-    assert common.BUSY_SECONDS <= 10
+    assert sqlite.BUSY_SECONDS <= 10
 
 
 async def _open_and_append(url: str) -> list[bool]:

@@ -9,9 +9,7 @@ import numpy as np
 from calibration.trials import count_fleet
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.collector.poisoning.balance import Balance
-from hubbub.collector.poisoning.repeats import Repeats
-from hubbub.collector.poisoning.set_bits import SetBits
+from hubbub.collector.poisoning import Balance, Repeats, SetBits
 from hubbub.decoder import CohortCounts, Correction, Decoding, Summary
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.decoding import Diagnostics

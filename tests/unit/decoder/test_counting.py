@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
+from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.parquet import write_records
-from hubbub.collector.exchange.partitions import ReportFileError
 from hubbub.decoder import CohortCounts, count_records
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.reports import counting as module

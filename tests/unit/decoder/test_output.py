@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubbub.collector.poisoning.set_bits import SetBits
+from hubbub.collector.poisoning import SetBits
 from hubbub.decoder import Decoding
 from hubbub.decoder.formats.csv_file import csv_cell
 from hubbub.decoder.reports.anomalies import AnomalyReport

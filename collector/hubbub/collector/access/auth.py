@@ -2,8 +2,8 @@
 
 A secret is 256 random bits that `generate_secret` drew, so it can't be guessed, offline or online,
 and one SHA-256 protects it as well as a slow password hash would: there is no dictionary to try.
-Only the hash is in the configuration. A secret that somebody chose would lack all this, so what
-doesn't have the form of ours is refused, whatever hashes are configured.
+Only the hash is in the configuration. A secret that a person chose would be none of this, so
+anything of another form is refused, whatever hashes are configured.
 """
 
 from __future__ import annotations
@@ -27,20 +27,14 @@ _Entry = TypeVar("_Entry", IngestKey, AdminToken)
 
 
 class AuthError(RefusalError):
-    """A request that isn't let in (RFC 6750): 401 without a good secret, 403 without the scope.
+    """A request that isn't admitted (RFC 6750): 401 without a valid secret, 403 without the scope.
 
-    Attributes
-    ----------
-    detail : str
-        What was expected; reveals nothing of what was presented.
-    www_authenticate : str
-        The answer's header of that name.
+    The detail says what was expected, and reveals nothing of what was presented.
     """
 
-    def __init__(self, status: int, detail: str, www_authenticate: str) -> None:
-        headers = {"WWW-Authenticate": www_authenticate}
+    def __init__(self, status: int, detail: str, challenge: str) -> None:
+        headers = {"WWW-Authenticate": challenge}
         super().__init__(status, "unauthorized", detail, headers=headers)
-        self.www_authenticate = www_authenticate
 
 
 def generate_secret(purpose: Purpose) -> tuple[str, str]:
@@ -152,12 +146,7 @@ class IngestGate:
 
 
 class AdminGate:
-    """Who may use the admin listener.
-
-    Parameters
-    ----------
-    tokens : mapping of str to AdminToken
-    """
+    """Who may use the admin listener."""
 
     def __init__(self, tokens: Mapping[str, AdminToken]) -> None:
         self._secrets = SecretTable(tokens, "admin")

@@ -1,4 +1,4 @@
-"""The command `hubbub-collector`.
+"""The command `hubbub-collector`, and how the errors of its subcommands are shown.
 
 Each subcommand is imported when it is called: `--help` needs no web framework, and maintaining a
 store needs no Parquet.
@@ -6,25 +6,24 @@ store needs no Parquet.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import click
 
-
-class _Subcommand(NamedTuple):
-    module: str
-    words: str
-
+from hubbub.collector.errors import StoreError, mask
+from hubbub.protocol.errors import HubbubError
 
 _SUBCOMMANDS = {
-    "serve": _Subcommand("serve", "Receive reports until SIGTERM."),
-    "token": _Subcommand("token", "Make an ingest key or an admin token."),
-    "maintain": _Subcommand("upkeep", "Merge segments and forget what is too old."),
-    "delete": _Subcommand("upkeep", "Delete the reports of a metric."),
-    "export": _Subcommand("exchange", "Write reports as Parquet."),
-    "import": _Subcommand("exchange", "Read reports from Parquet or CSV."),
+    "serve": ("service", "Receive reports until SIGTERM."),
+    "token": ("service", "Make an ingest key or an admin token."),
+    "maintain": ("stores", "Merge segments and forget what is too old."),
+    "delete": ("stores", "Delete the reports of a metric."),
+    "export": ("stores", "Write reports as Parquet."),
+    "import": ("stores", "Read reports from Parquet or CSV."),
 }
+"""The module of each, and the words of `--help`."""
 
 
 class _LateGroup(click.Group):
@@ -38,17 +37,31 @@ class _LateGroup(click.Group):
         """Import a subcommand."""
         if cmd_name not in _SUBCOMMANDS:
             return None
-        module = importlib.import_module(f"hubbub.collector.cli.{_SUBCOMMANDS[cmd_name].module}")
+        module = importlib.import_module(f"hubbub.collector.cli.{_SUBCOMMANDS[cmd_name][0]}")
         commands = (found for found in vars(module).values() if isinstance(found, click.Command))
         return next(command for command in commands if command.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the list of subcommands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, known.words) for name, known in _SUBCOMMANDS.items()])
+            formatter.write_dl([(name, words) for name, (_, words) in _SUBCOMMANDS.items()])
 
 
 @click.group(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hubbub")
 def main() -> None:
     """Receive noisy reports over HTTP and store them, unlinkably and durably."""
+
+
+@contextlib.contextmanager
+def cli_errors() -> Iterator[None]:
+    """Turn expected errors into messages, without secrets, and exit code 1."""
+    try:
+        yield
+    except (HubbubError, StoreError) as error:
+        raise click.ClickException(mask(str(error))) from error
+    except BrokenPipeError:
+        raise  # standard output has been closed; click ends quietly
+    except OSError as error:
+        where = error.filename or "file"
+        raise click.ClickException(f"{where}: {error.strerror or error}") from error

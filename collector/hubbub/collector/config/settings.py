@@ -7,8 +7,9 @@ these descriptions. `config.sources` reads the values.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -18,12 +19,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from hubbub.protocol.errors import HubbubError
-
-ENVIRONMENT_PREFIX = "HUBBUB_COLLECTOR_"
-ENVIRONMENT_NESTING = "__"
 
 Scope = Literal["read", "export", "delete"]
 
@@ -57,11 +54,25 @@ class ConfigError(HubbubError):
         self.faults = faults
 
 
-class _Entry(BaseModel):
+class ContradictionError(ValueError):
+    """Fields that don't go together.
+
+    Attributes
+    ----------
+    faults : tuple of (str, str)
+        The field, and what is wrong with it.
+    """
+
+    def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
+        super().__init__("; ".join(f"{field}: {fault}" for field, fault in faults))
+        self.faults = faults
+
+
+class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class IngestKey(_Entry):
+class IngestKey(_Frozen):
     """A key with which apps send reports, and how many of them."""
 
     sha256: _Sha256
@@ -76,7 +87,7 @@ class IngestKey(_Entry):
     expires: _Expires = None
 
 
-class AdminToken(_Entry):
+class AdminToken(_Frozen):
     """A token with which operators use the admin listener, and for what."""
 
     sha256: _Sha256
@@ -92,16 +103,14 @@ class AdminToken(_Entry):
         return value.split(",") if isinstance(value, str) else value
 
 
-class Settings(BaseSettings):
-    """The configuration of one collector; constructing it reads neither environment nor files.
+class Settings(_Frozen):
+    """The configuration of one collector.
 
     Raises
     ------
     pydantic.ValidationError
         `config.sources.load` turns it into a `ConfigError`.
     """
-
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=False)
 
     metrics: Path = Field(description="The registry, metrics.toml.")
     store: str = Field(
@@ -191,26 +200,9 @@ class Settings(BaseSettings):
         default=False, description="Put the time into log lines on start, stop and reload."
     )
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only what is passed; `config.sources.load` reads the other sources."""
-        return (init_settings,)
-
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if faults := tuple(self._contradictions()):
-            raise ContradictionError(faults)
-        return self
-
-    def _contradictions(self) -> list[tuple[str, str]]:
-        """Return (field, what is wrong with it) for fields that don't go with others."""
+        """Refuse fields that don't go with others."""
         faults = []
         for one, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
             if getattr(self, one) is not None and getattr(self, other) is None:
@@ -223,27 +215,15 @@ class Settings(BaseSettings):
         if not self.anonymous and not self.ingest_keys:
             advice = "make one with: hubbub-collector token --ingest"
             faults.append(("anonymous", f"without ingest_keys nobody could send; {advice}"))
-        tables: tuple[tuple[str, dict[str, Any]], ...] = (
-            ("ingest_keys", dict(self.ingest_keys)),
-            ("admin_tokens", dict(self.admin_tokens)),
-        )
-        for field, entries in tables:
+        tables: Mapping[str, Mapping[str, IngestKey | AdminToken]] = {
+            "ingest_keys": self.ingest_keys,
+            "admin_tokens": self.admin_tokens,
+        }
+        for field, entries in tables.items():
             owner: dict[str, str] = {}
             for name, entry in entries.items():
                 if (first := owner.setdefault(entry.sha256, name)) != name:
                     faults.append((f"{field}.{name}", f"has the sha256 of {field}.{first}"))
-        return faults
-
-
-class ContradictionError(ValueError):
-    """Fields that don't go together.
-
-    Attributes
-    ----------
-    faults : tuple of (str, str)
-        The field, and what is wrong with it.
-    """
-
-    def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
-        super().__init__("; ".join(f"{field}: {fault}" for field, fault in faults))
-        self.faults = faults
+        if faults:
+            raise ContradictionError(tuple(faults))
+        return self

@@ -1,4 +1,4 @@
-"""Read `Settings` from flags, environment and one TOML file, or list what is wrong with them.
+"""Read `Settings` from flags, environment and one TOML file, and write them as TOML again.
 
 A flag wins over the environment, that over the file, that over the default; tables of keys are
 merged entry by entry. Every value keeps the name of the source it came from, for errors and for
@@ -7,33 +7,32 @@ merged entry by entry. Every value keeps the name of the source it came from, fo
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import EnvSettingsSource
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
-from hubbub.collector.config.masking import mask
-from hubbub.collector.config.settings import (
-    ENVIRONMENT_NESTING,
-    ENVIRONMENT_PREFIX,
-    ConfigError,
-    ContradictionError,
-    Settings,
-)
+from hubbub.collector.config.settings import ConfigError, ContradictionError, Settings
+from hubbub.collector.errors import mask
 
-CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
+CONFIG_VARIABLE = "HUBBUB_COLLECTOR_CONFIG"
+_PREFIX = "HUBBUB_COLLECTOR_"
+_NESTING = "__"
 _LONGEST_VALUE = 80
 _Path = tuple[str | int, ...]
 
+_UNKNOWN = "unknown setting"
 _EXPECTED = {
     "missing": "missing",
-    "extra_forbidden": "unknown setting",
+    "extra_forbidden": _UNKNOWN,
     "[key]": "must be a name of lower-case letters, digits, - and single _ (64 at most)",
     "sha256": "must be 64 lower-case hex digits, as `hubbub-collector token` prints them",
 }
@@ -59,7 +58,16 @@ class SettingsSource(NamedTuple):
             return "--" + str(path[0]).replace("_", "-")
         if self.type == "environment":
             return _variable(path)
-        return f"{self.type}: {_dotted(path)}"
+        return f"{self.type}: {'.'.join(map(str, path))}"
+
+    def has(self, path: _Path) -> bool:
+        """Return whether there is a value at a path."""
+        value: object = self.values
+        for part in path:
+            if not isinstance(value, Mapping) or part not in value:
+                return False
+            value = value[part]
+        return bool(path)
 
 
 class Configuration(NamedTuple):
@@ -77,10 +85,11 @@ class Configuration(NamedTuple):
 
     def origin(self, path: _Path) -> str:
         """Return the name of the source of a value, or "default"."""
-        source = _source_of(path, self.sources)
-        if source is None:
-            return "default"
-        return source.name(path) if source.type in {"flag", "environment"} else source.type
+        for source in self.sources:
+            if source.has(path):
+                is_file = source.type not in {"flag", "environment"}
+                return source.type if is_file else source.name(path)
+        return "default"
 
 
 def load(flags: Mapping[str, Any], file: Path | None = None) -> Configuration:
@@ -100,23 +109,19 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> Configuration:
     """
     if file is None and (named := os.environ.get(CONFIG_VARIABLE)):
         file = Path(named)
-    from_file = _read(file) if file else {}
     sources = (
         SettingsSource(flags, "flag"),
-        SettingsSource(_Environment(Settings)(), "environment"),
-        SettingsSource(from_file, str(file)),
+        SettingsSource(_Environment()(), "environment"),
+        SettingsSource(_read(file) if file else {}, str(file)),
     )
     merged: dict[str, Any] = {}
     for source in reversed(sources):
         merged = _merged(merged, source.values)
     faults = list(_unknown_variables())
-    for name in [name for name in merged if name.startswith("_")]:  # mean something to pydantic
-        faults.append(f"{_described((name,), sources)}: {_EXPECTED['extra_forbidden']}")
-        del merged[name]
     try:
-        settings = Settings(**merged)
+        settings = Settings.model_validate(merged)
     except ValidationError as error:
-        faults += _faults(error, sources)
+        faults += _describe(error, sources)
     if faults:
         raise ConfigError(tuple(map(mask, faults)))
     return Configuration(settings, sources)
@@ -125,11 +130,11 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> Configuration:
 class _Environment(EnvSettingsSource):
     """The variables HUBBUB_COLLECTOR_...; an empty one counts as unset."""
 
-    def __init__(self, settings: type[Settings]) -> None:
+    def __init__(self) -> None:
         super().__init__(
-            settings,
-            env_prefix=ENVIRONMENT_PREFIX,
-            env_nested_delimiter=ENVIRONMENT_NESTING,
+            cast("type[BaseSettings]", Settings),  # of which it needs the fields
+            env_prefix=_PREFIX,
+            env_nested_delimiter=_NESTING,
             env_ignore_empty=True,
         )
 
@@ -141,6 +146,8 @@ class _Environment(EnvSettingsSource):
             return value
 
 
+# Not pydantic-settings' TomlConfigSettingsSource, which takes a missing file for an empty one and
+# doesn't name the file in its errors; decision 12 says more.
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
@@ -162,71 +169,103 @@ def _unknown_variables() -> Iterator[str]:
     """Name the variables that look like settings and aren't: misspelt ones must not be ignored."""
     known = {CONFIG_VARIABLE, *(_variable((field,)) for field in Settings.model_fields)}
     for name in sorted(os.environ):
-        head = ENVIRONMENT_PREFIX + name[len(ENVIRONMENT_PREFIX) :].split(ENVIRONMENT_NESTING)[0]
-        if name.upper().startswith(ENVIRONMENT_PREFIX) and head.upper() not in known:
-            yield f"{name}: {_EXPECTED['extra_forbidden']}"
+        head = _PREFIX + name[len(_PREFIX) :].split(_NESTING)[0]
+        if name.upper().startswith(_PREFIX) and head.upper() not in known:
+            yield f"{name}: {_UNKNOWN}"
 
 
-def _faults(error: ValidationError, sources: tuple[SettingsSource, ...]) -> Iterator[str]:
+def _describe(error: ValidationError, sources: tuple[SettingsSource, ...]) -> Iterator[str]:
+    """Yield each fault: the name of the value in its source, the value, and what was expected."""
+
+    def name(path: _Path) -> str:
+        for part in (path, path[:-1]):  # what is missing has no source, but its table has
+            for source in sources:
+                if source.has(part):
+                    return source.name(path)
+        return ".".join(map(str, path))
+
     for fault in error.errors(include_url=False):
+        kind, location, value = fault["type"], fault["loc"], fault["input"]
         reason = fault.get("ctx", {}).get("error")
         if isinstance(reason, ContradictionError):
             for field, text in reason.faults:
-                yield f"{_described(tuple(field.split('.')), sources)}: {text}"
-        elif fault["type"] != "default_factory_not_called":  # only follows from another fault
-            path = tuple(part for part in fault["loc"] if part != "[key]")
-            shown = _shown(fault["type"], fault["loc"], fault["input"])
-            yield f"{_described(path, sources)}{shown}: {_expected(fault)}"
+                yield f"{name(tuple(field.split('.')))}: {text}"
+            continue
+        if kind == "default_factory_not_called":  # only follows from another fault
+            continue
+        expected = _EXPECTED.get(kind) or _EXPECTED.get(str(location[-1]))
+        if expected is None:
+            expected = re.sub(r"^\w+ should ", "must ", fault["msg"])
+        if location == ("metrics",) and kind == "missing":
+            ways = f"--metrics, {_variable(location)} or metrics in the file of --config"
+            expected += f"; give {ways}"
+        path = tuple(part for part in location if part != "[key]")
+        yield f"{name(path)}{_shown(kind, location, value)}: {expected}"
 
 
-def _described(path: _Path, sources: tuple[SettingsSource, ...]) -> str:
-    """Return the name of what has to be changed: in its source, or the setting's own."""
-    source = _source_of(path, sources) or _source_of(path[:-1], sources)
-    return source.name(path) if source else _dotted(path)
-
-
-def _shown(fault_type: str, path: _Path, value: object) -> str:
+def _shown(kind: str, location: _Path, value: object) -> str:
     """Return " = value", unless it is missing, or might be a secret in the wrong place."""
-    if fault_type in {"missing", "extra_forbidden"} or path[-1] in {"sha256", "[key]"}:
-        return ""
-    if not isinstance(value, (str, int, float)):
+    is_secret = kind == "extra_forbidden" or location[-1] in {"sha256", "[key]"}
+    if kind == "missing" or is_secret or not isinstance(value, (str, int, float)):
         return ""
     text = mask(repr(value))
     return f" = {text[:_LONGEST_VALUE]}{'...' * (len(text) > _LONGEST_VALUE)}"
 
 
-def _expected(fault: Mapping[str, Any]) -> str:
-    path = fault["loc"]
-    text = _EXPECTED.get(fault["type"]) or _EXPECTED.get(str(path[-1]))
-    if text is None:
-        text = re.sub(r"^\w+ should ", "must ", fault["msg"])
-    if path == ("metrics",) and fault["type"] == "missing":
-        text += f"; give --metrics, {_variable(path)} or metrics in the file of --config"
-    return text
-
-
-def _source_of(path: _Path, sources: tuple[SettingsSource, ...]) -> SettingsSource | None:
-    for source in sources:
-        value: object = source.values
-        for part in path:
-            if not isinstance(value, Mapping) or part not in value:
-                break
-            value = value[part]
-        else:
-            if path:
-                return source
-    return None
-
-
 def _variable(path: _Path) -> str:
     """Return the variable that holds the value at a path, or the table with it."""
     names = [
-        ENVIRONMENT_PREFIX + ENVIRONMENT_NESTING.join(map(str, path[:length])).upper()
+        _PREFIX + _NESTING.join(map(str, path[:length])).upper()
         for length in range(len(path), 0, -1)
     ]
     present = {name.upper() for name in os.environ}
     return next((name for name in names if name in present), names[0])
 
 
-def _dotted(path: _Path) -> str:
-    return ".".join(map(str, path))
+def to_toml(configuration: Configuration) -> str:
+    """Return the effective configuration as TOML, with the source of each value as a comment.
+
+    Passwords in the store's address are masked, hashes of secrets are not.
+    """
+
+    def lines(table: tuple[str, ...], values: Mapping[str, Any]) -> Iterator[str]:
+        for name, value in values.items():
+            if value is None:
+                yield f"# {name} is not set"
+            elif not isinstance(value, Mapping):
+                origin = configuration.origin((*table, name))
+                yield f"{name} = {mask(toml_value(value))}  # {origin}"
+
+    values = configuration.settings.model_dump()
+    text = list(lines((), values))
+    for field, entries in values.items():
+        if isinstance(entries, Mapping):
+            for name, entry in entries.items():
+                text += ["", f"[{field}.{name}]", *lines((field, name), entry)]
+    return "\n".join(text) + "\n"
+
+
+def toml_value(value: object) -> str:
+    """Return a string, number, boolean, date, path or collection of strings as TOML."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | Path():
+            # JSON's escapes are TOML's, except that TOML wants DEL escaped too.
+            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007F")
+        case dt.date():
+            return value.isoformat()
+        case frozenset() | tuple():
+            return f"[{', '.join(sorted(map(toml_value, value)))}]"
+        case _:
+            return repr(value)
+
+
+def describe_default(field: FieldInfo) -> str:
+    """Return a field's default as TOML, "unset" or "required"."""
+    if field.is_required():
+        return "required"
+    default: Any = field.default
+    if field.default_factory is not None or default is None or default == {}:
+        return "unset"
+    return toml_value(default)

@@ -1,4 +1,4 @@
-"""A store -> a directory of Parquet partitions.
+"""A store -> a directory of Parquet partitions, each in a random order.
 
 Segments are streamed and the whole partition shuffled, so that memory stays small and nothing shows
 where a segment ended. A partition replaces what an earlier export wrote of the same day; days that
@@ -8,26 +8,100 @@ the store has dropped since then stay in the directory.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncIterator, Callable, Collection
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, Self, cast
 
-from hubbub.collector.exchange.bulk_shuffle import BLOCK_BYTES, BulkShuffle
+import numpy as np
+from numpy.typing import NDArray
+
 from hubbub.collector.exchange.parquet import require_pyarrow, write_records
 from hubbub.collector.exchange.partitions import PART, Partition, check_target, write_definition
-from hubbub.collector.store import Store
+from hubbub.collector.store import MetricVersion, Store
 from hubbub.protocol.checks import metric_name
-from hubbub.protocol.records import record_width
+from hubbub.protocol.records import Records, record_width, shuffled, table
+
+BLOCK_BYTES = 2**22
+"""About how much a block takes, and how much is dealt at a time."""
 
 
-class Planned(NamedTuple):
+class BulkShuffle:
+    """Takes records in chunks of any size, then gives them back in random order.
+
+    Each record is dealt into a block that chance picks, and each block is shuffled before it
+    leaves: together that is a uniformly random order of all records, so no trace remains of which
+    segment a record came from. Between the two steps the records lie in a file without a name,
+    which is gone when the process is, however it ends.
+
+    Parameters
+    ----------
+    width : int
+        Bytes of a record.
+    expected : int
+        About how many records will come; sets the number of blocks, so that each fits in memory.
+    folder : Path
+        Where the nameless file may grow to the size of all records.
+    block_bytes : int
+    """
+
+    def __init__(
+        self, width: int, expected: int, folder: Path, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._width = width
+        self._blocks = max(1, -(-expected * width // block_bytes))
+        self._block_bytes = block_bytes
+        self._waiting = bytearray()
+        # What fits in one block never touches the disk.
+        size = 2 * self._block_bytes
+        file = tempfile.SpooledTemporaryFile(size, dir=str(folder))  # noqa: SIM115 - closed on exit
+        self._file = cast("IO[bytes]", file)
+        self._edges: list[NDArray[np.int64]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._file.close()
+
+    def add(self, data: bytes) -> None:
+        """Take whole records, end to end."""
+        self._waiting += data
+        if len(self._waiting) >= self._block_bytes:
+            self._deal()
+
+    def blocks(self) -> Iterator[Records]:
+        """Yield all records in random order, once everything has been added."""
+        self._deal()
+        for block in range(self._blocks):
+            data = bytearray()
+            for edges in self._edges:
+                self._file.seek(edges[block])
+                data += self._file.read(edges[block + 1] - edges[block])
+            if data:
+                yield shuffled(Records(self._width, bytes(data)))
+
+    def _deal(self) -> None:
+        """Write what waits as one run, sorted by block, and remember where each block begins."""
+        records = table(Records(self._width, bytes(self._waiting)))
+        keys = np.frombuffer(secrets.token_bytes(8 * len(records)), dtype=np.uint64)
+        block_of = (keys % np.uint64(self._blocks)).astype(np.int64)
+        sizes = np.bincount(block_of, minlength=self._blocks) * self._width
+        start = self._file.tell()
+        self._edges.append(start + np.concatenate(([0], np.cumsum(sizes))))
+        self._file.write(records[np.argsort(block_of, kind="stable")].tobytes())
+        self._waiting.clear()
+
+
+class PlannedPartition(NamedTuple):
     """A partition that an export will write, and how its reports were made."""
 
     partition: Partition
     definition: dict[str, object]
 
 
-class Written(NamedTuple):
+class WrittenPartition(NamedTuple):
     """A partition that an export has written."""
 
     path: Path
@@ -40,7 +114,7 @@ async def plan_export(
     metrics: Collection[str] = (),
     since: dt.date | None = None,
     until: dt.date | None = None,
-) -> list[Planned]:
+) -> list[PlannedPartition]:
     """List the partitions of the days `since` to `until`, of some metrics or all.
 
     Raises
@@ -56,9 +130,9 @@ async def plan_export(
             continue
         # Stores are filled from checked registries; a name with a slash would still be fatal here.
         name = metric_name("store", declared.metric)
-        key = Partition(name, declared.version, dt.date.min).key
+        key = MetricVersion(name, declared.version)
         plan += [
-            Planned(Partition(*key, day), declared.definition)
+            PlannedPartition(Partition(*key, day), declared.definition)
             for day in await store.days(key)
             if (since or day) <= day <= (until or day)
         ]
@@ -68,11 +142,11 @@ async def plan_export(
 async def export_partitions(
     store: Store,
     directory: Path,
-    plan: Collection[Planned],
+    plan: Collection[PlannedPartition],
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     block_bytes: int = BLOCK_BYTES,
-) -> AsyncIterator[Written]:
+) -> AsyncIterator[WrittenPartition]:
     """Write partitions, and yield each when it is in place.
 
     Parameters
@@ -80,7 +154,7 @@ async def export_partitions(
     store : Store
     directory : Path
         New, empty, or an earlier export's.
-    plan : collection of Planned
+    plan : collection of PlannedPartition
     progress : callable
         Called with the reports read so far, and those that were there at the start.
     block_bytes : int
@@ -109,4 +183,4 @@ async def export_partitions(
                 progress(done, sum(expected))
             path = directory / partition.path / PART
             written = write_records(path, width, shuffle.blocks())
-        yield Written(path, written, path.stat().st_size)
+        yield WrittenPartition(path, written, path.stat().st_size)

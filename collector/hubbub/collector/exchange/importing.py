@@ -1,9 +1,9 @@
-"""Files of reports -> a store, each file wholly or not at all, and each once.
+"""Files of reports -> a store: each file whole or not at all, and each once.
 
 A file is read and checked to its end, into a nameless file of bare records, before the first report
 is stored. It is then stored in chunks, each under an id that follows from the file's bytes, the
-chunk's number and where it goes, so that what a crash left undone is completed by importing again
-and nothing is counted twice. Invariant: the ids, and so the size of a chunk, never change from
+chunk's number and its destination, so that importing again completes what a crash interrupted and
+counts nothing twice. Invariant: the ids, and so the size of a chunk, never change from
 release to release.
 """
 
@@ -15,15 +15,15 @@ import hashlib
 import json
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.parquet import read_records
 from hubbub.collector.exchange.partitions import (
     Partition,
     ReportFile,
-    ReportFileError,
     check_definition,
     partition_of,
     report_files,
@@ -98,40 +98,40 @@ def find_sources(
     MetricError
         If the registry doesn't have the metric.
     """
-    return [source for path in paths for source in _sources(path, registry, metric, day, column)]
-
-
-def _sources(
-    path: Path, registry: Registry, metric: str | None, day: dt.date | None, column: str
-) -> Iterator[ImportSource]:
-    files = list(report_files(path)) if path.is_dir() else [ReportFile(path, partition_of(path))]
-    chosen = [
-        file
-        for file in files
-        if file.partition is None
-        or (metric in {None, file.partition.metric} and day in {None, file.partition.day})
-    ]
-    if not chosen:
-        wanted = f"metric={metric or 'NAME'}/version=N/day={day or 'DAY'}"
-        raise ReportFileError(f"{path}: holds no Parquet files of {wanted}")
-    for file in chosen:
-        if file.partition:
-            yield _source_in_export(file.path, file.partition, registry)
-        elif path.is_dir():
-            raise ReportFileError(
-                f"{file.path}: expected to lie in metric=NAME/version=N/day=DAY; import it by "
-                "its own name, with --metric and --day"
-            )
-        elif metric is None or day is None:
-            raise ReportFileError(
-                f"{path}: doesn't say what it holds; --metric and --day are needed"
-            )
-        elif path.name.endswith(".parquet"):
-            yield ImportSource(path, registry[metric], day)
-        elif path.name.endswith((".csv", ".csv.gz")):
-            yield ImportSource(path, registry[metric], day, column)
+    sources = []
+    for path in paths:
+        if path.is_dir():
+            files = list(report_files(path))
         else:
-            raise ReportFileError(f"{path}: the name must end in .parquet, .csv or .csv.gz")
+            files = [ReportFile(path, partition_of(path))]
+        chosen = [
+            file
+            for file in files
+            if file.partition is None
+            or (metric in {None, file.partition.metric} and day in {None, file.partition.day})
+        ]
+        if not chosen:
+            wanted = f"metric={metric or 'NAME'}/version=N/day={day or 'DAY'}"
+            raise ReportFileError(f"{path}: holds no Parquet files of {wanted}")
+        for file in chosen:
+            if file.partition:
+                sources.append(_source_in_export(file.path, file.partition, registry))
+            elif path.is_dir():
+                raise ReportFileError(
+                    f"{file.path}: expected to lie in metric=NAME/version=N/day=DAY; import it by "
+                    "its own name, with --metric and --day"
+                )
+            elif metric is None or day is None:
+                raise ReportFileError(
+                    f"{path}: doesn't say what it holds; --metric and --day are needed"
+                )
+            elif path.name.endswith(".parquet"):
+                sources.append(ImportSource(path, registry[metric], day))
+            elif path.name.endswith((".csv", ".csv.gz")):
+                sources.append(ImportSource(path, registry[metric], day, column))
+            else:
+                raise ReportFileError(f"{path}: the name must end in .parquet, .csv or .csv.gz")
+    return sources
 
 
 def _source_in_export(path: Path, partition: Partition, registry: Registry) -> ImportSource:
@@ -161,10 +161,6 @@ async def import_file(
     progress : callable
         Called with the reports stored so far, and all reports of the file.
 
-    Returns
-    -------
-    Imported
-
     Raises
     ------
     ReportFileError
@@ -180,7 +176,10 @@ async def import_file(
         known = done = 0
         chunks = iter(lambda: spool.read(CHUNK_BYTES // width * width), b"")
         for number, data in enumerate(chunks):
-            batch = NewBatch(_chunk_id(source, digest, number), {source.key: Records(width, data)})
+            place = [*source.key, source.day.isoformat(), source.column]
+            text = json.dumps(["hubbub import", digest, number, *place])
+            chunk_id = hashlib.sha256(text.encode()).digest()[:16]
+            batch = NewBatch(chunk_id, {source.key: Records(width, data)})
             # The id counts from today on, however old the reports are.
             [is_new] = await store.append([batch], source.day, dt.datetime.now(dt.UTC).date())
             done += len(data) // width
@@ -206,9 +205,3 @@ def _check(source: ImportSource, spool: IO[bytes]) -> str:
     for records in chunks:
         spool.write(records.data)
     return digest.hexdigest()
-
-
-def _chunk_id(source: ImportSource, digest: str, number: int) -> bytes:
-    place = [*source.key, source.day.isoformat(), source.column]
-    text = json.dumps(["hubbub import", digest, number, *place])
-    return hashlib.sha256(text.encode()).digest()[:16]

@@ -7,16 +7,21 @@ in bit j%8 of byte j//8.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hubbub.collector.errors import StoreError
-from hubbub.collector.exchange.partitions import DEFINITION, ReportFileError, put_in_place
+from hubbub.collector.errors import ReportFileError, StoreError
 from hubbub.protocol.records import COHORT_BYTES, Records, cohorts, table
+
+DEFINITION = "_definition.json"
+"""The file beside the days of a version that says how its reports were made."""
 
 _BATCH_BYTES = 2**20
 
@@ -36,6 +41,22 @@ def require_pyarrow() -> Any:
             f"Parquet needs the package {error.name}: pip install 'hubbub[parquet]'"
         ) from error
     return importlib.import_module("pyarrow")
+
+
+@contextlib.contextmanager
+def put_in_place(path: Path) -> Iterator[Path]:
+    """Give a temporary name to write to; make it `path` if all goes well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Neither the first character nor the ending lets a reader take it for data.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        yield temporary
+        # Or a power cut could leave the new name with nothing in it.
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_records(path: Path, width: int, blocks: Iterable[Records]) -> int:
@@ -113,8 +134,7 @@ def read_records(path: Path, k: int | None = None, m: int | None = None) -> Iter
                 yield _to_records(pa, path, batch, width, m, rows)
                 rows += batch.num_rows
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise ReportFileError(f"{path}: {reason}; expected a Parquet file") from error
+        raise _no_parquet(path, error) from error
 
 
 def count_rows(path: Path) -> int:
@@ -123,8 +143,12 @@ def count_rows(path: Path) -> int:
     try:
         return int(pa.parquet.read_metadata(path).num_rows)
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise ReportFileError(f"{path}: {reason}; expected a Parquet file") from error
+        raise _no_parquet(path, error) from error
+
+
+def _no_parquet(path: Path, error: Exception) -> ReportFileError:
+    reason = str(error).splitlines()[0]
+    return ReportFileError(f"{path}: {reason}; expected a Parquet file")
 
 
 def _bits_width(pa: Any, path: Path, schema: Any, k: int | None) -> int:

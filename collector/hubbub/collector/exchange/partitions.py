@@ -1,37 +1,37 @@
 """Where exported reports lie: DIR/metric=NAME/version=N/day=YYYY-MM-DD/part-0.parquet.
 
 The layout is Hive's, which DuckDB, Spark, pandas and others read as it is. Beside the days of a
-version, `_definition.json` says how its reports were made. Invariant: an export's partition is one
-file, put in place by a rename, so that readers find the old reports or the new ones, never none,
-half or both.
+version, `_definition.json` says how its reports were made. `ParquetReader` lets the decoder read
+such a directory as it reads a store.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
-import os
 import re
-import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import MetricVersion
+from hubbub.collector.errors import ReportFileError, StoreError
+from hubbub.collector.exchange.parquet import (
+    DEFINITION,
+    count_rows,
+    put_in_place,
+    read_records,
+    require_pyarrow,
+)
+from hubbub.collector.store import MetricVersion, Reader
 from hubbub.protocol.metrics import Metric
 
-DEFINITION = "_definition.json"
 PART = "part-0.parquet"
+SCHEME = "parquet:"
+"""How the address of an exported directory begins where a store's is expected."""
 
 _PARTITION = re.compile(
     r"metric=([a-z][a-z0-9_-]{0,63})/version=([1-9][0-9]{0,9})/day=(\d{4}-\d{2}-\d{2})"
 )
-
-
-class ReportFileError(StoreError):
-    """A file or directory of reports isn't what it should be; the message says where."""
 
 
 class Partition(NamedTuple):
@@ -110,22 +110,6 @@ def check_target(directory: Path, partitions: Iterable[Partition]) -> None:
                 )
 
 
-@contextlib.contextmanager
-def put_in_place(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to; make it `path` if all goes well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Neither the first character nor the ending lets a reader take it for data.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        yield temporary
-        # Or a power cut could leave the new name with nothing in it.
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def read_definition(directory: Path, key: MetricVersion) -> dict[str, object] | None:
     """Return how a version's reports were made, or None if there is no such file.
 
@@ -179,3 +163,61 @@ def _different(
 
 def _shown(definition: Mapping[str, object]) -> str:
     return json.dumps(definition, sort_keys=True)
+
+
+class ParquetReader(Reader):
+    """An exported directory, read as the decoder reads a store.
+
+    Raises
+    ------
+    StoreError
+        If there is no such directory, or no pyarrow to read it.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
+        require_pyarrow()
+        if not self._directory.is_dir():
+            raise StoreError(
+                f"store '{SCHEME}{directory}': no such directory; expected one that "
+                "hubbub-collector export made"
+            )
+
+    async def check(self, metric: Metric) -> None:
+        """Raise StoreError if this metric's reports were made with other parameters."""
+        check_definition(self._directory, metric)
+
+    async def segments(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield records, end to end, days `since` to `until` included."""
+        definition = read_definition(self._directory, key) or {}
+        k = definition.get("k")
+        for file in self._files(key, since, until):
+            for records in read_records(file.path, k if isinstance(k, int) else None):
+                yield records.data
+
+    async def count(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> int:
+        """Return the number of reports, days `since` to `until` included."""
+        return sum(count_rows(file.path) for file in self._files(key, since, until))
+
+    async def versions(self, metric: str) -> list[int]:
+        """Return the versions of a metric for which there are reports."""
+        return sorted({p.version for p in self._partitions() if p.metric == metric})
+
+    async def days(self, key: MetricVersion) -> list[dt.date]:
+        """Return the UTC days on which there are reports."""
+        return sorted({p.day for p in self._partitions() if p.key == key})
+
+    def _partitions(self) -> Iterator[Partition]:
+        return (file.partition for file in report_files(self._directory) if file.partition)
+
+    def _files(
+        self, key: MetricVersion, since: dt.date | None, until: dt.date | None
+    ) -> Iterator[ReportFile]:
+        for file in report_files(self._directory / version_path(key)):
+            day = file.partition and file.partition.day
+            if day and (since or day) <= day <= (until or day):
+                yield file

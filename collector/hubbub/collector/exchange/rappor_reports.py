@@ -13,9 +13,9 @@ import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from typing import BinaryIO, TextIO, cast
 
-from hubbub.collector.exchange.partitions import ReportFileError
+from hubbub.collector.errors import ReportFileError
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import COHORT_BYTES, Records, record_width
 
@@ -48,76 +48,60 @@ def read_report_csv(path: Path, params: RapporParams, column: str = "irr") -> It
         with open_unpacked(path) as file:
             # Letters outside ASCII may stand in columns that aren't read.
             text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
-            yield from _Table(path, text, params, column).records()
+            yield from _records(path, text, params, column)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ReportFileError(f"{path}: {error}; expected gzip") from error
 
 
-class _Table:
-    """One CSV, being read."""
+def _rows(path: Path, text: TextIO) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row with the number of its line."""
+    reader = csv.reader(text, skipinitialspace=True)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise ReportFileError(f"{path}: line {reader.line_num}: {error}") from error
 
-    def __init__(
-        self, path: Path, text: io.TextIOWrapper, params: RapporParams, column: str
-    ) -> None:
-        self._path = path
-        self._reader = csv.reader(text, skipinitialspace=True)
-        self._params = params
-        self._column = column
 
-    def records(self) -> Iterator[Records]:
-        try:
-            yield from self._records()
-        except csv.Error as error:
-            raise ReportFileError(f"{self._path}: line {self._reader.line_num}: {error}") from error
+def _records(path: Path, text: TextIO, params: RapporParams, column: str) -> Iterator[Records]:
+    def refused(line: int, fault: str) -> ReportFileError:
+        return ReportFileError(f"{path}: line {line}, {fault}")
 
-    def _records(self) -> Iterator[Records]:
-        header = [name.strip() for name in next(self._reader, [])]
-        at_cohort, at_bits = self._place(header, "cohort"), self._place(header, self._column)
-        k, size = self._params.k, self._params.k // 8
-        cohorts = {str(c): c.to_bytes(COHORT_BYTES, "little") for c in range(self._params.m)}
-        data = bytearray()
-        full = _ROWS * record_width(k)
-        for row in self._reader:
-            if len(row) != len(header):
-                if not row:
-                    continue  # a blank line
-                self._refuse(f"{len(row)} fields; expected {len(header)} as in the header")
-            bits = row[at_bits]
-            if len(bits) != k or bits.strip("01"):
-                self._refuse_bits(bits)
-            cohort = cohorts.get(row[at_cohort])
-            if cohort is None:
-                self._refuse_cohort(row[at_cohort])
-            data += cohort
-            # Base 2 puts the first character highest, and so do they.
-            data += int(bits, 2).to_bytes(size, "little")
-            if len(data) >= full:
-                yield Records(record_width(k), bytes(data))
-                data.clear()
-        if data:
-            yield Records(record_width(k), bytes(data))
-
-    def _place(self, header: list[str], column: str) -> int:
-        if header.count(column) != 1:
+    rows = _rows(path, text)
+    header = [name.strip() for name in next(rows, (1, []))[1]]
+    for name in ("cohort", column):
+        if header.count(name) != 1:
             raise ReportFileError(
-                f"{self._path}: line 1: expected a header with one column {column!r}, "
+                f"{path}: line 1: expected a header with one column {name!r}, "
                 f"found {','.join(header)[:200]!r}"
             )
-        return header.index(column)
-
-    def _refuse_bits(self, bits: str) -> NoReturn:
-        k = self._params.k
-        expected = f"expected k = {k} characters, each 0 or 1"
-        if wrong := bits.strip("01"):
-            self._refuse(f"column {self._column}: holds {wrong[0]!r}; {expected}")
-        hint = ""
-        if len(bits) % 8:
-            hint = "; reports whose k is no multiple of 8 can't be imported"
-        self._refuse(f"column {self._column}: {len(bits)} characters; {expected}{hint}")
-
-    def _refuse_cohort(self, cohort: str) -> NoReturn:
-        last = self._params.m - 1
-        self._refuse(f"column cohort: {cohort[:20]!r}; expected 0 to {last} (m = {last + 1})")
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise ReportFileError(f"{self._path}: line {self._reader.line_num}, {what}")
+    at_cohort, at_bits = header.index("cohort"), header.index(column)
+    k, m, width = params.k, params.m, record_width(params.k)
+    cohorts = {str(c): c.to_bytes(COHORT_BYTES, "little") for c in range(m)}
+    data = bytearray()
+    for line, row in rows:
+        if not row:
+            continue  # a blank line
+        if len(row) != len(header):
+            raise refused(line, f"{len(row)} fields; expected {len(header)} as in the header")
+        bits = row[at_bits]
+        wrong = bits.strip("01")
+        if wrong or len(bits) != k:
+            found = f"holds {wrong[0]!r}" if wrong else f"{len(bits)} characters"
+            hint = ""
+            if not wrong and len(bits) % 8:
+                hint = "; reports whose k is no multiple of 8 can't be imported"
+            expected = f"expected k = {k} characters, each 0 or 1{hint}"
+            raise refused(line, f"column {column}: {found}; {expected}")
+        cohort = cohorts.get(row[at_cohort])
+        if cohort is None:
+            expected = f"expected 0 to {m - 1} (m = {m})"
+            raise refused(line, f"column cohort: {row[at_cohort][:20]!r}; {expected}")
+        data += cohort
+        # Base 2 puts the first character highest, and so do they.
+        data += int(bits, 2).to_bytes(k // 8, "little")
+        if len(data) >= _ROWS * width:
+            yield Records(width, bytes(data))
+            data.clear()
+    if data:
+        yield Records(width, bytes(data))

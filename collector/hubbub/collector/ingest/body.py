@@ -1,8 +1,8 @@
 """A request's body: read within bounds of size and time, and decompressed within them too.
 
-The HTTP library could decompress as well, but it goes on inflating what is left of a body that was
-refused, so that a bomb of a megabyte costs seconds. Invariant: no more is ever held, or inflated,
-than may be accepted.
+The HTTP library could decompress too, but it goes on inflating the rest of a body that was refused,
+so that a zip bomb of a megabyte costs seconds. Invariant: no more is ever held, or inflated, than
+may be accepted.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import zlib
 
 from aiohttp import web
 
-from hubbub.collector.access.load_limiter import Slot
+from hubbub.collector.access.admission import Slot
 from hubbub.collector.errors import RefusalError
 
-_ENCODINGS = ("gzip", "deflate")
+ENCODINGS = ("gzip", "deflate")
 _GZIP = 16 + zlib.MAX_WBITS
 _DEFLATED_ZLIB = 8  # the compression method, in the low bits of a zlib stream's first byte
 
@@ -78,8 +78,8 @@ def decompress(body: bytes, encoding: str, most: int) -> bytes:
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
         return body
-    if encoding not in _ENCODINGS:
-        detail = f"Content-Encoding: must be absent, or one of: {', '.join(_ENCODINGS)}"
+    if encoding not in ENCODINGS:
+        detail = f"Content-Encoding: must be absent, or one of: {', '.join(ENCODINGS)}"
         raise RefusalError(415, "encoding", detail)
     window = _GZIP
     if encoding == "deflate":

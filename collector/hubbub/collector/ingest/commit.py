@@ -1,8 +1,8 @@
 """Group commit: many waiting batches, one durable transaction, then all their answers.
 
-A disk takes milliseconds to make anything durable, however much it is, so one writer takes all that
-has arrived meanwhile. Invariant: `submit` returns only after the transaction that holds the batch
-has been committed. `access.load_limiter` bounds how much may wait.
+A disk takes milliseconds to make anything durable, however little, so one writer commits all that
+has arrived in the meantime. Invariant: `submit` returns only after the transaction that holds the
+batch has been committed. `access.admission` bounds how much may wait.
 """
 
 from __future__ import annotations

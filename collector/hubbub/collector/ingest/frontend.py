@@ -1,28 +1,36 @@
 """The public routes: POST /v1/reports, the probes, and the description of both.
 
-A request is let in, read, checked, handed to the group commit and answered; nothing about who sent
-it is looked at, kept or logged. Invariants: the probes never pass the load limiter, and an answer
+A request is admitted, read, checked, handed to the group commit and answered; nothing about its
+sender is read, kept or logged. Invariants: the probes never pass the load limiter, and an answer
 200 or 201 means that the reports are durable.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
+import shutil
+import time
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 from aiohttp import web
 
-from hubbub.collector.access.admission import Admission
-from hubbub.collector.access.load_limiter import LoadLimiter
+from hubbub.collector.access.admission import Admission, LoadLimiter
+from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import RefusalError, StoreError
 from hubbub.collector.ingest.body import read_body
 from hubbub.collector.ingest.commit import GroupCommit
+from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import problem, refusal, unexpected
+from hubbub.collector.store import Store
+from hubbub.protocol.registry import Registry
 
+_GOOD_FOR_SECONDS = 1.0
+_PATIENCE_SECONDS = 5.0
 _JSON = "application/json"
 _DUPLICATE = b'{"accepted": %d, "duplicate": true}'
 _ACCEPTED = b'{"accepted": %d}'
@@ -31,72 +39,47 @@ _log = logging.getLogger("hubbub.collector")
 _Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class Limits(NamedTuple):
-    """Bounds on a single request.
-
-    Attributes
-    ----------
-    body_bytes : int
-        Before and after decompression.
-    body_seconds : float
-        From the end of the head to the end of the body.
-    retry_after : float
-        Seconds that a client is told to wait when the store fails.
-    """
-
-    body_bytes: int
-    body_seconds: float
-    retry_after: float
-
-
 class Frontend:
     """Answers the public listener's requests.
 
-    Parameters
+    Attributes
     ----------
-    reader : BatchReader
-        May be replaced while running (the attribute `reader`).
-    admission : Admission
-    limiter : LoadLimiter
-    commit : GroupCommit
-    validator : ReportValidator
-    limits : Limits
-    metrics : Metrics
-    readiness : coroutine function
-        Returns None if requests can be served, otherwise the reason why not.
-    description : bytes
-        The OpenAPI document as JSON (the attribute `description`).
+    draining : bool
+        Set it to close each connection with its next answer, and to be ready no more.
     """
 
     def __init__(
         self,
+        settings: Settings,
+        registry: Registry,
         reader: BatchReader,
-        admission: Admission,
-        limiter: LoadLimiter,
+        store: Store,
         commit: GroupCommit,
+        limiter: LoadLimiter,
         validator: ReportValidator,
-        limits: Limits,
         metrics: Metrics,
-        readiness: Callable[[], Awaitable[str | None]],
-        description: bytes,
     ) -> None:
-        self.reader = reader
-        self.description = description
         self.draining = False
-        self._admission = admission
-        self._limiter = limiter
+        self._settings = settings
+        self._admission = Admission(settings)
         self._commit = commit
+        self._limiter = limiter
         self._validator = validator
-        self._limits = limits
         self._count = metrics.request
         self._count_shed = metrics.shed
-        self._readiness = readiness
+        self._readiness = Readiness(settings, store, commit)
+        self.use(registry, reader)
         self._routes: dict[str, dict[str, _Handler]] = {
             "/v1/reports": {"POST": self._post_reports},
             "/livez": {"GET": self._get_livez, "HEAD": self._get_livez},
             "/readyz": {"GET": self._get_readyz, "HEAD": self._get_readyz},
             "/openapi.json": {"GET": self._get_description, "HEAD": self._get_description},
         }
+
+    def use(self, registry: Registry, reader: BatchReader) -> None:
+        """Read batches with this reader from now on, and describe its registry."""
+        self._reader = reader
+        self._description = json.dumps(openapi_document(self._settings, registry)).encode()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request; every failure becomes a problem document that quotes no secret."""
@@ -109,7 +92,7 @@ class Frontend:
             answer = refusal(error)
         except StoreError as error:
             self._count(503, "store")
-            answer = problem(503, str(error), retry_after=self._limits.retry_after)
+            answer = problem(503, str(error), retry_after=self._settings.retry_after_seconds)
         except ConnectionError:
             self._count(499, "gone")
             raise
@@ -140,9 +123,9 @@ class Frontend:
         key = self._admission.key(request.headers.get("Authorization"))
         slot = self._limiter.acquire()
         try:
-            limits = self._limits
-            body = await read_body(request, slot, limits.body_bytes, limits.body_seconds)
-            batch = self.reader.read(body, request.content_type)
+            settings = self._settings
+            body = await read_body(request, slot, settings.max_body_bytes, settings.body_seconds)
+            batch = self._reader.read(body, request.content_type)
             self._validator.check(batch)
             reports = sum([records.reports for records in batch.records.values()])
             self._admission.spend(key, reports)
@@ -160,8 +143,51 @@ class Frontend:
     async def _get_readyz(self, _request: web.BaseRequest) -> web.Response:
         reason = "draining" if self.draining else await self._readiness()
         if reason:
-            return problem(503, reason, retry_after=self._limits.retry_after)
+            return problem(503, reason, retry_after=self._settings.retry_after_seconds)
         return web.json_response({"status": "ready"})
 
     async def _get_description(self, _request: web.BaseRequest) -> web.Response:
-        return web.Response(body=self.description, content_type=_JSON)
+        return web.Response(body=self._description, content_type=_JSON)
+
+
+class Readiness:
+    """The answer to GET /readyz.
+
+    Orchestrators ask every few seconds, and anyone may, so an answer is cached for a moment.
+    """
+
+    def __init__(self, settings: Settings, store: Store, commit: GroupCommit) -> None:
+        self._settings = settings
+        self._store = store
+        self._commit = commit
+        self._reason: str | None = None
+        self._asked_at = -float("inf")
+        self._asking = asyncio.Lock()
+
+    async def __call__(self) -> str | None:
+        """Return None, or why reports can't be taken."""
+        async with self._asking:
+            if time.monotonic() - self._asked_at > _GOOD_FOR_SECONDS:
+                self._reason = await self._ask()
+                self._asked_at = time.monotonic()
+            return self._reason
+
+    async def _ask(self) -> str | None:
+        try:
+            if self._store.folder is not None:
+                free = shutil.disk_usage(self._store.folder).free
+                if free < self._settings.min_free_bytes:
+                    least = self._settings.min_free_bytes
+                    return f"disk: {free} bytes free; must be at least {least}"
+        except OSError:
+            return "disk: the store's folder can't be reached"
+        # After a pause a refusal counts no more: only new reports can show whether the store takes
+        # them again, and an instance that isn't ready gets none.
+        if time.monotonic() - self._commit.refused_at < self._settings.retry_after_seconds:
+            return "store: refuses reports"
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._store.ping()
+        except (StoreError, TimeoutError):
+            return "store: can't be reached"
+        return None

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import msgspec
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.ingest.batch_structs import base64_bits, batch_struct, report_structs
+from hubbub.collector.ingest.body import ENCODINGS
+from hubbub.collector.ingest.reader import base64_bits, batch_struct, report_structs
 from hubbub.collector.problems import Problem
 from hubbub.protocol.registry import Registry
 
@@ -33,18 +34,11 @@ _REFUSALS = {
     500: "A fault of the collector. Send the same batch again.",
     503: "The store can't be reached. Send the same batch again after Retry-After.",
 }
-_ENCODINGS = ("gzip", "deflate")
 _RETRYABLE = {429, 503}
 
 
 def openapi_document(settings: Settings, registry: Registry) -> _Json:
-    """Return the document.
-
-    Parameters
-    ----------
-    settings : Settings
-    registry : Registry
-    """
+    """Return the document for these settings and the metrics of this registry."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -86,7 +80,7 @@ def _post_reports(settings: Settings) -> _Json:
                 "name": "Content-Encoding",
                 "in": "header",
                 "description": "How the body is compressed. `deflate` is zlib's format.",
-                "schema": {"enum": ["identity", *_ENCODINGS], "default": "identity"},
+                "schema": {"enum": ["identity", *ENCODINGS], "default": "identity"},
             }
         ],
         "requestBody": {

@@ -1,31 +1,112 @@
 """From a request's body to a checked batch, ready to be stored.
 
 A body is decoded straight into structs that are made from the registry, so that the checks run in
-msgspec's C code. What they refuse is read again, report by report, to name what is wrong or to
-accept reports of an older version. A batch is accepted or refused as a whole, and a refusal names
-the report and the field, never the client.
+msgspec's C code; `openapi` publishes the schemas of the same structs. What they refuse is read
+again, report by report, to name what is wrong or to accept reports of an older version. A batch is
+accepted or refused as a whole, and a refusal names the report and the field, never the client.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
 
 from hubbub.collector.errors import BatchError
-from hubbub.collector.ingest.batch_structs import BATCH_ID, batch_struct, report_structs
 from hubbub.collector.store import Declared, MetricVersion, NewBatch
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import COHORT_BYTES, Records, record_width
 from hubbub.protocol.registry import Registry
 
+BATCH_ID = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9a-f]{32}\Z",
+        description="16 random bytes; the same in every attempt.",
+    ),
+]
 _AT_REPORT = re.compile(r"reports\[(\d+)\]")
 _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
 _IN_FULL = 8
 _LONGEST = 80
 _NAMES = 20
 """Bounds on what an answer repeats; see `_read_carefully`."""
+
+_BASE64 = "[A-Za-z0-9+/]"
+_BASE64_ENDS = {0: "", 1: f"{_BASE64}[AQgw]==", 2: f"{_BASE64}{{2}}[AEIMQUYcgkosw048]="}
+
+
+def base64_bits(width: int) -> Any:
+    """Return the type of the bits of a report: so many bytes, which are Base64 in JSON."""
+    whole, rest = divmod(width, 3)
+    return Annotated[
+        bytes,
+        msgspec.Meta(
+            min_length=width,
+            max_length=width,
+            description=f"{width} bytes; bit j is bit j % 8 of byte j // 8.",
+            # The lengths alone would allow other characters, and one or two bytes more or less.
+            extra_json_schema={"pattern": f"^{_BASE64}{{{4 * whole}}}{_BASE64_ENDS[rest]}$"},
+        ),
+    ]
+
+
+def report_structs(
+    metrics: Iterable[Metric], bits: Callable[[int], Any] = base64_bits, name: str = "Report"
+) -> dict[type[msgspec.Struct], Metric]:
+    """Make a struct for the reports of each metric's current version.
+
+    Parameters
+    ----------
+    metrics : iterable of Metric
+    bits : callable
+        Returns the type of the bits, given the number of their bytes.
+    name : str
+        With the metric's name, the name of the struct.
+    """
+    metrics = list(metrics)
+    structs = {}
+    for metric in metrics:
+        fields = [
+            (
+                "version",
+                Annotated[
+                    Literal[metric.version],
+                    msgspec.Meta(
+                        description="Or an earlier version, with that version's cohorts and bits."
+                    ),
+                ],
+            ),
+            ("cohort", Annotated[int, msgspec.Meta(ge=0, lt=metric.params.m)]),
+            ("bits", bits(metric.params.k // 8)),
+        ]
+        tag: dict[str, Any] = {"tag_field": "metric", "tag": metric.name}
+        if len(metrics) == 1:
+            # The tag of a union with one member may be missing from a body; a field may not.
+            fields.insert(0, ("metric", Literal[metric.name]))
+            tag = {}
+        struct = msgspec.defstruct(
+            f"{name}.{metric.name}",
+            fields,
+            namespace={"__doc__": metric.description},
+            forbid_unknown_fields=True,
+            gc=False,
+            **tag,
+        )
+        structs[struct] = metric
+    return structs
+
+
+def batch_struct(
+    reports: Iterable[type[msgspec.Struct]], max_reports: int, name: str = "Batch"
+) -> type[msgspec.Struct]:
+    """Make a struct for batches of 1 to `max_reports` reports, each in one of some structs."""
+    report: Any = Union[tuple(reports)]  # noqa: UP007 - made at run time
+    some = Annotated[list[report], msgspec.Meta(min_length=1, max_length=max_reports)]
+    fields = [("batch_id", BATCH_ID), ("reports", some)]
+    return msgspec.defstruct(name, fields, forbid_unknown_fields=True)
 
 
 class _Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -38,16 +119,6 @@ class _Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
     batch_id: BATCH_ID
     reports: Annotated[list[_Report], msgspec.Meta(min_length=1)]
-
-
-class _CheckedReport(Protocol):
-    cohort: int
-    bits: bytes
-
-
-class _CheckedBatch(Protocol):
-    batch_id: str
-    reports: Sequence[_CheckedReport]
 
 
 class _Expected(NamedTuple):
@@ -90,11 +161,14 @@ class BatchReader:
     ) -> None:
         self._max_reports = max_reports
         self._expected: dict[str, dict[int, _Expected]] = {name: {} for name in registry}
-        for version in declared:
-            if version.metric in registry:
-                self._expect(version.metric, version.version, version.definition)
-        for metric in registry.values():
-            self._expect(metric.name, metric.version, metric.definition)
+        known = [
+            *(version for version in declared if version.metric in registry),
+            *(Declared(m.name, m.version, m.definition) for m in registry.values()),
+        ]
+        for name, version, definition in known:
+            m, k = int(str(definition["m"])), int(str(definition["k"]))
+            expected = _Expected(MetricVersion(name, version), m, record_width(k))
+            self._expected[name][version] = expected
         self._usual = {
             struct: self._expected[metric.name][metric.version]
             for struct, metric in report_structs(registry.values()).items()
@@ -102,21 +176,6 @@ class BatchReader:
         self._decode_usual = _decoders(batch_struct(self._usual, max_reports))
         most = max(expected.cohorts for expected in self._usual.values())
         self._cohorts = [cohort.to_bytes(COHORT_BYTES, "little") for cohort in range(most)]
-
-    def _expect(self, name: str, version: int, definition: Mapping[str, Any]) -> None:
-        key = MetricVersion(name, version)
-        self._expected[name][version] = _Expected(
-            key, definition["m"], record_width(definition["k"])
-        )
-
-    @property
-    def expected(self) -> Mapping[MetricVersion, int]:
-        """The record width of each metric and version that is accepted."""
-        return {
-            expected.key: expected.width
-            for versions in self._expected.values()
-            for expected in versions.values()
-        }
 
     def read(self, body: bytes, content_type: str) -> NewBatch:
         """Return the batch in a body.
@@ -131,47 +190,52 @@ class BatchReader:
         if decode is None:
             expected = ", ".join(_DECODE_ANY)
             raise BatchError(
-                415, f"Content-Type = {_quoted(content_type)}: must be one of: {expected}"
+                415, f"Content-Type = {_cut(content_type)!r}: must be one of: {expected}"
             )
         try:
-            batch: _CheckedBatch = decode(body)
+            batch: _Batch = decode(body)  # or rather a struct like it
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._read_carefully(body, content_type)
         return NewBatch(bytes.fromhex(batch.batch_id), self._records(batch.reports))
 
-    def _records(self, reports: Sequence[_CheckedReport]) -> dict[MetricVersion, Records]:
+    def _records(self, reports: list[_Report]) -> dict[MetricVersion, Records]:
         types = set(map(type, reports)) if len(self._usual) > 1 else {type(reports[0])}
+        pools: dict[type, list[_Report]] = {struct: [] for struct in types}
         if len(types) == 1:
-            key, _, width = self._usual[types.pop()]
-            return {key: self._joined(width, reports)}
-        pools: dict[type, list[_CheckedReport]] = {kind: [] for kind in types}
-        for report in reports:
-            pools[type(report)].append(report)
-        return {
-            self._usual[kind].key: self._joined(self._usual[kind].width, pool)
-            for kind, pool in pools.items()
-        }
-
-    def _joined(self, width: int, reports: Sequence[_CheckedReport]) -> Records:
+            pools = dict.fromkeys(types, reports)
+        else:
+            for report in reports:
+                pools[type(report)].append(report)
         cohorts = self._cohorts
-        return Records(
-            width, b"".join([cohorts[report.cohort] + report.bits for report in reports])
-        )
+        records = {}
+        for struct, pool in pools.items():
+            key, _, width = self._usual[struct]
+            data = b"".join([cohorts[report.cohort] + report.bits for report in pool])
+            records[key] = Records(width, data)
+        return records
 
     def _read_carefully(self, body: bytes, content_type: str) -> NewBatch:
         """Read a batch that holds older versions, or find out what is wrong with it."""
-        batch = _decode_any(body, content_type)
+        try:
+            batch: _Batch = _DECODE_ANY[content_type](body)
+        except msgspec.ValidationError as error:
+            detail = _describe_shape(str(error))
+            at_report = _AT_REPORT.match(detail)
+            reports = {int(at_report[1]): detail} if at_report else None
+            raise BatchError(422, detail, reports) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BatchError(400, f"body: not valid {content_type}: {error}") from error
         if len(batch.reports) > self._max_reports:
             given = len(batch.reports)
             raise BatchError(413, f"reports: {given}; must be at most {self._max_reports}")
         records: dict[_Expected, list[bytes]] = {}
         faults: dict[int, str] = {}
         for index, report in enumerate(batch.reports):
-            expected = self._expectation(report)
-            fault = expected if isinstance(expected, str) else _fault(report, expected)
-            if fault or isinstance(expected, str):
+            expected = self._check(report)
+            if isinstance(expected, str):
                 # Each, as the protocol promises, but few in full: the answer stays a few kilobytes.
-                faults[index] = f"reports[{index}].{fault}" if len(faults) < _IN_FULL else "refused"
+                fault = f"reports[{index}].{expected}"
+                faults[index] = fault if len(faults) < _IN_FULL else "refused"
                 continue
             record = report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
             records.setdefault(expected, []).append(record)
@@ -185,33 +249,27 @@ class BatchReader:
             },
         )
 
-    def _expectation(self, report: _Report) -> _Expected | str:
-        """Return what a report must be like, or the fault if it names nothing known."""
+    def _check(self, report: _Report) -> _Expected | str:
+        """Return what a report is like, or its fault."""
         versions = self._expected.get(report.metric)
         if versions is None:
             known = _some(sorted(self._expected))
-            return f"metric = {_quoted(report.metric)}: must be one of: {known}"
+            return f"metric = {_cut(report.metric)!r}: must be one of: {known}"
         expected = versions.get(report.version)
         if expected is None:
             known = _some(list(map(str, sorted(versions))))
             given = _cut(str(report.version))
             return f"version = {given}: must be {'one of: ' * (len(versions) > 1)}{known}"
+        if not 0 <= report.cohort < expected.cohorts:
+            given = _cut(str(report.cohort))
+            return f"cohort = {given}: must be between 0 and {expected.cohorts - 1}"
+        if len(report.bits) != expected.width - COHORT_BYTES:
+            width = expected.width - COHORT_BYTES
+            return f"bits: {len(report.bits)} bytes; must be {width} bytes"
         return expected
 
 
-def _decode_any(body: bytes, content_type: str) -> _Batch:
-    try:
-        batch: _Batch = _DECODE_ANY[content_type](body)
-    except msgspec.ValidationError as error:
-        detail = _shape_fault(str(error))
-        at_report = _AT_REPORT.match(detail)
-        raise BatchError(422, detail, {int(at_report[1]): detail} if at_report else None) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BatchError(400, f"body: not valid {content_type}: {error}") from error
-    return batch
-
-
-def _shape_fault(message: str) -> str:
+def _describe_shape(message: str) -> str:
     """Put the field first: "reports[0].cohort: Expected `int`, got `str`"."""
     match = _AT_PATH.fullmatch(message)
     if not match:
@@ -223,21 +281,8 @@ def _shape_fault(message: str) -> str:
     return f"{field}: {fault}"
 
 
-def _fault(report: _Report, expected: _Expected) -> str | None:
-    if not 0 <= report.cohort < expected.cohorts:
-        return f"cohort = {_cut(str(report.cohort))}: must be between 0 and {expected.cohorts - 1}"
-    if len(report.bits) != expected.width - COHORT_BYTES:
-        width = expected.width - COHORT_BYTES
-        return f"bits: {len(report.bits)} bytes; must be {width} bytes"
-    return None
-
-
-def _quoted(text: str) -> str:
-    """Quote a client's text in a message, bounded."""
-    return repr(_cut(text))
-
-
 def _cut(text: str) -> str:
+    """Bound a client's text for a message."""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 

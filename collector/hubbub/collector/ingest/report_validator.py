@@ -1,6 +1,6 @@
 """Improbable reports in batches: counted by metric and cohort, or refused if so configured.
 
-`poisoning.set_bits` says how many set bits are plausible for a metric; this applies it to batches.
+`poisoning` says how many set bits are plausible for a metric; this applies it to batches.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import BatchError
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.poisoning.set_bits import (
+from hubbub.collector.poisoning import (
     SetBits,
     improbable,
     improbable_by_cohort,
@@ -61,14 +61,12 @@ class ReportValidator:
 
     def flag(self, batches: Iterable[NewBatch]) -> None:
         """Count the improbable reports of stored batches, by metric and cohort."""
-        pools: dict[MetricVersion, list[bytes]] = {}
-        widths: dict[MetricVersion, int] = {}
+        pools: dict[MetricVersion, list[Records]] = {}
         for batch in batches:
             for key, records in batch.records.items():
-                pools.setdefault(key, []).append(records.data)
-                widths[key] = records.width
+                pools.setdefault(key, []).append(records)
         for key, pool in pools.items():
             if bounds := self._bounds.get(key):
-                records = Records(widths[key], b"".join(pool))
+                records = Records(pool[0].width, b"".join([records.data for records in pool]))
                 for cohort, found in improbable_by_cohort(records, bounds).items():
                     self._count(key.metric, cohort, found)

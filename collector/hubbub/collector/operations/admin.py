@@ -1,4 +1,4 @@
-"""The admin listener: a page for people, metrics for Prometheus, export and deletion of records.
+"""The admin listener: a status page, metrics for Prometheus, export and deletion of records.
 
 Every path needs a token whose scopes allow it: "read" the page, its data and the metrics, "export"
 the records, "delete" to delete. Invariant: Basic credentials open nothing but what "read" allows,
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,9 +23,9 @@ from hubbub.collector.config.settings import Scope
 from hubbub.collector.errors import RefusalError, StoreError
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
-from hubbub.collector.operations.watching import Watch, watching
+from hubbub.collector.operations.watching import Watch
 from hubbub.collector.problems import problem, refusal, unexpected
-from hubbub.collector.store import Declared, MetricVersion, Store
+from hubbub.collector.store import MetricVersion, Store
 from hubbub.protocol.records import record_width
 from hubbub.protocol.registry import Registry
 
@@ -56,8 +57,6 @@ def make_admin_app(
     registry: Callable[[], Registry],
     store: Store,
     metrics: Metrics,
-    *,
-    store_kind: str,
 ) -> web.Application:
     """Return the application for the admin listener.
 
@@ -70,10 +69,8 @@ def make_admin_app(
     store : Store
         Open for as long as the application runs.
     metrics : Metrics
-    store_kind : str
-        The kind of store: "sqlite" or "postgresql".
     """
-    admin = _Admin(gate, Watch(registry, store, metrics, store_kind), store, metrics)
+    admin = _Admin(gate, Watch(registry, store, metrics), store, metrics)
     app = web.Application(middlewares=[_problems, admin.guard], client_max_size=0)
     app.cleanup_ctx.append(admin.watched)
     app.on_response_prepare.append(_add_headers)
@@ -102,8 +99,11 @@ class _Admin:
 
     async def watched(self, _app: web.Application) -> AsyncIterator[None]:
         """Watch while the application runs."""
-        async with watching(self._watch):
-            yield
+        task = asyncio.create_task(self._watch.watch_for_ever(), name="watch")
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
     @web.middleware
     async def guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -116,7 +116,12 @@ class _Admin:
 
     async def get_page(self, request: web.Request) -> web.Response:
         """Answer with the collector's status as a page."""
-        refresh = _refresh(request)
+        asked, refresh = request.query.get("refresh"), None
+        if asked is not None:
+            if not _is_number(asked) or int(asked) not in _REFRESH:
+                expected = f"must be seconds from {_REFRESH.start} to {_REFRESH.stop - 1}"
+                raise RefusalError(400, "malformed", f"refresh = {asked[:20]!r}: {expected}")
+            refresh = int(asked)
         text = render(await self._watch.status(), refresh)
         return web.Response(text=text, content_type="text/html")
 
@@ -134,9 +139,12 @@ class _Admin:
     async def get_records(self, request: web.Request) -> web.StreamResponse:
         """Send the records of one version, one segment after the other."""
         since, until = (_day(request, name) for name in ("since", "until"))
-        version = await self._declared(request)
-        key = MetricVersion(version.metric, version.version)
-        width = record_width(int(str(version.definition["k"])))
+        metric, asked = request.match_info["metric"], request.match_info["version"]
+        versions = {v.version: v for v in await self._store.declared() if v.metric == metric}
+        if not _is_number(asked) or int(asked) not in versions:
+            raise _unknown(metric, list(versions))
+        key = MetricVersion(metric, int(asked))
+        width = record_width(int(str(versions[key.version].definition["k"])))
         _log.info("%s exports %s version %d", request["token"], key.metric, key.version)
         response = web.StreamResponse(headers={RECORD_BYTES_HEADER: str(width)})
         response.content_type = "application/octet-stream"
@@ -172,13 +180,6 @@ class _Admin:
         )
         return web.json_response({"deleted": deleted})
 
-    async def _declared(self, request: web.Request) -> Declared:
-        metric, asked = request.match_info["metric"], request.match_info["version"]
-        versions = {v.version: v for v in await self._store.declared() if v.metric == metric}
-        if not _is_number(asked) or int(asked) not in versions:
-            raise _unknown(metric, list(versions))
-        return versions[int(asked)]
-
 
 async def _send(response: web.StreamResponse, segment: bytes) -> None:
     """Send a segment or give up: a client that stops reading keeps the database from tidying."""
@@ -201,16 +202,6 @@ def _bearer(authorization: str | None, scope: Scope) -> str | None:
     except ValueError:  # of Base64, of ASCII or of UTF-8
         return authorization
     return "Bearer " + pair.partition(":")[2]
-
-
-def _refresh(request: web.Request) -> int | None:
-    text = request.query.get("refresh")
-    if text is None:
-        return None
-    if not _is_number(text) or int(text) not in _REFRESH:
-        expected = f"must be seconds from {_REFRESH.start} to {_REFRESH.stop - 1}"
-        raise RefusalError(400, "malformed", f"refresh = {text[:20]!r}: {expected}")
-    return int(text)
 
 
 def _day(request: web.Request, name: str) -> dt.date | None:

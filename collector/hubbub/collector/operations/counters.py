@@ -3,7 +3,7 @@
 Each process adds into memory of its own, one float64 (a slot) for each set of labels. Given a
 directory, that memory is a file in it, and the one process that publishes the totals reads all
 files. Invariants: a name is on disk before its slot is used. A file outlives its process, so that
-no total goes back; the lock on it doesn't, which is how an ended process is recognised. Decision 12
+no total goes back; its lock does not, which shows that the process has ended. Decision 12
 says why this isn't prometheus_client's multiprocess mode.
 """
 
@@ -142,8 +142,11 @@ class Counters:
                 counted = _read_files(path)
                 if counted.alive:
                     living.append(counted)
-                else:
-                    self._keep(path, counted)
+                    continue
+                for name, number in counted.numbers.items():
+                    self._ended[name] = self._ended.get(name, 0.0) + number
+                path.unlink()
+                path.with_suffix(".names").unlink()
             return [*living, ProcessCounters(False, dict(self._ended))]
 
     def close(self) -> None:
@@ -153,13 +156,6 @@ class Counters:
         if self._names_file >= 0:
             os.close(self._names_file)
             self._names_file = -1
-
-    def _keep(self, path: Path, counted: ProcessCounters) -> None:
-        """Take over what an ended process has counted."""
-        for name, number in counted.numbers.items():
-            self._ended[name] = self._ended.get(name, 0.0) + number
-        path.unlink()
-        path.with_suffix(".names").unlink()
 
     def _write(self, name: CounterName) -> bool:
         """Put a name where others read it; after a line that isn't whole, no other may follow."""
@@ -179,19 +175,14 @@ def shared_directory() -> Iterator[Path]:
 
     Directories that killed collectors have left behind are removed first.
     """
-    _remove_deserted(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as path:
-        yield Path(path)
-
-
-def _remove_deserted(parent: Path) -> None:
-    """Remove the directories whose processes have all ended."""
-    for directory in parent.glob(f"{_PREFIX}*"):
+    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             counted = list(directory.glob("*.values"))
-            ours = directory.stat().st_uid == os.getuid()
-            if ours and counted and not any(map(_is_alive, counted)):
+            is_ours = directory.stat().st_uid == os.getuid()
+            if is_ours and counted and not any(map(_is_alive, counted)):
                 shutil.rmtree(directory)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as path:
+        yield Path(path)
 
 
 def _is_alive(path: Path) -> bool:
@@ -201,29 +192,27 @@ def _is_alive(path: Path) -> bool:
 
 
 def _make_files(directory: Path) -> tuple[mmap.mmap, int]:
-    """Return the memory and the open file of names of a new process."""
+    """Return the memory and the open file of names of a new process.
+
+    The memory is a file that is locked for as long as this process lives.
+    """
     stem = directory / secrets.token_hex(8)
     try:
         names = os.open(stem.with_suffix(".names"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        memory = _make_memory(stem.with_suffix(".new"))
+        values = os.open(stem.with_suffix(".new"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            # Written, not just sized: a disk that is full later must not kill the process (SIGBUS).
+            if os.write(values, bytes(_SLOTS * _BYTES)) < _SLOTS * _BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            # The map keeps the open file, and so the lock.
+            fcntl.flock(values, fcntl.LOCK_EX)
+            memory = mmap.mmap(values, _SLOTS * _BYTES)
+        finally:
+            os.close(values)
         stem.with_suffix(".new").rename(stem.with_suffix(".values"))
     except OSError as error:
         raise CounterError(f"counters: no room in {directory}: {error.strerror}") from error
     return memory, names
-
-
-def _make_memory(path: Path) -> mmap.mmap:
-    """Return the memory that a new file is, locked for as long as this process lives."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        # Written, not just sized: a disk that is full later must not kill the process (SIGBUS).
-        if os.write(file, bytes(_SLOTS * _BYTES)) < _SLOTS * _BYTES:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        # The map keeps the open file, and so the lock.
-        fcntl.flock(file, fcntl.LOCK_EX)
-        return mmap.mmap(file, _SLOTS * _BYTES)
-    finally:
-        os.close(file)
 
 
 def _read_files(path: Path) -> ProcessCounters:

@@ -1,10 +1,10 @@
 """Logs as lines of JSON on standard error, with nothing in them that could identify a client.
 
-A line holds what happened and its level, but no time: one finer than a day could link a line to a
+A line holds an event and its level, but no time: one finer than a day could link a line to a
 request, and what runs the service (systemd, Kubernetes) adds times anyway. With `log_times` the
-lines about the service's own life, which no request causes, carry one: those of `get_logger(LIFE)`.
-Invariant: nothing of a request reaches a line. Texts of exceptions, which may quote one, are left
-out, messages of other libraries are cut to their head, and known secrets are masked.
+lines of `get_logger(LIFECYCLE)`, about start, stop and reload, carry one. Invariant: nothing of a
+request reaches a line. Texts of exceptions, which may quote one, are left out, messages of other
+libraries are cut to their first words, and known secrets are masked.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from hubbub.collector.config.masking import mask
+from hubbub.collector.errors import mask
 
-LIFE = "hubbub.collector.life"
+LIFECYCLE = "hubbub.collector.lifecycle"
 _OURS = "hubbub"
 _LONGEST_TEXT = 2000
 _MOST_KEYS = 20
@@ -35,7 +35,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     Parameters
     ----------
     name : str
-        Such as "hubbub.collector.store"; or `LIFE`, for what no request causes.
+        Such as "hubbub.collector.store"; or `LIFECYCLE`, for what no request causes.
     """
     logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),
@@ -56,21 +56,21 @@ def configure(
     Parameters
     ----------
     level : str
-        Least important lines of our own to write. Of other libraries warnings and errors are
-        written, whatever the level: below that some quote statements with their parameters.
+        The lowest level of our own lines. Of other libraries only warnings and errors are
+        written: below that some quote statements with their parameters.
     log_times : bool
-        Put the time into lines of the service's own life.
+        Put the time into the lines of `LIFECYCLE`.
     stream : text file, optional
         Instead of standard error.
     """
     handler = _Handler(stream or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[_only_head],
+            foreign_pre_chain=[_cut_foreign_messages],
             processors=[
                 structlog.stdlib.add_log_level,
                 *([_add_time] if log_times else []),
-                _without_texts_of_exceptions,
+                _strip_exception_texts,
                 _plain,
                 structlog.processors.JSONRenderer(ensure_ascii=True),
             ],
@@ -93,7 +93,7 @@ class _Handler(logging.StreamHandler[TextIO]):
         """Drop the line: the default handler would print it unmasked."""
 
 
-def _only_head(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _cut_foreign_messages(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Cut the messages of other libraries, which may quote what they were working on."""
     library = event["_record"].name
     if not library.startswith(_OURS):
@@ -107,14 +107,12 @@ def _only_head(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
 
 
 def _add_time(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    if event["_record"].name == LIFE:
+    if event["_record"].name == LIFECYCLE:
         event["time"] = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
     return event
 
 
-def _without_texts_of_exceptions(
-    _logger: WrappedLogger, _method: str, event: EventDict
-) -> EventDict:
+def _strip_exception_texts(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Replace an exception by its class and its frames, without its text."""
     given = event.pop("exc_info", None) or event["_record"].exc_info
     event.pop("stack_info", None)

@@ -1,18 +1,22 @@
 """What the collector counts about itself, for Prometheus and for the admin page.
 
-The request path calls these methods some hundred thousand times a second, so each adds to a counter
-whose slot was looked up before. Invariant: no label holds what a client chose. Names of metrics
-come from the registry, statuses and reasons from the code; anything else is counted as "other", and
-each family has a bound on its sets of labels.
+The request path calls the methods of `Metrics`, so counting is a look-up and an addition, nothing
+more. Invariant: no label holds what a client chose. Names of metrics come from the registry,
+statuses and reasons from the code; anything else is counted as "other", and each family has a bound
+on its sets of labels.
 """
 
 from __future__ import annotations
 
+import enum
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -24,20 +28,211 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from hubbub.collector.operations.counters import CounterName, Counters
-from hubbub.collector.operations.metric_families import (
-    FAMILIES,
-    SAMPLED,
-    FamilyType,
-    MetricValues,
-    aggregate,
-)
+from hubbub.collector.operations.counters import CounterName, Counters, ProcessCounters
 
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OTHER = "other"
 
 
-class Metrics:
+class FamilyType(enum.Enum):
+    """How the numbers of several processes are aggregated."""
+
+    COUNTER = "added up, those of ended processes too"
+    GAUGE = "added up over the processes that live"
+    LATEST = "the largest of the processes that live"
+    HISTOGRAM = "bucket by bucket like counters"
+
+
+class Family(NamedTuple):
+    """One family of metrics.
+
+    Attributes
+    ----------
+    type : FamilyType
+    exposed : str
+        Its name for Prometheus.
+    help : str
+    labels : tuple of str
+    most : int
+        Label sets that are counted separately; further ones count as "other".
+    bounds : tuple of float
+        Upper bounds of a histogram's buckets.
+    """
+
+    type: FamilyType
+    exposed: str
+    help: str
+    labels: tuple[str, ...] = ()
+    most: int = 1
+    bounds: tuple[float, ...] = ()
+
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_COUNTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
+_COUNTER, _GAUGE = FamilyType.COUNTER, FamilyType.GAUGE
+_LATEST, _HISTOGRAM = FamilyType.LATEST, FamilyType.HISTOGRAM
+
+FAMILIES: Mapping[str, Family] = {
+    "requests": Family(_COUNTER, "hubbub_requests", "Requests answered", ("status", "reason"), 256),
+    "reports": Family(
+        _COUNTER, "hubbub_reports", "Reports stored and acknowledged", ("metric", "version"), 4096
+    ),
+    "duplicates": Family(_COUNTER, "hubbub_duplicate_batches", "Batches that were stored already"),
+    "shed": Family(
+        _COUNTER, "hubbub_shed", "Requests and connections turned away", ("reason",), 64
+    ),
+    "improbable": Family(
+        _COUNTER,
+        "hubbub_improbable_reports",
+        "Reports whose number of set bits is improbable under the mechanism",
+        ("metric", "cohort"),
+        8192,
+    ),
+    "upkeep": Family(
+        _COUNTER, "hubbub_upkeep_runs", "Runs of background tasks", ("task", "result"), 64
+    ),
+    "overflow": Family(
+        _COUNTER, "hubbub_uncounted", "Events for which no place was left to count them"
+    ),
+    "upkeep_success": Family(
+        _LATEST,
+        "hubbub_upkeep_last_success_timestamp_seconds",
+        "When a background task last succeeded",
+        ("task",),
+        64,
+    ),
+    "upkeep_failure": Family(
+        _LATEST,
+        "hubbub_upkeep_last_failure_timestamp_seconds",
+        "When a background task last failed",
+        ("task",),
+        64,
+    ),
+    "queue_depth": Family(_GAUGE, "hubbub_queue_depth_batches", "Batches waiting for a commit"),
+    "connections": Family(_GAUGE, "hubbub_connections", "Open connections"),
+    "processes": Family(_GAUGE, "hubbub_processes", "Processes that take reports"),
+    "store_size": Family(_LATEST, "hubbub_store_size_bytes", "Bytes that the store takes"),
+    "sampled": Family(
+        _LATEST,
+        "hubbub_sampled_reports",
+        "Latest reports looked at for signs of forgery",
+        ("metric", "version"),
+        4096,
+    ),
+    "cohort_ratio": Family(
+        _LATEST,
+        "hubbub_cohort_ratio",
+        "Share of the most conspicuous cohort in the sample, as a multiple of an equal one",
+        ("metric", "version"),
+        4096,
+    ),
+    "clients_must_send": Family(
+        _LATEST,
+        "hubbub_cohort_clients_must_send",
+        "Reports of the sample that one client must have sent for such a cohort to be chance",
+        ("metric", "version"),
+        4096,
+    ),
+    "repeated": Family(
+        _LATEST,
+        "hubbub_repeated_reports",
+        "Reports of the sample that are equal to more others than is plausible",
+        ("metric", "version"),
+        4096,
+    ),
+    "commit_seconds": Family(
+        _HISTOGRAM, "hubbub_commit_seconds", "Time until a transaction is durable", bounds=_SECONDS
+    ),
+    "commit_batches": Family(
+        _HISTOGRAM, "hubbub_commit_batches", "Batches in a transaction", bounds=_COUNTS
+    ),
+    "commit_reports": Family(
+        _HISTOGRAM, "hubbub_commit_reports", "Reports in a transaction", bounds=_COUNTS
+    ),
+}
+
+SAMPLED = ("sampled", "cohort_ratio", "clients_must_send", "repeated")
+"""What each version's latest reports look like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often each range of values was seen.
+
+    Attributes
+    ----------
+    bounds : tuple of float
+        Upper bounds of all ranges but the last, which has none.
+    counts : tuple of float
+    total : float
+        The sum of all values.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[float, ...]
+    total: float
+
+    @property
+    def count(self) -> float:
+        """How many values there were."""
+        return sum(self.counts)
+
+    def cumulative(self) -> Iterator[tuple[str, float]]:
+        """Yield each bound and how many values are at most that."""
+        names = (*map(str, self.bounds), "+Inf")
+        return zip(names, accumulate(self.counts), strict=True)
+
+    def quantile(self, share: float) -> float | None:
+        """Return the bound under which this share of the values lies.
+
+        None without values; infinite if they lie above the last bound.
+        """
+        if not self.count:
+            return None
+        below = zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True)
+        return next(bound for bound, count in below if count >= share * self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValues:
+    """The totals at one moment."""
+
+    numbers: Mapping[CounterName, float]
+
+    def by(self, family: str) -> list[tuple[tuple[str, ...], float]]:
+        """Return the label values and the number of each member of a family, sorted."""
+        return sorted((name.labels, n) for name, n in self.numbers.items() if name.family == family)
+
+    def total(self, family: str) -> float:
+        """Return the sum of a family."""
+        return sum(number for name, number in self.numbers.items() if name.family == family)
+
+    def of(self, family: str, *labels: str) -> float:
+        """Return one number; 0 if nothing was counted."""
+        return self.numbers.get(CounterName(family, labels), 0.0)
+
+    def histogram(self, family: str) -> Histogram:
+        """Return a histogram; all zero if nothing was counted."""
+        bounds = FAMILIES[family].bounds
+        names = (*map(str, bounds), "+Inf")
+        counts = tuple(self.of(family, name) for name in names)
+        return Histogram(bounds, counts, self.of(family, "sum"))
+
+
+def aggregate(counters: Iterable[ProcessCounters]) -> MetricValues:
+    """Aggregate what several processes counted."""
+    totals: dict[CounterName, float] = {}
+    for counted in counters:
+        for name, number in counted.numbers.items():
+            type_ = FAMILIES[name.family].type
+            if not counted.alive and type_ in {_GAUGE, _LATEST}:
+                continue
+            before = totals.get(name, 0.0)
+            totals[name] = max(before, number) if type_ is _LATEST else before + number
+    return MetricValues(totals)
+
+
+class Metrics(Collector):
     """The counters, gauges and histograms of one collector process.
 
     Parameters
@@ -57,16 +252,16 @@ class Metrics:
         self._values = self._counters.values
         self._slots: dict[tuple[object, ...], int] = {}
         self._sizes: dict[str, int] = {}
-        self._duplicates = self._slot("duplicates")
-        self._queue = self._slot("queue_depth")
-        self._connections = self._slot("connections")
-        self._processes = self._slot("processes")
-        self._size = self._slot("store_size")
-        self._seconds = self._histogram("commit_seconds")
-        self._batches = self._histogram("commit_batches")
-        self._reports = self._histogram("commit_reports")
+        for family in ("duplicates", "queue_depth", "connections", "processes", "store_size"):
+            self._slot(family)  # published from the start
+        self._histograms: dict[str, int] = {}
+        """The slot of each one's first bucket; the others and the sum follow it."""
+        for family in ("commit_seconds", "commit_batches", "commit_reports"):
+            buckets = (*map(str, FAMILIES[family].bounds), "+Inf", "sum")
+            names = [CounterName(family, (bucket,)) for bucket in buckets]
+            self._histograms[family] = self._counters.slots(names)
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_PrometheusCollector(self))
+        self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def request(self, status: int, reason: str) -> None:
@@ -78,41 +273,34 @@ class Metrics:
         reason : str
             A word of the code's own, such as "stored" or "unknown_metric".
         """
-        try:
-            self._values[self._slots["requests", status, reason]] += 1
-        except KeyError:
-            self._values[self._slot("requests", status, reason)] += 1
+        self._values[self._slot("requests", status, reason)] += 1
 
     def reports(self, metric: str, version: int, n: int) -> None:
         """Count reports that were stored and acknowledged."""
-        try:
-            self._values[self._slots["reports", metric, version]] += n
-        except KeyError:
-            self._values[self._slot("reports", metric, version)] += n
+        self._values[self._slot("reports", metric, version)] += n
 
     def improbable(self, metric: str, cohort: int, n: int) -> None:
         """Count reports whose number of set bits is improbable under the mechanism."""
-        try:
-            self._values[self._slots["improbable", metric, cohort]] += n
-        except KeyError:
-            self._values[self._slot("improbable", metric, cohort)] += n
+        self._values[self._slot("improbable", metric, cohort)] += n
 
-    def duplicate(self) -> None:
-        """Count a batch that was stored already."""
-        self._values[self._duplicates] += 1
+    def duplicates(self, n: int) -> None:
+        """Count batches that were stored already."""
+        self._values[self._slot("duplicates")] += n
 
     def shed(self, reason: str) -> None:
         """Count a request or connection that was turned away to protect the others."""
-        try:
-            self._values[self._slots["shed", reason]] += 1
-        except KeyError:
-            self._values[self._slot("shed", reason)] += 1
+        self._values[self._slot("shed", reason)] += 1
 
     def committed(self, batches: int, reports: int, seconds: float) -> None:
         """Count a transaction: how much it held, and how long it took to be durable."""
-        _observe(self._values, self._seconds, FAMILIES["commit_seconds"].bounds, seconds)
-        _observe(self._values, self._batches, FAMILIES["commit_batches"].bounds, batches)
-        _observe(self._values, self._reports, FAMILIES["commit_reports"].bounds, reports)
+        for family, number in (
+            ("commit_seconds", seconds),
+            ("commit_batches", batches),
+            ("commit_reports", reports),
+        ):
+            bounds, first = FAMILIES[family].bounds, self._histograms[family]
+            self._values[first + bisect_left(bounds, number)] += 1
+            self._values[first + len(bounds) + 1] += number
 
     def upkeep(self, task: str, *, succeeded: bool) -> None:
         """Count a run of a task in the background, such as "merge" or "tidy"."""
@@ -151,16 +339,16 @@ class Metrics:
 
     def queue_depth(self, batches: int) -> None:
         """Set how many batches wait to be committed in this process."""
-        self._values[self._queue] = batches
+        self._values[self._slot("queue_depth")] = batches
 
     def connections(self, n: int) -> None:
         """Set how many connections are open in this process, which so takes reports."""
-        self._values[self._connections] = n
-        self._values[self._processes] = 1
+        self._values[self._slot("connections")] = n
+        self._values[self._slot("processes")] = 1
 
     def store_size(self, size: int) -> None:
         """Set how many bytes the store takes; one process does it for all."""
-        self._values[self._size] = size
+        self._values[self._slot("store_size")] = size
 
     def snapshot(self) -> MetricValues:
         """Return the totals of all processes."""
@@ -170,53 +358,33 @@ class Metrics:
         """Return the totals of all processes in Prometheus' format, and its media type."""
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
-    def close(self) -> None:
-        """Release the memory; nothing can be counted afterwards."""
-        self._counters.close()
-
-    def _slot(self, family: str, *labels: object) -> int:
-        """Return the slot of a counter, and remember it in `_slots`."""
-        if (family, *labels) in self._slots:
-            return self._slots[family, *labels]
-        words = tuple(text if _WORD.fullmatch(text := str(label)) else _OTHER for label in labels)
-        if self._sizes.get(family, 0) >= FAMILIES[family].most:
-            # Not remembered: the table of slots must stay bounded, too.
-            return self._counters.slot(CounterName(family, tuple(_OTHER for _ in labels)))
-        self._sizes[family] = self._sizes.get(family, 0) + 1
-        slot = self._slots[family, *labels] = self._counters.slot(CounterName(family, words))
-        return slot
-
-    def _histogram(self, family: str) -> int:
-        """Reserve the buckets and the sum of a histogram, one after the other."""
-        buckets = (*map(str, FAMILIES[family].bounds), "+Inf", "sum")
-        return self._counters.slots([CounterName(family, (bucket,)) for bucket in buckets])
-
-
-def _observe(
-    values: memoryview[float], first: int, bounds: tuple[float, ...], number: float
-) -> None:
-    values[first + bisect_left(bounds, number)] += 1
-    values[first + len(bounds) + 1] += number
-
-
-class _PrometheusCollector(Collector):
-    """The totals in the form of prometheus_client."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
     def collect(self) -> Iterator[Metric]:
-        values = self._metrics.snapshot()
+        """Yield the totals of all processes in the form of prometheus_client."""
+        values = self.snapshot()
         for name, family in FAMILIES.items():
-            if family.type is FamilyType.HISTOGRAM:
+            if family.type is _HISTOGRAM:
                 exposed = HistogramMetricFamily(family.exposed, family.help)
                 histogram = values.histogram(name)
                 exposed.add_metric([], list(histogram.cumulative()), histogram.total)
                 yield exposed
                 continue
-            is_counter = family.type is FamilyType.COUNTER
+            is_counter = family.type is _COUNTER
             make = CounterMetricFamily if is_counter else GaugeMetricFamily
             simple = make(family.exposed, family.help, labels=family.labels)
             for labels, number in values.by(name):
                 simple.add_metric(list(labels), number)
             yield simple
+
+    def _slot(self, *member: object) -> int:
+        """Return the slot of a family's member (its name and labels); remember it in `_slots`."""
+        slot = self._slots.get(member)
+        if slot is not None:
+            return slot
+        family, *labels = map(str, member)
+        words = tuple(label if _WORD.fullmatch(label) else _OTHER for label in labels)
+        if self._sizes.get(family, 0) >= FAMILIES[family].most:
+            # Not remembered: the table of slots must stay bounded, too.
+            return self._counters.slot(CounterName(family, tuple(_OTHER for _ in labels)))
+        self._sizes[family] = self._sizes.get(family, 0) + 1
+        slot = self._slots[member] = self._counters.slot(CounterName(family, words))
+        return slot

@@ -1,4 +1,4 @@
-"""A `Status` as a page for people: HTML and inline SVG, no script, nothing from other servers.
+"""A `Status` as a web page: HTML and inline SVG, no script, nothing from other servers.
 
 Pure functions. Invariants: every value on the page is escaped (by the template engine), and the
 content security policy allows one style sheet by its hash and nothing else.
@@ -11,14 +11,17 @@ import datetime as dt
 import hashlib
 import importlib.resources
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
 
-from hubbub.collector.operations.history import SPAN_SECONDS, STEP_SECONDS
 from hubbub.collector.operations.sampling import CohortBalance, EqualReports
-from hubbub.collector.operations.status import MetricStatus, Status, TaskStatus, VersionStatus
+from hubbub.collector.operations.status import (
+    SPAN_SECONDS,
+    STEP_SECONDS,
+    Status,
+)
 
 _TEMPLATES = importlib.resources.files("hubbub.collector.operations") / "templates"
 _STYLE = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
@@ -31,7 +34,6 @@ CONTENT_SECURITY_POLICY = (
 """What the page may do; a header of its answer."""
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
-_STORES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 _PARAMETERS = ("k", "h", "m", "f", "p", "q")
 _CHART_HEIGHT = 2.0
 
@@ -69,23 +71,18 @@ def concerns(status: Status) -> list[str]:
         f"The task “{task.task}” failed when it last ran." for task in status.upkeep if task.fails
     ]
     for metric in status.metrics:
-        found += _signs_of_forgery(metric)
-    return found
-
-
-def _signs_of_forgery(metric: MetricStatus) -> Iterator[str]:
-    if metric.improbable:
-        yield (
-            f"{metric.name}: {number(metric.improbable)} reports since the start have an "
-            "improbable number of set bits."
-        )
-    for version in metric.versions:
-        sample = version.sample
-        if sample and (equal := sample.equal) and equal.suspicious:
-            yield (
-                f"{metric.name}: {number(equal.suspicious)} of {number(sample.reports)} "
-                f"recent reports repeat others exactly; one occurs {number(equal.most)} times."
+        if metric.improbable:
+            found.append(
+                f"{metric.name}: {number(metric.improbable)} reports since the start have an "
+                "improbable number of set bits."
             )
+        for sample in (version.sample for version in metric.versions):
+            if sample and (equal := sample.equal) and equal.suspicious:
+                found.append(
+                    f"{metric.name}: {number(equal.suspicious)} of {number(sample.reports)} recent "
+                    f"reports repeat others exactly; one occurs {number(equal.most)} times."
+                )
+    return found
 
 
 def number(value: float) -> str:
@@ -180,62 +177,25 @@ def own_refusals(status: Status) -> list[tuple[str, int]]:
     return [(reason, n) for reason, n in status.shed if reason not in answered]
 
 
-def store_name(kind: str) -> str:
-    """Write a kind of store as its makers do."""
-    return _STORES.get(kind, kind)
-
-
-def versioned(metric: MetricStatus, version: VersionStatus) -> str:
-    """Name the version, where there are several."""
-    return f", version {version.version}" if len(metric.versions) > 1 else ""
-
-
-def standing(version: VersionStatus) -> str:
-    """Name the standing of a version."""
-    return "registered" if version.registered else "earlier"
-
-
-def task_state(task: TaskStatus) -> str:
-    """Describe the state of a task."""
-    return "failing" if task.fails else "in order"
-
-
-def most(metrics: Sequence[MetricStatus]) -> int:
-    """Return the most reports that any metric had on a day that is shown."""
-    return max((reports for metric in metrics for _, reports in metric.days), default=0)
-
-
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.DictLoader(
-            {"page.html": (_TEMPLATES / "page.html").read_text(encoding="utf-8")}
-        ),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    tools = (
-        number,
-        rate,
-        size,
-        seconds,
-        percent,
-        moment,
-        parameters,
-        bars,
-        balance_outline,
-        balance_verdict,
-        equal_verdict,
-        own_refusals,
-        store_name,
-        standing,
-        versioned,
-        task_state,
-        most,
-    )
-    environment.globals.update({tool.__name__: tool for tool in tools})
-    return environment
-
-
-_PAGE = _environment().get_template("page.html")
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.DictLoader({"page.html": (_TEMPLATES / "page.html").read_text(encoding="utf-8")}),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.globals.update(
+    number=number,
+    rate=rate,
+    size=size,
+    seconds=seconds,
+    percent=percent,
+    moment=moment,
+    parameters=parameters,
+    bars=bars,
+    balance_outline=balance_outline,
+    balance_verdict=balance_verdict,
+    equal_verdict=equal_verdict,
+    own_refusals=own_refusals,
+)
+_PAGE = _ENVIRONMENT.get_template("page.html")

@@ -1,6 +1,6 @@
 """Signs of forgery in the latest reports of each version: uneven cohorts, reports that repeat.
 
-Bounded: at most 50,000 reports of a version, at most once a minute, only if more were stored since,
+At most 50,000 reports of a version are read, at most once a minute, only if more were stored since,
 and outside the event loop. Invariant: which reports are examined depends on nothing but the random
 order in which they are stored.
 """
@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.poisoning.balance import cohort_balance
-from hubbub.collector.poisoning.repeats import RepeatSample
+from hubbub.collector.poisoning import RepeatSample, cohort_balance
 from hubbub.collector.store import DayCount, Declared, MetricVersion, Store
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, cohorts, record_width
@@ -94,11 +93,6 @@ def examine(records: Records, params: RapporParams) -> Sample:
 class Sampler:
     """Keeps a sample of each version's latest reports.
 
-    Parameters
-    ----------
-    store : Store
-    metrics : Metrics
-
     Attributes
     ----------
     samples : mapping of MetricVersion to Sample
@@ -128,40 +122,34 @@ class Sampler:
         now = time.monotonic()
         if now < self._taken_at + _SECONDS and stored.keys() == self.samples.keys():
             return
-        self._forget(self.samples.keys() - stored.keys())
+        for key in self.samples.keys() - stored.keys():
+            self.samples = {other: it for other, it in self.samples.items() if other != key}
+            self._examined.pop(key, None)
+            self._publish(key, Sample(0, None, None))
         for version in declared:
             key = MetricVersion(version.metric, version.version)
             if key in stored and stored[key] != self._examined.get(key):
                 await self._take(key, version.definition, stored[key])
         self._taken_at = now
 
-    def _forget(self, keys: set[MetricVersion]) -> None:
-        self.samples = {key: it for key, it in self.samples.items() if key not in keys}
-        for key in keys:
-            self._examined.pop(key, None)
-            self._publish(key, Sample(0, None, None))
-
     async def _take(
         self, key: MetricVersion, definition: Mapping[str, Any], days: Sequence[DayCount]
     ) -> None:
         params = RapporParams(**{name: definition[name] for name in RapporParams._fields})
-        latest = max(count.day for count in days)
-        records = await self._latest_records(key, record_width(params.k), latest)
-        sample = await asyncio.to_thread(examine, records, params)
-        self.samples = {**self.samples, key: sample}
-        self._examined[key] = days
-        self._publish(key, sample)
-
-    async def _latest_records(self, key: MetricVersion, width: int, day: dt.date) -> Records:
-        """Read records of a week's segments, in the order of their random keys."""
-        since = day - dt.timedelta(days=_DAYS - 1)
+        latest, width = max(count.day for count in days), record_width(params.k)
         data = bytearray()
+        # A week's segments come in the order of their random keys.
+        since = latest - dt.timedelta(days=_DAYS - 1)
         async with aclosing(self._store.segments(key, since)) as segments:
             async for segment in segments:
                 data += segment
                 if len(data) >= _REPORTS * width:
                     break
-        return Records(width, bytes(data[: _REPORTS * width]))
+        records = Records(width, bytes(data[: _REPORTS * width]))
+        sample = await asyncio.to_thread(examine, records, params)
+        self.samples = {**self.samples, key: sample}
+        self._examined[key] = days
+        self._publish(key, sample)
 
     def _publish(self, key: MetricVersion, sample: Sample) -> None:
         balance = sample.cohorts

@@ -1,24 +1,98 @@
 """What an operator wants to know of a collector, from its store and its counters.
 
 Pure functions from what was counted and stored to one frozen `Status`, which both the page and
-/status.json show, so that the two always agree.
+/status.json show, so that the two always agree. Rates come from a ring buffer of totals, one every
+ten seconds: the difference of two by their distance.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from hubbub.collector.operations.history import Rates
-from hubbub.collector.operations.metric_families import MetricValues
+from hubbub.collector.operations.metrics import MetricValues
 from hubbub.collector.operations.sampling import Sample
 from hubbub.collector.store import DayCount, Declared, MetricVersion
 from hubbub.protocol.registry import Registry
 
 DAYS_SHOWN = 14
+STEP_SECONDS = 10.0
+SPAN_SECONDS = 900.0
+_RATE_SECONDS = 300.0
+
+
+class Totals(NamedTuple):
+    """Numbers of events up to a moment."""
+
+    requests: float = 0.0
+    reports: float = 0.0
+    duplicates: float = 0.0
+    shed: float = 0.0
+    faults: float = 0.0
+
+    @classmethod
+    def of(cls, values: MetricValues) -> Totals:
+        """Read them from the counters."""
+        answers = values.by("requests")
+        return cls(
+            requests=sum(n for _, n in answers),
+            reports=values.total("reports"),
+            duplicates=values.total("duplicates"),
+            shed=values.total("shed"),
+            faults=sum(n for (status, _), n in answers if status.startswith("5")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Events a second.
+
+    Attributes
+    ----------
+    seconds : float
+        Over how long they were taken: five minutes, or less soon after the start.
+    requests, reports, duplicates, shed, faults : float
+        Duplicates are batches; faults are requests that were answered 5xx.
+    recent_reports : tuple of float
+        Reports a second in steps of ten seconds over the last 15 minutes, the latest last.
+    """
+
+    seconds: float
+    requests: float
+    reports: float
+    duplicates: float
+    shed: float
+    faults: float
+    recent_reports: tuple[float, ...]
+
+
+class History:
+    """The totals of the last 15 minutes; the clock is the caller's."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[float, Totals]] = deque(maxlen=round(SPAN_SECONDS / STEP_SECONDS))
+
+    def add(self, now: float, totals: Totals) -> None:
+        """Remember the totals of a moment; to be called every ten seconds."""
+        self._steps.append((now, totals))
+
+    def rates(self, now: float, totals: Totals) -> Rates:
+        """Return the rates up to now; all zero as long as nothing has been remembered."""
+        steps = [*self._steps, (now, totals)]
+        since, base = next(step for step in steps if step[0] >= now - _RATE_SECONDS)
+        seconds = now - since
+        change = (after - before for after, before in zip(totals, base, strict=True))
+        rates = Totals(*(n / seconds if seconds else 0.0 for n in change))
+        recent = [
+            (later.reports - earlier.reports) / (end - start)
+            for (start, earlier), (end, later) in pairwise(steps)
+            if end - start >= STEP_SECONDS / 2
+        ]
+        return Rates(seconds, *rates, tuple(recent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,51 +255,40 @@ def metric_statuses(
         versions[name][metric.version] = metric.definition
     for declared in stored.declared:
         versions[declared.metric][declared.version] = declared.definition
-    return tuple(
-        _metric_status(name, versions[name], registry, stored, values, today)
-        for name in sorted(versions)
-    )
-
-
-def _metric_status(
-    name: str,
-    definitions: Mapping[int, Mapping[str, Any]],
-    registry: Registry,
-    stored: Stored,
-    values: MetricValues,
-    today: dt.date,
-) -> MetricStatus:
-    registered = registry.get(name)
-    counts = [count for count in stored.days if count.metric == name]
-    improbable = _of_metric(values, "improbable", name)
-    by_day: dict[dt.date, int] = defaultdict(int)
-    for count in counts:
-        by_day[count.day] += count.reports
-    last_days = (today - dt.timedelta(days=ago) for ago in reversed(range(DAYS_SHOWN)))
-    return MetricStatus(
-        name=name,
-        description=registered.description if registered else "",
-        owner=registered.owner if registered else "",
-        days=tuple((day, by_day[day]) for day in last_days),
-        reports=sum(count.reports for count in counts),
-        improbable=sum(improbable.values()),
-        improbable_cohorts=tuple(
-            (int(cohort), n)
-            for cohort, n in sorted(improbable.items(), key=lambda item: -item[1])[:3]
-            if cohort.isdigit()
-        ),
-        counted=sum(_of_metric(values, "reports", name).values()),
-        versions=tuple(
-            _version_status(
-                MetricVersion(name, version),
-                definitions[version],
-                registered is not None and registered.version == version,
-                [count for count in counts if count.version == version],
-                stored.samples.get(MetricVersion(name, version)),
-            )
-            for version in sorted(definitions, reverse=True)
-        ),
-    )
+    statuses = []
+    for name in sorted(versions):
+        registered = registry.get(name)
+        counts = [count for count in stored.days if count.metric == name]
+        improbable = _of_metric(values, "improbable", name)
+        by_day: dict[dt.date, int] = defaultdict(int)
+        for count in counts:
+            by_day[count.day] += count.reports
+        last_days = (today - dt.timedelta(days=ago) for ago in reversed(range(DAYS_SHOWN)))
+        most_improbable = sorted(improbable.items(), key=lambda item: -item[1])[:3]
+        status = MetricStatus(
+            name=name,
+            description=registered.description if registered else "",
+            owner=registered.owner if registered else "",
+            days=tuple((day, by_day[day]) for day in last_days),
+            reports=sum(count.reports for count in counts),
+            improbable=sum(improbable.values()),
+            improbable_cohorts=tuple(
+                (int(cohort), n) for cohort, n in most_improbable if cohort.isdigit()
+            ),
+            counted=sum(_of_metric(values, "reports", name).values()),
+            versions=tuple(
+                _version_status(
+                    MetricVersion(name, version),
+                    definition,
+                    registered is not None and registered.version == version,
+                    [count for count in counts if count.version == version],
+                    stored.samples.get(MetricVersion(name, version)),
+                )
+                for version, definition in sorted(versions[name].items(), reverse=True)
+            ),
+        )
+        statuses.append(status)
+    return tuple(statuses)
 
 
 def _version_status(

@@ -8,20 +8,25 @@ known, never an error, because that is when people look.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import datetime as dt
 import importlib.metadata
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.operations.history import STEP_SECONDS, History, Totals
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.sampling import Sampler
-from hubbub.collector.operations.status import Status, Stored, metric_statuses, task_statuses
+from hubbub.collector.operations.status import (
+    STEP_SECONDS,
+    History,
+    Status,
+    Stored,
+    Totals,
+    metric_statuses,
+    task_statuses,
+)
 from hubbub.collector.store import Store
 from hubbub.protocol.registry import Registry
 
@@ -41,8 +46,6 @@ class Watch:
         Returns the registry that is in force.
     store : Store
     metrics : Metrics
-    store_kind : str
-        "sqlite" or "postgresql".
     """
 
     def __init__(
@@ -50,12 +53,10 @@ class Watch:
         registry: Callable[[], Registry],
         store: Store,
         metrics: Metrics,
-        store_kind: str,
     ) -> None:
         self._registry = registry
         self._store = store
         self._metrics = metrics
-        self._store_kind = store_kind
         self._history = History()
         self._started = dt.datetime.now(dt.UTC)
         self._sampler = Sampler(store, metrics)
@@ -91,7 +92,7 @@ class Watch:
             started=self._started,
             application=registry.application,
             software=importlib.metadata.version("hubbub"),
-            store_kind=self._store_kind,
+            store_kind=self._store.dialect,
             store_bytes=stored.size,
             store_fault=stored.fault,
             stored_at=stored.at,
@@ -119,7 +120,13 @@ class Watch:
                 return self._stored
             try:
                 async with asyncio.timeout(_PATIENCE_SECONDS):
-                    self._stored = await self._read_store()
+                    declared = await self._store.declared()
+                    days = await self._store.overview()
+                    size = await self._store.size_bytes()
+                    self._metrics.store_size(size)
+                    await self._sampler.sample(declared, days)
+                now = dt.datetime.now(dt.UTC)
+                self._stored = Stored(declared, days, self._sampler.samples, size, now)
             except StoreError as error:
                 self._fail(str(error))
             except TimeoutError:
@@ -127,26 +134,6 @@ class Watch:
             self._asked_at = time.monotonic()
         return self._stored
 
-    async def _read_store(self) -> Stored:
-        declared = await self._store.declared()
-        days = await self._store.overview()
-        size = await self._store.size_bytes()
-        self._metrics.store_size(size)
-        await self._sampler.sample(declared, days)
-        return Stored(declared, days, self._sampler.samples, size, dt.datetime.now(dt.UTC))
-
     def _fail(self, fault: str) -> None:
         _log.warning("the store can't be read: %s", fault)
         self._stored = dataclasses.replace(self._stored, fault=fault)
-
-
-@asynccontextmanager
-async def watching(watch: Watch) -> AsyncIterator[None]:
-    """Keep a watch as long as the context is open."""
-    task = asyncio.create_task(watch.watch_for_ever(), name="watch")
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task

@@ -11,20 +11,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
-from sqlalchemy.engine import make_url
 
 from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.admin import make_admin_app
 from hubbub.collector.operations.counters import shared_directory
-from hubbub.collector.operations.logs import LIFE, get_logger
+from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.connections import quiet_logger
-from hubbub.collector.serving.listening import address_of, reserved_port, start_site
-from hubbub.collector.serving.registry_source import RegistrySource
-from hubbub.collector.serving.service import running_ingest
-from hubbub.collector.serving.signals import on_hangup, stop_event
+from hubbub.collector.serving.listening import address_of, quiet_logger, reserved_port, start_site
+from hubbub.collector.serving.service import RegistrySource, on_hangup, running_ingest, stop_event
 from hubbub.collector.serving.workers import Workers
 from hubbub.collector.store import Store, open_store
 from hubbub.collector.store.upkeep import Upkeep, running_upkeep
@@ -33,7 +29,7 @@ from hubbub.protocol.errors import HubbubError
 Announce = Callable[[str], None]
 
 _CLOSE_SECONDS = 1.0
-_life = get_logger(LIFE)
+_lifecycle = get_logger(LIFECYCLE)
 
 
 def run(settings: Settings, announce: Announce) -> None:
@@ -54,7 +50,7 @@ def run(settings: Settings, announce: Announce) -> None:
     """
     serve = _serve_alone if settings.workers == 1 else _supervise
     asyncio.run(serve(settings, announce))
-    _life.info("stopped")
+    _lifecycle.info("stopped")
 
 
 async def _serve_alone(settings: Settings, announce: Announce) -> None:
@@ -90,7 +86,7 @@ async def _supervise(settings: Settings, announce: Announce) -> None:
                 registry = source.read()
                 await store.declare(registry.values())
             except (HubbubError, StoreError) as error:  # what there is stays in force
-                _life.error("not reloaded", fault=str(error))
+                _lifecycle.error("not reloaded", fault=str(error))
                 return
             source.current = registry
             await workers.hang_up()
@@ -122,7 +118,6 @@ async def _operations(
             lambda: source.current,
             store,
             metrics,
-            store_kind=make_url(settings.store).get_backend_name(),
         )
         runner = web.AppRunner(
             app, access_log=None, logger=quiet_logger(), shutdown_timeout=_CLOSE_SECONDS
@@ -137,4 +132,4 @@ def _announce(announce: Announce, address: str, admin: str | None) -> None:
     announce(f"listening on {address}")
     if admin:
         announce(f"admin on {admin}")
-    _life.info("started", address=address, admin=admin)
+    _lifecycle.info("started", address=address, admin=admin)

@@ -1,110 +1,147 @@
-"""One serving process put together: store, group commit, routes and listener.
+"""One serving process put together: registry, store, group commit, routes, listener and signals.
 
-Invariant: it ends in this order. Accept nothing new, answer what is under way, stop the writer,
-close the store.
+Invariant: it shuts down in this order. Accept nothing new, answer what is under way, stop the
+writer, close the store.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import json
+import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
-from hubbub.collector.access.admission import Admission
-from hubbub.collector.access.load_limiter import LoadLimiter
+from hubbub.collector.access.admission import LoadLimiter
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.ingest.commit import Commit, GroupCommit, running_group_commit
-from hubbub.collector.ingest.frontend import Frontend, Limits
-from hubbub.collector.ingest.openapi import openapi_document
+from hubbub.collector.ingest.frontend import Frontend
 from hubbub.collector.ingest.reader import BatchReader
-from hubbub.collector.ingest.readiness import Readiness
 from hubbub.collector.ingest.report_validator import ReportValidator
-from hubbub.collector.operations.logs import LIFE, get_logger
+from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.connections import Connections
 from hubbub.collector.serving.listening import (
+    Connections,
     Listener,
     allow_open_files,
     listening,
     load_certificate,
     tls_context,
 )
-from hubbub.collector.serving.registry_source import RegistrySource
 from hubbub.collector.store import Store
 from hubbub.protocol.errors import HubbubError
-from hubbub.protocol.registry import Registry
+from hubbub.protocol.registry import Registry, check_compatible
 
 _GAUGE_SECONDS = 1.0
 _OBJECTS_A_COLLECTION = 20_000
 _SWITCH_SECONDS = 0.0005
 _OTHER_FILES = 256
-_life = get_logger(LIFE)
+_lifecycle = get_logger(LIFECYCLE)
 
 
-class Ingest:
-    """The public side of a serving process; use `running_ingest`.
+class RegistrySource:
+    """A registry file and what it held when it was last in order.
 
     Attributes
     ----------
-    listener : Listener
+    current : Registry
+        Set it to what `read` returned, once that is in force.
+
+    Raises
+    ------
+    MetricError
+        If the file is wrong.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        source: RegistrySource,
-        store: Store,
-        frontend: Frontend,
-        limiter: LoadLimiter,
-        validator: ReportValidator,
-        listener: Listener,
-        tls: ssl.SSLContext | None,
-    ) -> None:
-        self.listener = listener
-        self._settings = settings
-        self._source = source
-        self._store = store
-        self._frontend = frontend
-        self._limiter = limiter
-        self._validator = validator
-        self._tls = tls
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.current = Registry.load(path)
+
+    def read(self) -> Registry:
+        """Read the file again.
+
+        Raises
+        ------
+        MetricError
+            If the file is wrong, or changes what an existing version means.
+        """
+        registry = Registry.load(self._path)
+        check_compatible(self.current, registry)
+        return registry
+
+
+def stop_event() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def on_hangup(reload: Callable[[], Awaitable[None]]) -> None:
+    """Call a coroutine function on each SIGHUP, one call after the other."""
+    loop = asyncio.get_running_loop()
+    turn = asyncio.Lock()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def take_turn() -> None:
+        async with turn:
+            await reload()
+
+    def begin() -> None:
+        task = loop.create_task(take_turn())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, begin)
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """The public side of a serving process; use `running_ingest`."""
+
+    settings: Settings
+    source: RegistrySource
+    store: Store
+    frontend: Frontend
+    limiter: LoadLimiter
+    validator: ReportValidator
+    listener: Listener
+    tls: ssl.SSLContext | None
 
     async def reload(self) -> None:
         """Read the registry and the certificate again; on any fault keep what there is."""
-        settings = self._settings
+        settings = self.settings
         try:
-            registry = self._source.read()
-            reader = await make_reader(settings, registry, self._store)
-            if self._tls and settings.tls_certificate and settings.tls_key:
-                load_certificate(self._tls, settings.tls_certificate, settings.tls_key)
+            registry = self.source.read()
+            reader = await _make_reader(settings, registry, self.store)
+            if self.tls and settings.tls_certificate and settings.tls_key:
+                load_certificate(self.tls, settings.tls_certificate, settings.tls_key)
         except (HubbubError, StoreError) as error:
-            _life.error("not reloaded", fault=str(error))
+            _lifecycle.error("not reloaded", fault=str(error))
             return
-        self._source.current = registry
-        self._validator.use(registry)
-        self._frontend.reader = reader
-        self._frontend.description = _description(settings, registry)
-        _life.info("reloaded", metrics=len(registry))
+        self.source.current = registry
+        self.validator.use(registry)
+        self.frontend.use(registry, reader)
+        _lifecycle.info("reloaded", metrics=len(registry))
 
     async def drain(self) -> None:
         """Accept nothing new and wait for what is under way, as long as is allowed."""
-        _life.info("draining")
-        self._frontend.draining = True
+        _lifecycle.info("draining")
+        self.frontend.draining = True
         self.listener.stop_accepting()
-        if not await self._limiter.wait_until_empty(self._settings.drain_seconds):
-            _life.warning("gave up requests that didn't end within drain_seconds")
+        if not await self.limiter.wait_until_empty(self.settings.drain_seconds):
+            _lifecycle.warning("gave up requests that didn't end within drain_seconds")
 
 
-def _description(settings: Settings, registry: Registry) -> bytes:
-    return json.dumps(openapi_document(settings, registry)).encode()
-
-
-async def make_reader(settings: Settings, registry: Registry, store: Store) -> BatchReader:
+async def _make_reader(settings: Settings, registry: Registry, store: Store) -> BatchReader:
     """Declare a registry's metrics in the store and return the reader of their batches."""
     await store.declare(registry.values())
     return BatchReader(registry, await store.declared(), settings.max_reports)
@@ -127,32 +164,16 @@ async def running_ingest(
     """
     tls, registry = None, source.current
     if not allow_open_files(settings.max_connections + _OTHER_FILES):
-        _life.warning("the limit of open files is too low for max_connections")
+        _lifecycle.warning("the limit of open files is too low for max_connections")
     if settings.tls_certificate and settings.tls_key:
         tls = tls_context(settings.tls_certificate, settings.tls_key)
-    reader = await make_reader(settings, registry, store)
+    reader = await _make_reader(settings, registry, store)
     limiter = LoadLimiter(
         settings.max_requests, settings.max_waiting_bytes, settings.retry_after_seconds
     )
     validator = ReportValidator(registry, settings, metrics)
-    async with running_group_commit(store, _observer(metrics, validator)) as commit:
-        frontend = Frontend(
-            reader,
-            Admission(settings),
-            limiter,
-            commit,
-            validator,
-            Limits(settings.max_body_bytes, settings.body_seconds, settings.retry_after_seconds),
-            metrics,
-            Readiness(
-                store,
-                settings.store,
-                settings.min_free_bytes,
-                settings.retry_after_seconds,
-                lambda: commit.refused_at,
-            ),
-            _description(settings, registry),
-        )
+    async with running_group_commit(store, partial(_count, metrics, validator)) as commit:
+        frontend = Frontend(settings, registry, reader, store, commit, limiter, validator, metrics)
         connections = Connections(
             frontend.handle,
             most=settings.max_connections,
@@ -161,7 +182,6 @@ async def running_ingest(
             send_seconds=settings.body_seconds,
             turned_away=lambda: metrics.shed("connections"),
         )
-        shared = settings.workers > 1
         gauges = asyncio.create_task(_update_gauges(metrics, commit, connections))
         try:
             async with listening(
@@ -170,7 +190,7 @@ async def running_ingest(
                 port,
                 tls=tls,
                 tls_seconds=settings.header_seconds,
-                shared=shared,
+                shared=settings.workers > 1,
             ) as listener:
                 _tune_interpreter()
                 ingest = Ingest(
@@ -184,21 +204,16 @@ async def running_ingest(
             gauges.cancel()
 
 
-def _observer(metrics: Metrics, validator: ReportValidator) -> Callable[[Commit], None]:
-    """Return what counts a transaction once its batches have been answered."""
-
-    def observe(commit: Commit) -> None:
-        stored = 0
-        for batch in commit.batches:
-            for key, records in batch.records.items():
-                metrics.reports(key.metric, key.version, records.reports)
-                stored += records.reports
-        for _ in range(commit.duplicates):
-            metrics.duplicate()
-        metrics.committed(len(commit.batches), stored, commit.seconds)
-        validator.flag(commit.batches)
-
-    return observe
+def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None:
+    """Count a transaction, once its batches have been answered."""
+    stored = 0
+    for batch in commit.batches:
+        for key, records in batch.records.items():
+            metrics.reports(key.metric, key.version, records.reports)
+            stored += records.reports
+    metrics.duplicates(commit.duplicates)
+    metrics.committed(len(commit.batches), stored, commit.seconds)
+    validator.flag(commit.batches)
 
 
 def _tune_interpreter() -> None:

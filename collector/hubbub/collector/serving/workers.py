@@ -1,8 +1,9 @@
 """Several worker processes behind one port, watched by their supervisor.
 
-Each is a fresh interpreter (nothing is inherited by a fork) with a pipe to the supervisor: it sends
-its address or why it can't start, and drains when the other end closes, however that happened. A
-worker that dies is replaced.
+Each is a fresh interpreter (spawned, so that it inherits nothing) with a pipe to the supervisor: it
+sends its address or why it can't start, and drains when the other end closes, for whatever reason.
+A worker that dies is replaced. Workers import this module and not `server`, so they carry neither
+the admin listener nor its templates.
 """
 
 from __future__ import annotations
@@ -20,11 +21,9 @@ from typing import NamedTuple, Self
 
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
-from hubbub.collector.operations.logs import LIFE, configure, get_logger
+from hubbub.collector.operations.logs import LIFECYCLE, configure, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.registry_source import RegistrySource
-from hubbub.collector.serving.service import running_ingest
-from hubbub.collector.serving.signals import on_hangup, stop_event
+from hubbub.collector.serving.service import RegistrySource, on_hangup, running_ingest, stop_event
 from hubbub.collector.store import open_store
 from hubbub.protocol.errors import HubbubError
 
@@ -33,7 +32,7 @@ _PAUSE_SECONDS = 1.0
 _KILL_SECONDS = 10.0
 
 _spawn = multiprocessing.get_context("spawn")
-_life = get_logger(LIFE)
+_lifecycle = get_logger(LIFECYCLE)
 
 
 class WorkerError(HubbubError):
@@ -128,7 +127,7 @@ class Workers:
             await asyncio.to_thread(self._settle)
             if self._stopping.is_set():
                 return
-            _life.error("worker ended and is replaced", exit_code=process.exitcode)
+            _lifecycle.error("worker ended and is replaced", exit_code=process.exitcode)
             await self._replace(number)
 
     async def _replace(self, number: int) -> None:
@@ -139,7 +138,7 @@ class Workers:
             try:
                 await self._start(number)
             except (WorkerError, OSError) as error:
-                _life.error("worker not replaced", fault=str(error))
+                _lifecycle.error("worker not replaced", fault=str(error))
                 await asyncio.to_thread(self._settle)
             else:
                 return
@@ -177,7 +176,7 @@ def _await_start(pipe: Connection) -> str:
     try:
         started, text = pipe.recv() if pipe.poll(_START_SECONDS) else (False, "took too long")
     except EOFError:
-        started, text = False, "it ended without a word"
+        started, text = False, "it ended without an answer"
     if not started:
         raise WorkerError(f"worker didn't start: {text}")
     return str(text)

@@ -3,10 +3,11 @@
 The collector appends, the decoder reads; neither needs the other, and nothing here knows HTTP.
 """
 
-from hubbub.collector.store.contents import DayCount, Declared, MetricVersion, NewBatch, Reader
-from hubbub.collector.store.sql import Store, open_store
+from hubbub.collector.store.interfaces import DayCount, Declared, MetricVersion, NewBatch, Reader
+from hubbub.collector.store.sql import DATABASES, Store, open_store
 
 __all__ = [
+    "DATABASES",
     "DayCount",
     "Declared",
     "MetricVersion",

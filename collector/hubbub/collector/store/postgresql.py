@@ -11,15 +11,15 @@ import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store.database import Database, shown, translated
+from hubbub.collector.errors import StoreError, mask_address
+from hubbub.collector.store.interfaces import Database, Prepared, Result, translate_errors
 from hubbub.collector.store.schema import metadata
 
 _CONNECT_SECONDS = 5.0
@@ -31,15 +31,11 @@ _CONNECTIONS = 4
 _MIGRATIONS = 0x68756262  # "hubb": the lock that a migration takes
 _DURABLE = ("on", "remote_apply")
 
-_Prepared = TypeVar("_Prepared")
-_Result = TypeVar("_Result")
 _log = logging.getLogger("hubbub.collector")
 
 
 class PostgresqlDatabase(Database):
-    """An open PostgreSQL database; use `open_postgresql`."""
-
-    insert = staticmethod(insert)
+    """An open PostgreSQL database; use `open_database`."""
 
     def __init__(self, url: str, *, writes: bool) -> None:
         # Two pools, so that slow readers don't keep reports waiting.
@@ -50,19 +46,23 @@ class PostgresqlDatabase(Database):
     @asynccontextmanager
     async def migrate(self) -> AsyncIterator[AsyncConnection]:
         """Wait for other migrations, then let this one take its time."""
-        async with translated(), self._patient() as engine, engine.begin() as connection:
+        async with translate_errors(), self._patient() as engine, engine.begin() as connection:
             await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
             yield connection
 
     async def transact(
         self,
-        prepare: Callable[[], _Prepared],
-        write: Callable[[sa.Connection, _Prepared], _Result],
-    ) -> _Result:
+        prepare: Callable[[], Prepared],
+        write: Callable[[sa.Connection, Prepared], Result],
+    ) -> Result:
         """Write on one of some connections."""
         prepared = await asyncio.to_thread(prepare)
         async with self.write() as connection:
             return await connection.run_sync(write, prepared)
+
+    def insert_if_absent(self, table: sa.Table) -> sa.Insert:
+        """Return INSERT ... ON CONFLICT DO NOTHING."""
+        return insert(table).on_conflict_do_nothing()
 
     def insert_ids(
         self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
@@ -74,12 +74,12 @@ class PostgresqlDatabase(Database):
         )
         return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
 
-    def written(self, size: int) -> None:
+    def note_written(self, size: int) -> None:
         """Do nothing: the server sees to its log itself."""
 
     async def tidy(self) -> None:
         """Clear the space of segments that were merged or deleted, for others to be written to."""
-        async with translated(), self._patient() as engine, engine.connect() as connection:
+        async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
             await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments")
@@ -103,7 +103,7 @@ class PostgresqlDatabase(Database):
             await engine.dispose()
 
 
-async def open_postgresql(url: str, *, create: bool) -> PostgresqlDatabase:
+async def open_database(url: str, *, create: bool) -> PostgresqlDatabase:
     """Open the database at an address that PostgreSQL's own programs understand.
 
     Raises
@@ -113,7 +113,10 @@ async def open_postgresql(url: str, *, create: bool) -> PostgresqlDatabase:
     """
     database = PostgresqlDatabase(url, writes=create)
     try:
-        async with translated(f"store {shown(url)!r}"), database.reading.connect() as connection:
+        async with (
+            translate_errors(f"store {mask_address(url)!r}"),
+            database.reading.connect() as connection,
+        ):
             if create and await connection.scalar(sa.text("SHOW fsync")) == "off":
                 _log.warning(
                     "the PostgreSQL server runs with fsync = off: reports that were acknowledged "
@@ -144,9 +147,10 @@ def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> Asy
             )
         except ValueError:
             # Without its text, which quotes a part of the address: of the password, perhaps.
-            raise StoreError(
-                f"store {shown(url)!r}: must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
-                "with what isn't a letter or digit percent-encoded"
+            raise StoreError.at(
+                url,
+                "must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
+                "with what isn't a letter or digit percent-encoded",
             ) from None
         try:
             await connection.execute(_WAIT_FOR_DISK)

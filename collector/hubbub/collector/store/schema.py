@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store.database import Database, shown
+from hubbub.collector.store.interfaces import Database
 
 REVISIONS = ("0001", "0002")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
@@ -83,12 +83,13 @@ async def check_schema(database: Database, url: str) -> None:
     async with database.read() as connection:
         version = await connection.run_sync(_version)
     if version == _EMPTY:
-        raise StoreError(f"store {shown(url)!r}: is no store of hubbub's; did a collector make it?")
+        raise StoreError.at(url, "is no store of hubbub's; did a collector make it?")
     _refuse_newer(version, url)
     if version != _HEAD:
-        raise StoreError(
-            f"store {shown(url)!r}: made by an older hubbub (schema {version}, expected {_HEAD}); "
-            "start its collector once to migrate it"
+        raise StoreError.at(
+            url,
+            f"made by an older hubbub (schema {version}, expected {_HEAD}); "
+            "start its collector once to migrate it",
         )
 
 
@@ -121,7 +122,7 @@ def _migrate(connection: sa.Connection, url: str) -> None:
 
 def _refuse_newer(version: str, url: str) -> None:
     if version not in REVISIONS:
-        raise StoreError(
-            f"store {shown(url)!r}: made by a newer hubbub (schema {version}, expected at most "
-            f"{_HEAD}); update this one"
+        raise StoreError.at(
+            url,
+            f"made by a newer hubbub (schema {version}, expected at most {_HEAD}); update this one",
         )

@@ -1,8 +1,8 @@
 """The life of segments: made of batches, merged with others, deleted.
 
 A segment holds records of several origins in an order drawn at random. Segments are read and
-shuffled without keeping anybody waiting; then a short transaction replaces exactly these, or
-nothing if any of them is gone meanwhile. Invariants: whatever is written to the table of segments
+shuffled outside of any lock; then a short transaction replaces exactly these, or nothing if one of
+them is gone by then. Invariants: whatever is written to the table of segments
 comes from `segment_rows` or `segment_row`, shuffled by the operating system's randomness and under
 a random key. At any moment each report is in exactly one segment, for every reader, whatever fails.
 """
@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.collector.store.contents import MetricVersion, NewBatch
-from hubbub.collector.store.database import Database
+from hubbub.collector.store.interfaces import Database, MetricVersion, NewBatch
 from hubbub.collector.store.schema import batches as _batches
 from hubbub.collector.store.schema import segments as _segments
 from hubbub.protocol.records import Records, shuffled
@@ -59,8 +58,7 @@ async def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records])
 
 
 def _segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Row:
-    together = Records(pool[0].width, b"".join([records.data for records in pool]))
-    records = shuffled(together)
+    records = shuffled(Records(pool[0].width, b"".join([records.data for records in pool])))
     return {
         "segment_id": secrets.randbits(63),
         "metric": key.metric,
@@ -100,7 +98,7 @@ async def delete_reports(database: Database, *which: sa.ColumnElement[bool]) -> 
             ids = [size.segment_id for size in chunk]
             async with database.write() as connection:
                 reports = await _delete_segments(connection, ids)
-            database.written(_BYTES_OF_REPORT * sum(reports))
+            database.note_written(_BYTES_OF_REPORT * sum(reports))
             deleted += sum(reports)
             # Some were merged meanwhile, so their reports are in another segment.
             complete = complete and len(reports) == len(ids)
@@ -126,7 +124,7 @@ async def delete_ids(database: Database, before: dt.date) -> int:
             for some in _pieces(ids):
                 gone = sa.delete(_batches).where(_batches.c.batch_id.in_(some))
                 deleted += (await connection.execute(gone)).rowcount
-        database.written(_BYTES_OF_ID * len(ids))
+        database.note_written(_BYTES_OF_ID * len(ids))
         last = ids[-1]
 
 
@@ -153,12 +151,17 @@ async def _replace(
     width = sum(map(len, records)) // sum(size.reports for size in chunk)
     row = await segment_row(key, day, [Records(width, data) for data in records])
     async with database.write() as connection:
-        if not await _lock(connection, ids):
+        locked = 0
+        for some in _pieces(ids):
+            query = sa.select(_segments.c.segment_id).where(_segments.c.segment_id.in_(some))
+            rows = await connection.scalars(query.with_for_update(skip_locked=True))
+            locked += len(rows.all())
+        if locked < len(ids):
             return 0
         # First deleted: the new segment then takes the space of the old ones.
         await _delete_segments(connection, ids)
         await connection.execute(sa.insert(_segments), [row])
-    database.written(2 * len(row["records"]))
+    database.note_written(2 * len(row["records"]))
     return len(ids)
 
 
@@ -186,27 +189,13 @@ def _pieces(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (ids[start : start + _IDS_A_STATEMENT] for start in range(0, len(ids), _IDS_A_STATEMENT))
 
 
-async def _lock(connection: AsyncConnection, ids: Sequence[int]) -> bool:
-    """Lock segments; return False if any is gone, or locked by another transaction."""
-    locked = 0
-    for some in _pieces(ids):
-        query = sa.select(_segments.c.segment_id).where(_segments.c.segment_id.in_(some))
-        locked += len((await connection.scalars(query.with_for_update(skip_locked=True))).all())
-    return locked == len(ids)
-
-
 async def _delete_segments(connection: AsyncConnection, ids: Sequence[int]) -> list[int]:
     """Delete the segments that are still there; return the number of reports of each."""
     reports: list[int] = []
     for some in _pieces(ids):
         these = _segments.c.segment_id.in_(some)
         # Locked in order, so that two deletions don't deadlock.
-        await connection.execute(
-            sa.select(_segments.c.segment_id)
-            .where(these)
-            .order_by(_segments.c.segment_id)
-            .with_for_update()
-        )
-        gone = sa.delete(_segments).where(these).returning(_segments.c.reports)
-        reports.extend(await connection.scalars(gone))
+        query = sa.select(_segments.c.reports).where(these).order_by(_segments.c.segment_id)
+        reports.extend(await connection.scalars(query.with_for_update()))
+        await connection.execute(sa.delete(_segments).where(these))
     return reports

@@ -8,17 +8,27 @@ reports came together, from whom, or at what time of day.
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store.contents import DayCount, Declared, MetricVersion, NewBatch, Reader
-from hubbub.collector.store.database import Database, parse_address, shown
+from hubbub.collector.store.interfaces import (
+    Database,
+    DayCount,
+    Declared,
+    MetricVersion,
+    NewBatch,
+    Reader,
+)
 from hubbub.collector.store.schema import check_schema, migrate
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
@@ -31,6 +41,12 @@ from hubbub.collector.store.segments import (
     segment_rows,
 )
 from hubbub.protocol.metrics import Metric
+
+DATABASES = {
+    "sqlite": "sqlite:///PATH",
+    "postgresql": "postgresql://USER:PASSWORD@HOST/DATABASE",
+}
+"""The databases that can be stores, each in the module of that name, and their addresses."""
 
 _SEGMENTS_IN_MEMORY = 8
 
@@ -54,8 +70,7 @@ class Store(Reader):
         rows.sort(key=lambda row: (row["metric"], row["version"]))
         async with self._database.write() as connection:
             if rows:
-                insert = self._database.insert(_parameters).on_conflict_do_nothing()
-                await connection.execute(insert, rows)
+                await connection.execute(self._database.insert_if_absent(_parameters), rows)
             for metric in metrics:
                 await _check_parameters(connection, metric)
 
@@ -108,7 +123,7 @@ class Store(Reader):
 
         unseen = await self._database.transact(pool, write)
         stored = [records for new in unseen for records in firsts[new].records.values()]
-        self._database.written(sum([len(records.data) for records in stored]))
+        self._database.note_written(sum([len(records.data) for records in stored]))
         are_new = []
         for batch in batches:
             # Of several batches with one id the first is new.
@@ -166,6 +181,16 @@ class Store(Reader):
         """Raise StoreError unless the database answers."""
         async with self._database.read() as connection:
             await connection.execute(sa.select(_parameters.c.version).limit(1))
+
+    @property
+    def dialect(self) -> str:
+        """Which of `DATABASES` it is in."""
+        return self._database.reading.dialect.name
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its files grow; None: on a server, which watches its own disk."""
+        return self._database.folder
 
     async def size_bytes(self) -> int:
         """Return the bytes that the store takes on disk."""
@@ -226,7 +251,15 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
     StoreError
         If the address isn't supported, or the database can't be opened or isn't a store.
     """
-    database = await _open_database(url, create=create)
+    try:
+        driver = make_url(url).drivername
+    except (ArgumentError, ValueError):
+        driver = ""
+    if driver not in DATABASES:
+        raise StoreError.at(url, f"must be {' or '.join(DATABASES.values())}")
+    # Imported here, because a process needs only one of the drivers.
+    module = importlib.import_module(f"hubbub.collector.store.{driver}")
+    database: Database = await module.open_database(url, create=create)
     try:
         if create:
             await migrate(database, url)
@@ -235,22 +268,6 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
         yield Store(database)
     finally:
         await database.close()
-
-
-async def _open_database(url: str, *, create: bool) -> Database:
-    address = parse_address(url)
-    # Imported here, because a process needs only one of the two drivers.
-    if address is not None and address.drivername == "sqlite":
-        from hubbub.collector.store.sqlite import open_sqlite  # noqa: PLC0415
-
-        return await open_sqlite(url, create=create)
-    if address is not None and address.drivername == "postgresql":
-        from hubbub.collector.store.postgresql import open_postgresql  # noqa: PLC0415
-
-        return await open_postgresql(url, create=create)
-    raise StoreError(
-        f"store {shown(url)!r}: must be sqlite:///PATH or postgresql://USER:PASSWORD@HOST/DATABASE"
-    )
 
 
 def _only(

@@ -16,18 +16,24 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store import database as common
-from hubbub.collector.store.database import Database, parse_address
+from hubbub.collector.store.interfaces import (
+    Database,
+    Prepared,
+    Result,
+    translate_errors,
+)
+
+BUSY_SECONDS = 10.0
+"""How long a transaction waits for others; shorter than clients wait for their answer."""
 
 PAGES_TO_COPY = 1024
 """The log's length, in pages of 4 KiB, from which on it is copied into the database."""
@@ -44,24 +50,19 @@ _BYTES_OF_COMMIT = 4 * _PAGE_BYTES
 """Written at each commit besides the data: pages of the tables and of the index."""
 
 
-_Prepared = TypeVar("_Prepared")
-_Result = TypeVar("_Result")
-
-
 class SqliteDatabase(Database):
-    """An open SQLite file; use `open_sqlite`."""
-
-    insert = staticmethod(insert)
+    """An open SQLite file; use `open_database`."""
 
     def __init__(
         self, path: Path, reading: AsyncEngine, writing: AsyncEngine, *, writes: bool
     ) -> None:
         super().__init__(reading, writing)
+        self.folder = path.absolute().parent
         self._path = path
         self._thread = ThreadPoolExecutor(1, "hubbub-writer")
         self._engine = sa.create_engine(
             URL.create("sqlite+pysqlite", database=str(path)),
-            connect_args={"timeout": common.BUSY_SECONDS, "check_same_thread": False},
+            connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
             poolclass=sa.StaticPool,
         )
         sa.event.listen(self._engine, "connect", _prepare_writer if writes else _prepare_reader)
@@ -79,23 +80,27 @@ class SqliteDatabase(Database):
 
     async def transact(
         self,
-        prepare: Callable[[], _Prepared],
-        write: Callable[[sa.Connection, _Prepared], _Result],
-    ) -> _Result:
+        prepare: Callable[[], Prepared],
+        write: Callable[[sa.Connection, Prepared], Result],
+    ) -> Result:
         """Do all of it in the writer's thread, one call after the other."""
 
-        def transact() -> _Result:
+        def transact() -> Result:
             prepared = prepare()
             with self._engine.begin() as connection:
                 return write(connection, prepared)
 
-        async with common.translated():
+        async with translate_errors():
             done = asyncio.get_running_loop().run_in_executor(self._thread, transact)
             try:
                 return await asyncio.shield(done)
             except asyncio.CancelledError:
                 await asyncio.wait([done])  # what a thread has begun can't be stopped
                 raise
+
+    def insert_if_absent(self, table: sa.Table) -> sa.Insert:
+        """Return INSERT ... ON CONFLICT DO NOTHING."""
+        return insert(table).on_conflict_do_nothing()
 
     def insert_ids(
         self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
@@ -108,15 +113,19 @@ class SqliteDatabase(Database):
         unseen: set[bytes] = set()
         for start in range(0, len(ids), _IDS_A_STATEMENT):
             some = ids[start : start + _IDS_A_STATEMENT]
-            new = sorted(set(some) - _known(connection, some))
-            if new:
+            those = f"FROM batches WHERE batch_id IN ({','.join('?' * len(some))})"
+            known: set[bytes] = set()
+            if connection.exec_driver_sql(f"SELECT count(*) {those}", tuple(some)).scalar():
+                found = connection.exec_driver_sql(f"SELECT batch_id {those}", tuple(some))
+                known.update(found.scalars())
+            if new := sorted(set(some) - known):
                 rows = ",".join([f"(?,'{day}')"] * len(new))
                 statement = f"INSERT INTO batches (batch_id, day) VALUES {rows}"  # noqa: S608
                 connection.exec_driver_sql(statement, tuple(new))
             unseen.update(new)
         return unseen
 
-    def written(self, size: int) -> None:
+    def note_written(self, size: int) -> None:
         """Have the log copied in the background once it is long."""
         self._uncopied += size + _BYTES_OF_COMMIT
         if self._uncopied >= PAGES_TO_COPY * _PAGE_BYTES:
@@ -126,7 +135,7 @@ class SqliteDatabase(Database):
     async def tidy(self) -> None:
         """Copy the log into the database and empty it, or leave it if a reader needs it."""
         await asyncio.to_thread(self._checkpoint, "PASSIVE")
-        await self._checkpoint_between_writes("TRUNCATE", common.BUSY_SECONDS)
+        await self._checkpoint_between_writes("TRUNCATE", BUSY_SECONDS)
 
     async def size_bytes(self) -> int:
         """Return the bytes of the database and its log."""
@@ -186,17 +195,7 @@ class SqliteDatabase(Database):
         return int(pages) if is_busy or mode == "PASSIVE" else 0
 
 
-def _known(connection: sa.Connection, ids: Sequence[bytes]) -> set[bytes]:
-    """Return those ids that are stored."""
-    those = f"FROM batches WHERE batch_id IN ({','.join('?' * len(ids))})"
-    count = connection.exec_driver_sql(f"SELECT count(*) {those}", tuple(ids)).scalar()
-    if not count:
-        return set()
-    found = connection.exec_driver_sql(f"SELECT batch_id {those}", tuple(ids))
-    return set(found.scalars())
-
-
-async def open_sqlite(url: str, *, create: bool) -> SqliteDatabase:
+async def open_database(url: str, *, create: bool) -> SqliteDatabase:
     """Open the file at an address such as "sqlite:///hubbub.db".
 
     Raises
@@ -204,7 +203,10 @@ async def open_sqlite(url: str, *, create: bool) -> SqliteDatabase:
     StoreError
         If the file can't be opened or isn't a database, or is missing and not to be made.
     """
-    address = _address(url)
+    address = make_url(url)
+    if "?" in url or address.host or address.database in {None, "", ":memory:"}:
+        raise StoreError(f"store {url!r}: must be sqlite:///PATH, without a ?")
+    address = address.set(drivername="sqlite+aiosqlite")
     path = Path(address.database or "")
     if not create and not path.is_file():
         raise StoreError(f"store {url!r}: no such file; expected a database that a collector made")
@@ -212,7 +214,7 @@ async def open_sqlite(url: str, *, create: bool) -> SqliteDatabase:
     await asyncio.to_thread(_try_to_open, path, url, create)
     reading = _engine(address, pool_size=4)
     sa.event.listen(reading.sync_engine, "connect", _prepare_reader)
-    sa.event.listen(reading.sync_engine, "begin", _begin)
+    sa.event.listen(reading.sync_engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
     if not create:
         return SqliteDatabase(path, reading, reading, writes=False)
     writing = _engine(address, pool_size=1)
@@ -221,27 +223,19 @@ async def open_sqlite(url: str, *, create: bool) -> SqliteDatabase:
     return SqliteDatabase(path, reading, writing, writes=True)
 
 
-def _address(url: str) -> URL:
-    address = parse_address(url)
-    path = address.database if address else None
-    if address is None or "?" in url or address.host or path in {None, "", ":memory:"}:
-        raise StoreError(f"store {url!r}: must be sqlite:///PATH, without a ?")
-    return address.set(drivername="sqlite+aiosqlite")
-
-
 def _engine(address: URL, pool_size: int) -> AsyncEngine:
     return create_async_engine(
         address,
-        connect_args={"timeout": common.BUSY_SECONDS},
+        connect_args={"timeout": BUSY_SECONDS},
         pool_size=pool_size,
         max_overflow=0,
-        pool_timeout=common.BUSY_SECONDS,
+        pool_timeout=BUSY_SECONDS,
     )
 
 
 def _try_to_open(path: Path, url: str, create: bool) -> None:
     try:
-        with contextlib.closing(sqlite3.connect(path, timeout=common.BUSY_SECONDS)) as connection:
+        with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
             connection.execute("PRAGMA schema_version")
             if create:
                 _choose_log(connection)
@@ -254,7 +248,7 @@ def _choose_log(connection: sqlite3.Connection) -> None:
 
     The change needs the file for itself and doesn't wait for others, so waiting is done here.
     """
-    deadline = time.monotonic() + common.BUSY_SECONDS
+    deadline = time.monotonic() + BUSY_SECONDS
     while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -279,10 +273,6 @@ def _prepare_reader(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA query_only=ON")
 
 
-def _begin(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
-
-
 def _begin_writing(connection: sa.Connection) -> None:
     """Take the write lock as soon as it is free, letting others use the event loop meanwhile."""
     _take_write_lock(connection, lambda: await_only(asyncio.sleep(_POLL_SECONDS)))
@@ -296,7 +286,7 @@ def _begin_writing_now(connection: sa.Connection) -> None:
 def _take_write_lock(connection: sa.Connection, pause: Callable[[], None]) -> None:
     """Begin a transaction as soon as no other connection writes, asking every millisecond."""
     cursor = connection.connection.cursor()
-    deadline = time.monotonic() + common.BUSY_SECONDS
+    deadline = time.monotonic() + BUSY_SECONDS
     try:
         while True:
             try:

@@ -1,7 +1,7 @@
 """The periodic maintenance of a store: merging, forgetting, and tidying up.
 
-A quiet minute's batches stay apart until they are merged with others, so this is part of what makes
-reports unlinkable, not only of what keeps the store small. Invariant: every step may run in several
+The batches of a quiet minute stay apart until they are merged with others, so this is part of what
+makes reports unlinkable, and not only housekeeping. Invariant: every step may run in several
 processes at once, beside appends and readers, and may fail and be repeated.
 """
 
@@ -24,7 +24,7 @@ _LAST_SECONDS = 10
 _log = logging.getLogger("hubbub.collector")
 
 
-class Done(NamedTuple):
+class UpkeepResult(NamedTuple):
     """What a run did.
 
     Attributes
@@ -74,7 +74,7 @@ class Upkeep:
         self._stopping = asyncio.Event()
         self._aged_on: dt.date | None = None
 
-    async def run_once(self, today: dt.date) -> Done:
+    async def run_once(self, today: dt.date) -> UpkeepResult:
         """Run all steps; days are counted back from `today`.
 
         Raises
@@ -88,7 +88,7 @@ class Upkeep:
             merged = await self._store.merge()
         with self._observed("tidy"):
             await self._store.tidy()
-        return Done(merged, forgotten, dropped)
+        return UpkeepResult(merged, forgotten, dropped)
 
     async def _age(self, today: dt.date) -> tuple[int, int]:
         """Forget and drop what is too old; once a day, because finding old ids reads them all."""
@@ -114,7 +114,13 @@ class Upkeep:
         """Run at once, every some seconds, and a last time when stopped; log what goes wrong."""
         while True:
             is_last = self._stopping.is_set()
-            await self._try_once()
+            try:
+                await self.run_once(dt.datetime.now(dt.UTC).date())
+            except StoreError as error:
+                _log.error("upkeep failed and will be tried again: %s", error)
+            except Exception as error:
+                # Without its text, which may quote what is stored.
+                _log.error("upkeep failed and will be tried again: %s", type(error).__name__)
             if is_last:
                 return
             with contextlib.suppress(TimeoutError):
@@ -123,15 +129,6 @@ class Upkeep:
     def stop(self) -> None:
         """Let `run_for_ever` run a last time and return."""
         self._stopping.set()
-
-    async def _try_once(self) -> None:
-        try:
-            await self.run_once(dt.datetime.now(dt.UTC).date())
-        except StoreError as error:
-            _log.error("upkeep failed and will be tried again: %s", error)
-        except Exception as error:
-            # Without its text, which may quote what is stored.
-            _log.error("upkeep failed and will be tried again: %s", type(error).__name__)
 
 
 @asynccontextmanager

@@ -15,9 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.collector.poisoning.balance import Balance, cohort_balance
-from hubbub.collector.poisoning.repeats import Repeats, RepeatSample
-from hubbub.collector.poisoning.set_bits import SetBits, column, plausible_set_bits, set_bits
+from hubbub.collector.poisoning import (
+    Balance,
+    Repeats,
+    RepeatSample,
+    SetBits,
+    cohort_balance,
+    column,
+    plausible_set_bits,
+    set_bits,
+)
 from hubbub.decoder.arrays import IntArray
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records

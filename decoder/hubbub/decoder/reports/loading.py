@@ -12,9 +12,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.parquet import count_rows, read_records
-from hubbub.collector.exchange.parquet_reader import SCHEME, ParquetReader
-from hubbub.collector.exchange.partitions import ReportFileError, check_definition, partition_of
+from hubbub.collector.exchange.partitions import (
+    SCHEME,
+    ParquetReader,
+    check_definition,
+    partition_of,
+)
 from hubbub.collector.store import MetricVersion, Reader, open_store
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import UndecodableError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from hubbub.collector.poisoning.set_bits import forgery_shift
+from hubbub.collector.poisoning import forgery_shift
 from hubbub.decoder.planning import noise as planning_noise
 from hubbub.decoder.privacy import amplification
 from hubbub.decoder.privacy.tracking import permanent_known

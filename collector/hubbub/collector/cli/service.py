@@ -1,18 +1,20 @@
-"""`hubbub-collector serve`: a flag for each setting, made from its description."""
+"""The commands of a service: `serve` with a flag for each setting, and `token` for its secrets."""
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import click
+from pydantic import ValidationError
 
-from hubbub.collector.cli.errors import cli_errors
-from hubbub.collector.config.settings import ConfigError, Settings
-from hubbub.collector.config.sources import load
-from hubbub.collector.config.text import describe_default, to_toml
+from hubbub.collector.access.auth import Purpose, generate_secret
+from hubbub.collector.cli.group import cli_errors
+from hubbub.collector.config.settings import ConfigError, Scope, Settings
+from hubbub.collector.config.sources import describe_default, load, to_toml, toml_value
 
 _WITHOUT_FLAG = {"ingest_keys", "admin_tokens"}  # tables, for the file or the environment
 _OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}
@@ -80,3 +82,56 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     logs.configure(settings.log_level, log_times=settings.log_times)
     with cli_errors():
         server.run(settings, click.echo)
+
+
+@click.command()
+@click.option("--ingest", "purpose", flag_value="ingest", help="A key for apps (the default).")
+@click.option("--admin", "purpose", flag_value="admin", help="A token for the admin listener.")
+@click.option(
+    "--name",
+    default="main",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the entry in the configuration.",
+)
+@click.option(
+    "--expires",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DAY",
+    help="Last day (UTC) on which it is good, such as 2027-12-31; by default for ever.",
+)
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(get_args(Scope)),
+    help="What an admin token may do; may be repeated.  [default: read]",
+)
+def token(
+    purpose: Purpose | None, name: str, expires: dt.datetime | None, scopes: tuple[str, ...]
+) -> None:
+    """Make an ingest key or an admin token.
+
+    Standard output is the secret alone, once: hand it to who is to use it, it is stored nowhere.
+    Standard error has the lines for the collector's configuration file, which gets to know only the
+    secret's hash. To rotate, add an entry under another name, change over who uses it, then remove
+    the old one.
+    """
+    if scopes and purpose != "admin":
+        raise click.UsageError("--scope: only admin tokens have scopes; add --admin")
+    purpose = purpose or "ingest"
+    secret, sha256 = generate_secret(purpose)
+    entry: dict[str, object] = {"sha256": sha256}
+    if purpose == "admin":
+        entry["scopes"] = tuple(scopes or ("read",))
+    if expires:
+        entry["expires"] = expires.date()
+    table = "admin_tokens" if purpose == "admin" else "ingest_keys"
+    try:
+        Settings.model_validate({"metrics": "", table: {name: entry}})
+    except ValidationError as error:
+        expected = "must be lower-case letters, digits, - and single _ (64 at most)"
+        raise click.UsageError(f"--name {name!r}: {expected}") from error
+    click.echo(secret)
+    lines = [f"[{table}.{name}]", *(f"{key} = {toml_value(value)}" for key, value in entry.items())]
+    click.echo("\n".join(lines), err=True)

@@ -1,0 +1,248 @@
+"""The commands on a store: `export` and `import` of reports, `maintain` and `delete` by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+
+from hubbub.collector.cli.group import cli_errors
+from hubbub.collector.exchange.exporting import export_partitions, plan_export
+from hubbub.collector.exchange.importing import find_sources, import_file
+from hubbub.collector.store import Store, open_store
+from hubbub.collector.store.upkeep import Upkeep
+from hubbub.protocol.registry import Registry
+
+_DAY = click.DateTime(formats=["%Y-%m-%d"])
+_store_option = click.option(
+    "--store", default="sqlite:///hubbub.db", show_default=True, metavar="URL", help="The database."
+)
+_required_store_option = click.option(
+    "--store", required=True, metavar="URL", help="sqlite:///PATH or postgresql://..."
+)
+
+
+@click.command("export")
+@_store_option
+@click.option(
+    "--format",
+    "_format",
+    default="parquet",
+    show_default=True,
+    type=click.Choice(["parquet"]),
+    help="What to write.",
+)
+@click.option(
+    "--to",
+    "directory",
+    required=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="New, empty, or an earlier export's.",
+)
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME", help="Only this one; repeatable."
+)
+@click.option("--since", type=_DAY, metavar="DAY", help="First UTC day, such as 2026-11-01.")
+@click.option("--until", type=_DAY, metavar="DAY", help="Last UTC day, included.")
+def export(
+    store: str,
+    _format: str,
+    directory: Path,
+    metrics: tuple[str, ...],
+    since: dt.datetime | None,
+    until: dt.datetime | None,
+) -> None:
+    """Write stored reports as Parquet files that the decoder, DuckDB and Spark read.
+
+    A file DIR/metric=NAME/version=N/day=DAY/part-0.parquet for each day, with the columns cohort
+    (uint16) and bits (k/8 bytes; bit j of the report is bit j%8 of byte j//8), in random order, and
+    a _definition.json for each version. A day that is exported again replaces its file. Days that
+    the store no longer has stay where they are: delete them by hand.
+    """
+
+    async def run() -> None:
+        async with open_store(store, create=False) as opened:
+            stored = {declared.metric for declared in await opened.declared()}
+            for name in metrics:
+                if name not in stored:
+                    known = ", ".join(sorted(stored)) or "none"
+                    message = f"{name!r} isn't in the store, which has: {known}"
+                    raise click.BadParameter(message, param_hint="--metric")
+            plan = await plan_export(opened, metrics, _date(since), _date(until))
+            files = reports = 0
+            with _bar("exporting") as progress:
+                async for written in export_partitions(opened, directory, plan, progress=progress):
+                    click.echo(
+                        f"{written.path}: {written.reports:,} reports, {written.size:,} bytes"
+                    )
+                    files += 1
+                    reports += written.reports
+        click.echo(f"exported {reports:,} reports in {files:,} files to {directory}")
+
+    with cli_errors():
+        asyncio.run(run())
+
+
+@click.command("import")
+@click.argument(
+    "paths",
+    nargs=-1,
+    required=True,
+    metavar="PATH...",
+    type=click.Path(exists=True, path_type=Path),
+)
+@click.option("--metrics", required=True, metavar="FILE", help="The registry, metrics.toml.")
+@_store_option
+@click.option(
+    "--metric", metavar="NAME", help="Whose reports a file holds; of a directory: only these."
+)
+@click.option("--day", type=_DAY, metavar="DAY", help="Their UTC day, likewise.")
+@click.option(
+    "--column", default="irr", show_default=True, metavar="NAME", help="Column of bits in a CSV."
+)
+def import_(
+    paths: tuple[Path, ...],
+    metrics: str,
+    store: str,
+    metric: str | None,
+    day: dt.datetime | None,
+    column: str,
+) -> None:
+    """Store the reports of exported directories, Parquet files, or google/rappor's CSVs.
+
+    PATH is an exported directory or a part of it, whose names say which metric, version and day it
+    holds; or, with --metric and --day, a Parquet file with columns cohort and bits, or a CSV
+    (.csv, .csv.gz) as google/rappor's clients write it, of which the cohort and one column of bits
+    are read. Parameters must be those of the registry, and k a multiple of 8.
+
+    google/rappor hashes strings in another way than hubbub, so string reports of its clients are
+    decoded with its map of candidates instead of a list: hubbub-decoder decode METRIC --map FILE.
+
+    A file is checked to its end before anything of it is stored. Importing it again, also after a
+    crash, counts nothing twice, as long as the store remembers ids of batches (14 days, unless
+    configured otherwise); the same reports in another file count again.
+    """
+
+    async def run() -> None:
+        sources = find_sources(paths, Registry.load(metrics), metric, _date(day), column)
+        new = known = 0
+        async with open_store(store, create=True) as opened:
+            for source in sources:
+                await opened.declare([source.metric])
+                with _bar(f"importing {source.path.name}") as progress:
+                    found = await import_file(opened, source, progress=progress)
+                click.echo(
+                    f"{source.path}: {found.new:,} reports of {source.metric.name} version "
+                    f"{source.metric.version}, {source.day}"
+                    + (f"; {found.known:,} were imported before" if found.known else "")
+                )
+                new += found.new
+                known += found.known
+        there_before = f"; {known:,} were there before" if known else ""
+        click.echo(f"imported {new:,} reports{there_before}")
+
+    with cli_errors():
+        asyncio.run(run())
+
+
+@click.command()
+@_required_store_option
+@click.option(
+    "--deduplication-days",
+    default=14,
+    show_default=True,
+    type=click.IntRange(1, 36_500),
+    help="Forget ids of batches after so many days; a batch sent again later counts again.",
+)
+@click.option(
+    "--retention-days",
+    type=click.IntRange(1, 36_500),
+    help="Delete reports after so many days; kept for ever by default.",
+)
+def maintain(store: str, deduplication_days: int, retention_days: int | None) -> None:
+    """Merge small segments, and forget what is too old.
+
+    A running collector does so by itself; this is for stores whose collectors are stopped, and for
+    whoever prefers cron.
+    """
+
+    async def run() -> None:
+        async with _existing_store(store) as opened:
+            upkeep = Upkeep(opened, deduplication_days, retention_days, seconds=0)
+            done = await upkeep.run_once(dt.datetime.now(dt.UTC).date())
+        click.echo(
+            f"merged {done.merged:,} segments, forgot {done.forgotten:,} ids of batches, "
+            f"deleted {done.dropped:,} old reports"
+        )
+
+    with cli_errors():
+        asyncio.run(run())
+
+
+@click.command()
+@click.argument("metric")
+@_required_store_option
+@click.option("--version", type=click.IntRange(1), help="Only this version's reports.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+def delete(metric: str, store: str, version: int | None, yes: bool) -> None:
+    """Delete all reports of METRIC.
+
+    Its versions stay taken: clients may still hold what they made under them. To stop collecting,
+    remove the metric from the registry first.
+    """
+    what = metric if version is None else f"{metric} version {version}"
+
+    async def count() -> int:
+        async with open_store(store, create=False) as opened:
+            days = await opened.overview()
+        return sum(
+            day.reports for day in days if day.metric == metric and version in {None, day.version}
+        )
+
+    async def delete_reports() -> int:
+        async with _existing_store(store) as opened:
+            deleted = await opened.delete(metric, version)
+            await opened.tidy()
+            return deleted
+
+    with cli_errors():
+        if not yes:
+            click.confirm(
+                f"Delete {asyncio.run(count()):,} reports of {what} for good?", abort=True
+            )
+        click.echo(f"deleted {asyncio.run(delete_reports()):,} reports of {what}")
+
+
+@asynccontextmanager
+async def _existing_store(url: str) -> AsyncIterator[Store]:
+    """Open a store for writing that must exist: a mistyped address creates none."""
+    async with open_store(url, create=False):
+        pass
+    async with open_store(url, create=True) as store:
+        yield store
+
+
+def _date(moment: dt.datetime | None) -> dt.date | None:
+    return moment.date() if moment else None
+
+
+@contextlib.contextmanager
+def _bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on a terminal's standard error; yields update(done, total)."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
+
+        def update(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield update

@@ -1,0 +1,416 @@
+"""Statistics that forged reports may fail and honest ones pass; pure functions.
+
+The number of set bits of a report, the sizes of cohorts, and how often one exact report occurs.
+Invariants: a bound holds for *every* value, so that no honest client is ever singled out by what it
+reports; and no bound assumes anything about how many reports a client sends. Nothing here needs
+more than numpy, because the collector uses it at every commit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import COHORT_BYTES, Records, cohorts
+
+SAMPLE = 2**19
+"""Most reports that a `RepeatSample` remembers, 8 bytes each."""
+
+_FloatArray = NDArray[np.float64]
+_IntArray = NDArray[np.int64]
+_WORDS = ((8, "<u8"), (4, "<u4"), (2, "<u2"), (1, "u1"))
+_ROUNDING = 1 + 1e-9  # far more than k products and sums of positive doubles can be off
+_COHORT_SHIFT, _SET_BITS_SHIFT = np.uint64(54), np.uint64(43)
+_SET_BITS_MASK = np.uint64(2**11 - 1)
+_HASH_SHIFT = np.uint64(64 - 43)
+_COLLISION = 2.0**-43
+_MOST_CHANCE = 0.01
+_MULTIPLIER, _FOLD = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+
+
+class SetBits(NamedTuple):
+    """The plausible numbers of set bits, both ends included."""
+
+    low: int
+    high: int
+
+
+def plausible_set_bits(params: RapporParams, metric_type: MetricType, tail: float) -> SetBits:
+    """Return the range outside which a report of any one value falls with at most `tail`.
+
+    Parameters
+    ----------
+    params : RapporParams
+    metric_type : MetricType
+        Says how many true bits a value has.
+    tail : float
+        In (0, 1); half of it on each side.
+
+    Raises
+    ------
+    ValueError
+        If the tail isn't in (0, 1).
+
+    Notes
+    -----
+    Over both responses each of the j true bits is reported with q*, each of the other k - j (bits
+    that no value uses among them, which get the same noise) with p*, all independently. So the
+    number of set bits is Binomial(j, q*) + Binomial(k - j, p*), computed exactly, and the range is
+    that of the worst j that the metric's type allows.
+
+    The probability is over both responses. Reports of one client share the permanent one, so they
+    fall outside together, but their *expected* number is at most tail times the reports, always.
+    """
+    if not 0 < tail < 1:
+        raise ValueError(f"tail = {tail}: must be between 0 and 1")
+    low, high = params.k, 0
+    for true_bits in metric_type.true_bits(params):
+        distribution = set_bits_distribution(params, true_bits) * _ROUNDING
+        low = min(low, int(np.count_nonzero(np.cumsum(distribution) <= tail / 2)))
+        above = int(np.count_nonzero(np.cumsum(distribution[::-1]) <= tail / 2))
+        high = max(high, params.k - above)
+    return SetBits(low, high)
+
+
+def set_bits_distribution(params: RapporParams, true_bits: int) -> _FloatArray:
+    """Return the probability of 0 to k set bits in a report of a value with so many true bits.
+
+    Returns
+    -------
+    float64 array, shape (k + 1,)
+    """
+    hits = _binomial(true_bits, params.q_star)
+    return np.convolve(hits, _binomial(params.k - true_bits, params.p_star))
+
+
+def set_bits(records: Records) -> NDArray[np.uint16]:
+    """Return each record's number of set bits, shape (n,)."""
+    total = np.zeros(records.reports, dtype=np.uint16)
+    for word in words(records):
+        total += np.bitwise_count(word)
+    return total
+
+
+def improbable(records: Records, bounds: SetBits) -> NDArray[np.bool_]:
+    """Return which records have an implausible number of set bits, shape (n,)."""
+    numbers = set_bits(records)
+    return (numbers < bounds.low) | (numbers > bounds.high)
+
+
+def improbable_by_cohort(records: Records, bounds: SetBits) -> dict[int, int]:
+    """Return the number of improbable records of each cohort that has any."""
+    flagged = cohorts(records)[improbable(records, bounds)]
+    found, numbers = np.unique(flagged, return_counts=True)
+    return dict(zip(found.tolist(), numbers.tolist(), strict=True))
+
+
+def forgery_shift(params: RapporParams, share: float) -> tuple[float, float]:
+    """Return how far forged reports move the estimate of one bit's rate at most: (down, up).
+
+    Parameters
+    ----------
+    params : RapporParams
+    share : float
+        Forged reports as a share of all, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If the share isn't in [0, 1].
+
+    Notes
+    -----
+    The estimate is (y - p*)/(q* - p*), y being the share of reports with the bit set. A forged
+    report can make its own y 0 or 1, so its own term is anything from -p*/(q* - p*) to
+    (1 - p*)/(q* - p*), where honest ones average to a true rate in [0, 1]. So a share x moves the
+    estimate, against that of the honest reports alone, up by at most x (1 - p*)/(q* - p*) and down
+    by at most x q*/(q* - p*); if q* < p* the ends change places: x p*/(p* - q*) and
+    x (1 - q*)/(p* - q*). The same holds for any average of bit rates, such as that of a string's
+    bits over cohorts. A regression that also *subtracts* rates can be moved further; the decoder
+    computes by how much (docs/poisoning.md).
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share = {share}: must be between 0 and 1")
+    slope = params.q_star - params.p_star
+    one, zero = (1 - params.p_star) / slope, -params.p_star / slope
+    return share * (1 - min(one, zero)), share * max(one, zero)
+
+
+def _binomial(n: int, chance: float) -> _FloatArray:
+    """Return the probabilities of 0 to n successes."""
+    chance = min(max(chance, 1e-300), 1 - 2**-53)  # strictly between, although a double may not be
+    return np.array(
+        [
+            math.exp(
+                math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1)
+                + i * math.log(chance) + (n - i) * math.log1p(-chance)
+            )
+            for i in range(n + 1)
+        ]
+    )  # fmt: skip
+
+
+class Balance(NamedTuple):
+    """How uneven cohorts are.
+
+    A client's cohort is uniform, but all of its reports are in the same one, so that cohorts differ
+    in size by more than single draws would. How much more depends on how many reports a client
+    sends, which nobody knows (reports can't be linked); so the answer is that number instead of a
+    p-value.
+
+    Attributes
+    ----------
+    cohort : int
+        The most conspicuous cohort.
+    ratio : float
+        Its size as a multiple of the mean size.
+    dispersion : float
+        Pearson's chi-squared over its m - 1 degrees of freedom: about 1 if each client reported
+        once, about sum r^2 / sum r over clients with r reports each otherwise.
+    clients_must_send : float
+        An honest population shows such a cohort with probability above `alarm` only if some
+        client sent more reports than this.
+    """
+
+    cohort: int
+    ratio: float
+    dispersion: float
+    clients_must_send: float
+
+
+def cohort_balance(reports: NDArray[np.int64], alarm: float) -> Balance:
+    """Compare cohorts' sizes.
+
+    Parameters
+    ----------
+    reports : int64 array, shape (m,)
+        Reports of each cohort.
+    alarm : float
+        In (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If there is no cohort or `alarm` isn't in (0, 1).
+
+    Notes
+    -----
+    Let client i send r_i <= R reports. A cohort's size is sum_i r_i 1[c_i = c] with independent c_i
+    and mean mu = N/m; over R it is a sum of independent variables in [0, 1], so Chernoff's bound
+    holds: P(size >= (1 + d) mu) <= exp(-(mu/R) phi(d)), phi(d) = (1 + d) ln(1 + d) - d, and the
+    same for (1 - d). Over m cohorts and two sides, sizes this uneven have probability at most
+    `alarm` unless R > mu phi(d) / ln(2m / alarm). No approximation is involved, and neither is
+    anything supposed about who sends how much.
+    """
+    if not reports.size:
+        raise ValueError("reports: must be of at least one cohort")
+    if not 0 < alarm < 1:
+        raise ValueError(f"alarm = {alarm}: must be between 0 and 1")
+    m, mean = len(reports), float(reports.mean())
+    if m == 1 or not mean:
+        return Balance(0, 1.0, 1.0, 0.0)
+    ratio = reports / mean
+    with np.errstate(divide="ignore", invalid="ignore"):
+        deviation = np.where(reports > 0, ratio * np.log(ratio), 0.0) - (ratio - 1)
+    worst = int(np.argmax(deviation))
+    return Balance(
+        cohort=worst,
+        ratio=float(ratio[worst]),
+        dispersion=float(((reports - mean) ** 2).sum() / mean / (m - 1)),
+        clients_must_send=mean * float(deviation[worst]) / float(np.log(2 * m / alarm)),
+    )
+
+
+class Repeats(NamedTuple):
+    """What a sample shows of reports that are equal to the bit.
+
+    Attributes
+    ----------
+    assessed : bool
+        False if honest reports may repeat so often under these parameters that repeats say nothing.
+    sampled : int
+        Reports looked at.
+    most : int
+        Times that the most conspicuous report occurs among them.
+    plausible : int
+        Times that it might with honest clients, but for a chance `alarm`.
+    suspicious : int
+        Sampled reports that occur more often than is plausible.
+    """
+
+    assessed: bool
+    sampled: int
+    most: int
+    plausible: int
+    suspicious: int
+
+
+class RepeatSample:
+    """An evenly spaced sample of the reports of one metric, as keys.
+
+    A report is reduced to a 64-bit key; equal reports have equal keys. Invariant: which reports are
+    sampled never depends on their bits, because the bound on honest repeats holds only for a sample
+    chosen blindly.
+
+    All reports up to `size`; each time that the sample is full, every other one of it is dropped
+    and the step between reports doubles. So it holds between size/2 and size of a larger number,
+    and a report that makes up a share x of all is in it about x size/2 times or more.
+
+    Parameters
+    ----------
+    params : RapporParams
+    size : int
+        Most reports to remember.
+    """
+
+    def __init__(self, params: RapporParams, size: int = SAMPLE) -> None:
+        self._params = params
+        self._size = size
+        self._assessed = chance_of_repeat(params, np.arange(params.k + 1)).max() <= _MOST_CHANCE
+        self._keys = np.empty(size, dtype=np.uint64)
+        self._kept = 0
+        self._step = 1
+        self._seen = 0
+
+    def add(self, records: Records) -> None:
+        """Look at more reports."""
+        if not self._assessed:
+            return
+        start = 0
+        while start < records.reports:
+            # In pieces, so that a long chunk doesn't fill the sample many times over.
+            stop = min(records.reports, start + self._size * self._step // 2)
+            piece = records.data[start * records.width : stop * records.width]
+            self._add(Records(records.width, piece))
+            start = stop
+
+    def result(self, alarm: float) -> Repeats:
+        """Return the repeats, and how many are plausible but for a chance `alarm`.
+
+        Raises
+        ------
+        ValueError
+            If `alarm` isn't in (0, 1).
+
+        Notes
+        -----
+        Given the permanent responses, reports are independent, and each bit of one is what a
+        pattern has with probability at most max(p, q) where the pattern is 1 and max(1 - p, 1 - q)
+        where it is 0. So a report equals a pattern of s ones with probability at most
+        B = max(p, q)^s max(1 - p, 1 - q)^(k - s), whatever the values and permanent responses are.
+        Take any report i: given its bits, the number of *other* reports in its cohort that are
+        equal to it is at most Binomial(n_c - 1, B) in stochastic order. A report is suspicious if
+        that would reach the observed number with probability at most alarm/n; over the n sampled
+        reports the chance of any suspicious one adds up to at most `alarm`. The tail is bounded by
+        Chernoff's exp(-n KL(t/n || B)); B includes the chance that two keys collide.
+
+        A one-time metric without a second response has p = 0, q = 1, but a client reports once, so
+        p* and q* take their place.
+        """
+        if not 0 < alarm < 1:
+            raise ValueError(f"alarm = {alarm}: must be between 0 and 1")
+        if not self._assessed or not self._kept:
+            return Repeats(bool(self._assessed), self._kept, 0, 0, 0)
+        keys, occurrences = np.unique(self._keys[: self._kept], return_counts=True)
+        in_cohort = np.bincount((self._keys[: self._kept] >> _COHORT_SHIFT).astype(np.int64))
+        others = in_cohort[(keys >> _COHORT_SHIFT).astype(np.int64)] - 1
+        ones = ((keys >> _SET_BITS_SHIFT) & _SET_BITS_MASK).astype(np.int64)
+        chance = chance_of_repeat(self._params, ones)
+        level = np.log(alarm / self._kept)
+        log_tails = log_binomial_tails(occurrences - 1, others, chance)
+        worst = int(np.lexsort((-occurrences, log_tails))[0])
+        return Repeats(
+            assessed=True,
+            sampled=self._kept,
+            most=int(occurrences[worst]),
+            plausible=1 + _most_plausible(int(others[worst]), float(chance[worst]), float(level)),
+            suspicious=int(occurrences[log_tails <= level].sum()),
+        )
+
+    def _add(self, records: Records) -> None:
+        first = -self._seen % self._step
+        keys = _keys(records, first, self._step)
+        while self._kept + len(keys) > self._size:
+            start = self._kept % 2  # keys[0] continues the sample: keep what stays in step
+            self._keys[: (self._kept + 1) // 2] = self._keys[: self._kept : 2].copy()
+            self._kept = (self._kept + 1) // 2
+            self._step *= 2
+            keys = keys[start::2]
+        self._keys[self._kept : self._kept + len(keys)] = keys
+        self._kept += len(keys)
+        self._seen += records.reports
+
+
+def chance_of_repeat(params: RapporParams, ones: _IntArray) -> _FloatArray:
+    """Return a bound on the chance that a report equals a given one with so many set bits."""
+    one_time = {params.p, params.q} == {0.0, 1.0}
+    p, q = (params.p_star, params.q_star) if one_time else (params.p, params.q)
+    log_one, log_zero = np.log(max(p, q)), np.log(max(1 - p, 1 - q))
+    chance = np.exp(ones * log_one + (params.k - ones) * log_zero)
+    return np.asarray(np.minimum(1.0, chance + _COLLISION))
+
+
+def log_binomial_tails(reached: _IntArray, n: _IntArray, chance: _FloatArray) -> _FloatArray:
+    """Return Chernoff's bound on ln P(Binomial(n, chance) >= reached), elementwise."""
+    a = reached / np.maximum(n, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        hit = np.where(a > 0, a * np.log(a / chance), 0.0)
+        missed = np.where(a < 1, (1 - a) * np.log((1 - a) / (1 - chance)), 0.0)
+    return np.asarray(np.where(a > chance, -n * (hit + missed), 0.0))
+
+
+def _most_plausible(n: int, chance: float, level: float) -> int:
+    """Return the largest number whose tail is above `level` on the log scale."""
+    low, high = 0, n + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        tail = log_binomial_tails(np.array([middle]), np.array([n]), np.array([chance]))[0]
+        low, high = (middle, high) if tail > level else (low, middle)
+    return low
+
+
+def _keys(records: Records, start: int, step: int) -> NDArray[np.uint64]:
+    """Return cohort (10 bits), set bits (11) and a hash (43) of every step-th record.
+
+    The hash multiplies and folds word by word; like a random function of 43 bits, it lets two
+    different patterns share a key with probability 2^-43.
+    """
+    cohort = column(records, 0, "<u2", start, step).astype(np.uint64)
+    hashed = np.zeros(len(cohort), dtype=np.uint64)
+    ones = np.zeros(len(cohort), dtype=np.uint64)
+    for word in words(records, start, step):
+        ones += np.bitwise_count(word)
+        hashed ^= hashed >> _FOLD
+        hashed ^= word
+        hashed *= _MULTIPLIER
+    keys = (cohort << _COHORT_SHIFT) | (ones << _SET_BITS_SHIFT) | (hashed >> _HASH_SHIFT)
+    return np.asarray(keys)
+
+
+def words(records: Records, start: int = 0, step: int = 1) -> Iterator[NDArray[np.uint64]]:
+    """Yield the bits of every step-th record word by word: arrays of equal length.
+
+    Whatever the width, all bytes of the bits are in exactly one of the words.
+    """
+    offset = COHORT_BYTES
+    for size, dtype in _WORDS:
+        while offset + size <= records.width:
+            yield column(records, offset, dtype, start, step).astype(np.uint64)
+            offset += size
+
+
+def column(
+    records: Records, offset: int, dtype: str, start: int = 0, step: int = 1
+) -> NDArray[np.unsignedinteger]:
+    """View what lies at an offset of every step-th record; faster than slicing a table of bytes."""
+    count = len(range(start, records.reports, step))
+    if not count:
+        return np.empty(0, dtype)
+    first, stride = start * records.width + offset, step * records.width
+    return np.ndarray((count,), dtype, records.data, first, (stride,))

@@ -1,1 +1,0 @@
-"""Statistics that forged reports may fail and honest ones pass; pure functions."""

@@ -1,0 +1,195 @@
+"""What a store holds, and its two interfaces: `Reader` above it, `Database` below it.
+
+Reports are distinguished by metric, version and UTC day, and by nothing else. The decoder reads any
+`Reader`: a store, or an exported directory. All that differs between SQLite and PostgreSQL is
+behind the methods of `Database`, in a module each. Invariant: the message of an error comes from
+the database without the statement, its values, or the password in the address.
+"""
+
+from __future__ import annotations
+
+import abc
+import datetime as dt
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from hubbub.collector.errors import StoreError
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.records import Records
+
+Prepared = TypeVar("Prepared")
+Result = TypeVar("Result")
+
+
+class MetricVersion(NamedTuple):
+    """What reports must share to be counted together."""
+
+    metric: str
+    version: int
+
+
+class NewBatch(NamedTuple):
+    """A batch to be stored: its 16-byte id and its records by metric and version."""
+
+    batch_id: bytes
+    records: Mapping[MetricVersion, Records]
+
+
+class Declared(NamedTuple):
+    """A version of a metric that was ever declared, with all that its reports depend on."""
+
+    metric: str
+    version: int
+    definition: dict[str, object]
+
+
+class DayCount(NamedTuple):
+    """What is stored of a metric's version and UTC day; `bytes` are those of the records."""
+
+    metric: str
+    version: int
+    day: dt.date
+    reports: int
+    segments: int
+    bytes: int
+
+
+class Reader(Protocol):
+    """What the decoder reads, from a database or an exported directory."""
+
+    async def check(self, metric: Metric) -> None:
+        """Raise StoreError if this metric's stored reports were made with other parameters."""
+
+    async def versions(self, metric: str) -> list[int]:
+        """Return the versions of a metric for which reports are stored."""
+
+    async def days(self, key: MetricVersion) -> list[dt.date]:
+        """Return the days for which reports are stored."""
+
+    async def count(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> int:
+        """Return the number of stored reports, days `since` to `until` included."""
+
+    def segments(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield the concatenated records of each segment, days `since` to `until` included."""
+
+
+class Database(abc.ABC):
+    """An open database; all that a store needs of it besides SQL.
+
+    Its module has a coroutine function `open_database(url, *, create)` that returns one, and is
+    listed in `sql.DATABASES`. Errors of the driver become `StoreError` by `translate_errors`.
+
+    Attributes
+    ----------
+    reading, writing : AsyncEngine
+        Where transactions that only read, and those that write, begin.
+    folder : Path, optional
+        Where its files grow; None: on a server, which watches its own disk.
+    """
+
+    folder: Path | None = None
+
+    def __init__(self, reading: AsyncEngine, writing: AsyncEngine) -> None:
+        self.reading = reading
+        self.writing = writing
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction that reads."""
+        async with translate_errors(), self.reading.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction that writes; it is durable when the context is left."""
+        async with translate_errors(), self.writing.begin() as connection:
+            yield connection
+
+    @abc.abstractmethod
+    async def transact(
+        self,
+        prepare: Callable[[], Prepared],
+        write: Callable[[sa.Connection, Prepared], Result],
+    ) -> Result:
+        """Prepare in a thread, then write in one transaction; it is durable when this returns.
+
+        For the most frequent work: it takes as few turns of the event loop, which may be busy, as
+        possible. Calls may overlap.
+        """
+
+    @abc.abstractmethod
+    def migrate(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Begin a transaction that may take long, while no other process migrates."""
+
+    @abc.abstractmethod
+    def insert_if_absent(self, table: sa.Table) -> sa.Insert:
+        """Return the dialect's INSERT that passes over rows whose key is there."""
+
+    @abc.abstractmethod
+    def insert_ids(
+        self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
+    ) -> set[bytes]:
+        """Insert ids of batches in this order, and return those that weren't there.
+
+        The one statement that SQLAlchemy doesn't build, because it is run for every batch.
+        """
+
+    @abc.abstractmethod
+    def note_written(self, size: int) -> None:
+        """Take note that about `size` bytes were committed."""
+
+    @abc.abstractmethod
+    async def tidy(self) -> None:
+        """Remove from the files what was deleted, as far as the database allows."""
+
+    @abc.abstractmethod
+    async def size_bytes(self) -> int:
+        """Return the bytes that the store takes on disk."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.writing.dispose()
+        await self.reading.dispose()
+
+
+@asynccontextmanager
+async def translate_errors(prefix: str = "store") -> AsyncIterator[None]:
+    """Turn the database's own errors into StoreError, without SQL or values in the message."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        original = getattr(error, "orig", None)
+        reason = type(error).__name__ if original is None else _reason(original)
+        raise StoreError(f"{prefix}: {reason}") from error
+    except Exception as error:
+        if not isinstance(error, (OSError, sqlite3.Error)) and not _is_of_asyncpg(error):
+            raise
+        raise StoreError(f"{prefix}: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the message of a driver's error."""
+    # SQLAlchemy wraps asyncpg's error, which knows its text without the DETAIL, which has values.
+    if error.__cause__ is not None and _is_of_asyncpg(error.__cause__):
+        error = error.__cause__
+    if _is_of_asyncpg(error):
+        # Without an SQLSTATE it is the driver's own, and may quote what was to be sent.
+        message = error.args[0] if getattr(error, "sqlstate", None) and error.args else ""
+        return str(message).splitlines()[0] if message else type(error).__name__
+    return str(error) or type(error).__name__
+
+
+def _is_of_asyncpg(error: BaseException) -> bool:
+    # By name, because a process that uses only SQLite need not import it.
+    return type(error).__module__.startswith("asyncpg")

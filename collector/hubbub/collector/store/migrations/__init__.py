@@ -1,1 +1,0 @@
-"""The schema's history, which Alembic runs when a collector starts; see `schema`."""
