@@ -16,7 +16,6 @@ from hubbub.decoder.categories.known_rates import KnownRates, known_rates
 from hubbub.decoder.categories.ordinal import (
     OrdinalEstimates,
     bucket_bounds,
-    bucket_label,
     estimate_ordinal,
 )
 from hubbub.decoder.categories.shares import (
@@ -29,9 +28,7 @@ from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import POWER
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
 from hubbub.decoder.regression.forgery import FORGED_SHARE
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
@@ -43,7 +40,7 @@ class CategorySummary:
     Attributes
     ----------
     type : str
-        "enum", "boolean" or "ordinal".
+        The name of the metric's type.
     reports, categories, detected : int
     alpha : float
     correction : Correction
@@ -76,7 +73,9 @@ class CategoryDecoding:
     categories : tuple of str, length n
         False before True; buckets as "< 10", "[10, 20)", ">= 20".
     bounds : tuple of (float, float)
-        Each bucket's edges, infinite where it is open; empty for other types than ordinal.
+        Each bucket's edges, infinite where it is open; empty if the type has no buckets.
+    ranked : bool
+        Whether to say how far each category is behind the largest.
     estimates : CategoryEstimates
     interval : Interval
         95% intervals of the shares.
@@ -91,6 +90,7 @@ class CategoryDecoding:
 
     categories: tuple[str, ...]
     bounds: tuple[tuple[float, float], ...]
+    ranked: bool
     estimates: CategoryEstimates
     interval: Interval
     q_value: FloatArray
@@ -129,14 +129,14 @@ def decode_categories(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
     estimates = estimate_categories(counts, metric)
-    kind, n_categories = metric.type, len(estimates.share)
+    labels, edges, ranked = decoder_of(metric).categories(metric.type)
+    n_categories = len(labels)
     log_q = log_q_values(estimates.log_p_value, correction)
     detected = log_q <= np.log(alpha)
-    edges = kind.edges if isinstance(kind, OrdinalType) else None
-    bounds = tuple(bucket_bounds(edges)) if edges else ()
     return CategoryDecoding(
-        categories=_labels(metric, bounds),
-        bounds=bounds,
+        categories=labels,
+        bounds=tuple(bucket_bounds(edges)) if edges else (),
+        ranked=ranked,
         estimates=estimates,
         interval=estimates.intervals(),
         q_value=np.exp(log_q),
@@ -144,7 +144,7 @@ def decode_categories(
         ordinal=estimate_ordinal(estimates, edges) if edges else None,
         known_rates=known_rates(counts, metric),
         summary=CategorySummary(
-            type=kind.name,
+            type=metric.type.name,
             reports=counts.total,
             categories=n_categories,
             detected=int(detected.sum()),
@@ -159,19 +159,12 @@ def decode_categories(
     )
 
 
-def _labels(metric: Metric, bounds: tuple[tuple[float, float], ...]) -> tuple[str, ...]:
-    if isinstance(metric.type, EnumType):
-        return metric.type.categories
-    return tuple(bucket_label(*bucket) for bucket in bounds) or ("false", "true")
-
-
 def _detection_limit(metric: Metric, n_reports: int, level: float) -> float:
     """Return the share whose one-sided test at `level` has power 0.9 (normal approximation).
 
-    A boolean's False is absent if every bit is true; the noisier of its two values counts.
+    Of two values that share a bit, the first is absent if every bit is set; the noisier one counts.
     """
-    both = isinstance(metric.type, BooleanType)
-    shares = np.array([0.0, 1.0] if both else [0.0])
+    shares = np.array([0.0, 1.0] if metric.type.width == 1 else [0.0])
     std_error = float(np.sqrt(noise_variance(shares, n_reports, metric.params)).max())
     return float((stats.norm.isf(level) + stats.norm.ppf(POWER)) * std_error)
 
@@ -185,7 +178,7 @@ def _leverage(estimates: CategoryEstimates, metric: Metric) -> float:
     params = metric.params
     slope = params.q_star - params.p_star
     ends = sorted(((1 - params.p_star) / slope, -params.p_star / slope))
-    if isinstance(metric.type, BooleanType):
+    if metric.type.width == 1:
         true = float(estimates.unbiased[1])
         return max(ends[1] - true, true - ends[0])
     weights, constant = _linear_form(estimates, params)

@@ -145,7 +145,7 @@ def _rows(decoding: CategoryDecoding, *, detected_only: bool = False) -> Iterato
         if detected_only and not decoding.detected[index]:
             continue
         row = _common(decoding, index)
-        if decoding.summary.type == "enum":
+        if decoding.ranked:
             row |= {
                 "behind": float(behind[index]),
                 "behind_std_error": float(behind_error[index]),
@@ -201,7 +201,7 @@ def _table(decoding: CategoryDecoding, indices: IntArray) -> Table:
     heads = headings("bucket" if ordinal else "category", "count", "share", _INTERVAL)
     if ordinal:
         heads += (Heading("up to here"), Heading(_INTERVAL))
-    if decoding.summary.type == "enum":
+    if decoding.ranked:
         heads += (Heading("points behind the largest"),)
     every = list(_rows(decoding))
     rows = [every[int(index)] for index in indices]

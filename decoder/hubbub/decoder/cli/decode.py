@@ -14,12 +14,12 @@ from hubbub.decoder.cli.errors import cli_errors
 from hubbub.decoder.cli.options import (
     STORE,
     InputOptions,
-    OutputOptions,
     check_candidates,
     check_outputs,
     check_reports,
 )
 from hubbub.decoder.reports.release import MIN_REPORTS
+from hubbub.decoder.type_decoder import OutputOptions
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 

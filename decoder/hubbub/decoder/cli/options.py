@@ -13,6 +13,8 @@ from pathlib import Path
 
 import click
 
+from hubbub.decoder.type_decoder import OutputOptions
+
 STORE = "sqlite:///hubbub.db"
 """Where reports are if nothing else is said."""
 
@@ -52,38 +54,6 @@ class InputOptions:
             for field in fields
             if getattr(self, field) is not None
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
-    """What the command line says is to be done with the input; see its --help.
-
-    Attributes
-    ----------
-    alpha : float
-    correction : str
-        A value of `hubbub.decoder.inference.multiple_testing.Correction`.
-    detected_only : bool
-    files : tuple of str
-        Where to write, "-" being CSV on standard output.
-    rows, min_reports : int
-    by : str, optional
-        "day" for a result a day.
-    candidate_cache : str, optional
-        A folder of hashed candidates.
-    method : str
-        A value of `hubbub.decoder.likelihood.choice.Method`.
-    """
-
-    alpha: float
-    correction: str
-    detected_only: bool
-    files: tuple[str, ...]
-    rows: int
-    min_reports: int
-    by: str | None = None
-    candidate_cache: str | None = None
-    method: str = "auto"
 
 
 def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:

@@ -19,7 +19,7 @@ from scipy import optimize, stats
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.privacy.blanket_sum import mean_positive_part
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
@@ -105,13 +105,13 @@ def amplify(metric: Metric, n_reports: int, delta: float) -> Amplification:
     if n_reports < 1 or not 0 < delta < 1:
         raise ValueError(f"n_reports = {n_reports}, delta = {delta}: must be >= 1 and in (0, 1)")
     local = metric.epsilon_report
-    kinds = report_ratios(metric)
+    worst = decoder_of(metric).report_ratios(metric.params)
     return Amplification(
         local=local,
         closed_form=closed_form(local, n_reports, delta),
         highest_local=highest_local(n_reports, delta),
         clones=smallest_epsilon(lambda e: clone_delta(e, local, n_reports), delta, local),
-        blanket=max(blanket_epsilon(ratios, n_reports, delta, local) for ratios in kinds),
+        blanket=max(blanket_epsilon(ratios, n_reports, delta, local) for ratios in worst),
     )
 
 
@@ -210,14 +210,6 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float, local: fl
         if epsilon < local and delta_at(epsilon) <= delta:
             return epsilon
     return local
-
-
-def report_ratios(metric: Metric) -> tuple[Ratios, ...]:
-    """Return the ratios of the metric's worst pair of values, in each direction that differs."""
-    if isinstance(metric.type, BooleanType):
-        ratios = bit_ratios(metric.params)
-        return ratios, ratios.swapped()
-    return (filter_ratios(metric.params),)  # the two values play the same part
 
 
 def filter_ratios(params: RapporParams) -> Ratios:

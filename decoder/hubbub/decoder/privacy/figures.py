@@ -23,15 +23,13 @@ from hubbub.decoder.privacy.histories import (
     same_times_epsilon,
 )
 from hubbub.decoder.privacy.tracking import reports_to_know
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 
 KNOWN = (0.5, 0.99)
 """Probabilities with which an observer is said to know a permanent response."""
 
-OF_PAPER = "Erlingsson, Pihur, Korolova 2014, theorem {}"
-OF_BIT = "the exact law of one randomized bit (Warner 1965), as RAPPOR's theorem {} for one bit"
 OF_DAYS = (
     "min(reports x epsilon_report, epsilon_permanent): docs/statistics.md, What a client spends"
 )
@@ -135,22 +133,22 @@ def metric_figures(
         The registry's; without it there is no bound but the metric's own caps.
     """
     budget = budget or Budget()
-    law = OF_BIT if isinstance(metric.type, BooleanType) else OF_PAPER
+    theorem = decoder_of(metric).theorem
     of_days, composed = OF_DAYS, f"{OF_DAYS}; {SEQUENTIAL}"
     if metric.memory == "period":
         of_days = composed = OF_PERIODS.format(most_periods(metric, situation.days))
     same_times, any_history = _spent(metric, situation, budget), _any(metric, situation, budget)
-    theorem = _why_any(metric, situation, budget)
+    why_any = _why_any(metric, situation, budget)
     household = situation.household
     figures = [
-        Figure("epsilon_report", metric.epsilon_report, law.format(2)),
-        Figure("epsilon_permanent", metric.epsilon_permanent, law.format(1)),
+        Figure("epsilon_report", metric.epsilon_report, theorem.format(2)),
+        Figure("epsilon_permanent", metric.epsilon_permanent, theorem.format(1)),
         Figure("epsilon_days", constant_epsilon(metric, situation.days), of_days),
         Figure("epsilon_days_exact", linked_epsilon(metric, situation.days), EXACT),
         Figure("epsilon_values", same_times, composed),
-        Figure("epsilon_any_history", any_history, theorem),
+        Figure("epsilon_any_history", any_history, why_any),
         Figure("epsilon_household", household * same_times, GROUP),
-        Figure("epsilon_household_any_history", household * any_history, f"{theorem}; {GROUP}"),
+        Figure("epsilon_household_any_history", household * any_history, f"{why_any}; {GROUP}"),
     ]
     for probability in KNOWN:
         reports = math.nan if metric.one_time else reports_to_know(metric.params, probability)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 
@@ -137,9 +137,7 @@ def _linked(metric: Metric, reports: int) -> float:
     params = metric.params
     ones = _true_ratio(reports * _log_ratio(params.q, params.p), params.flip)
     zeros = _true_ratio(reports * _log_ratio(1 - params.q, 1 - params.p), params.flip)
-    if isinstance(metric.type, BooleanType):
-        return max(abs(ones), abs(zeros))
-    return params.h * abs(ones - zeros)
+    return decoder_of(metric).linked_loss(ones, zeros, params)
 
 
 def _log_ratio(one: float, other: float) -> float:

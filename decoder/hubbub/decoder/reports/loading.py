@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from hubbub.collector.exchange.parquet import count_rows, read_records
 from hubbub.collector.exchange.parquet_reader import SCHEME, ParquetReader
@@ -18,13 +19,30 @@ from hubbub.collector.exchange.partitions import ReportFileError, check_definiti
 from hubbub.collector.store import MetricVersion, Reader, open_store
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.reports.anomalies import AnomalyDetector
+from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.decoder.reports.counting import Counting
-from hubbub.decoder.reports.packed import ReportSpool
+from hubbub.decoder.reports.packed import PackedReports, ReportSpool
 from hubbub.protocol.metrics import Metric
 
 SpoolFor = Callable[[int], ReportSpool | None]
 """From the number of reports to what keeps them; None if they aren't needed whole."""
+
+
+class ReportInput(NamedTuple):
+    """Reports, counted.
+
+    Attributes
+    ----------
+    counts : CohortCounts
+    anomalies : AnomalyReport, optional
+        None if there were only counts to look at.
+    whole : PackedReports, optional
+        The whole reports, if they were kept.
+    """
+
+    counts: CohortCounts
+    anomalies: AnomalyReport | None = None
+    whole: PackedReports | None = None
 
 
 @asynccontextmanager
