@@ -19,9 +19,8 @@ from cramer_rao import error_bound, expected_reports
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import decode
-from hubbub.decoder.likelihood.fitting import Likelihood, fit_reports
-from hubbub.decoder.likelihood.sums import Mixture
-from hubbub.decoder.likelihood.terms import distinct_positions
+from hubbub.decoder.likelihood.decoding import Likelihood, fit_reports
+from hubbub.decoder.likelihood.sums import Mixture, distinct_positions
 from significance import ALARM
 
 CROWDED = make_params(k=8, h=2, m=32)

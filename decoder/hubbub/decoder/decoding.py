@@ -13,10 +13,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.bits import BitEstimates, estimate_bits
 from hubbub.decoder.candidates.listing import Candidates, hashed
 from hubbub.decoder.candidates.scanning import indistinguishable
-from hubbub.decoder.counts import CohortCounts
+from hubbub.decoder.counts import BitEstimates, CohortCounts, estimate_bits
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.intervals import reported_intervals
@@ -26,12 +25,10 @@ from hubbub.decoder.inference.multiple_testing import (
     log_cutoff,
     log_q_values,
 )
-from hubbub.decoder.regression.estimates import constrained_shares, total_share
-from hubbub.decoder.regression.forgery import FORGED_SHARE, largest_shift
+from hubbub.decoder.regression.estimates import Tests, constrained_shares, total_share
 from hubbub.decoder.regression.model import Fit
-from hubbub.decoder.regression.power import limit_of_detection
 from hubbub.decoder.regression.search import Search, SearchResult
-from hubbub.decoder.regression.testing import Tests
+from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
 from hubbub.protocol.params import RapporParams
 
 POWER = 0.9

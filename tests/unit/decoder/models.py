@@ -10,8 +10,8 @@ import numpy as np
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.bits import BitEstimates, variance_of_one
 from hubbub.decoder.candidates.listing import Candidates, Design, bit_positions, make_design, mapped
+from hubbub.decoder.counts import BitEstimates, variance_of_one
 from hubbub.decoder.regression.model import Fit, Members, fit_members, unknown_column
 
 PARAMS = make_params(k=32, h=2, m=8)

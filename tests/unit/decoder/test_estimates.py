@@ -10,8 +10,8 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.bits import BitEstimates, estimate_bits, variance_of_one
 from hubbub.decoder.candidates.listing import Design, make_design
+from hubbub.decoder.counts import BitEstimates, estimate_bits, variance_of_one
 from hubbub.decoder.regression import estimates as module
 from hubbub.decoder.regression.estimates import (
     Estimates,

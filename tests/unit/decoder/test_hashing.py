@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubbub.decoder.candidates.hashing import hash_words, repeated, words_of
-from hubbub.decoder.candidates.string_table import pack
+from hubbub.decoder.candidates.files import pack
+from hubbub.decoder.candidates.listing import hash_words, repeated, words_of
 from hubbub.decoder.errors import CandidateError
 from hubbub.protocol import bloom
 

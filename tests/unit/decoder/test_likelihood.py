@@ -13,8 +13,7 @@ from hubbub.decoder import Decoding, count_records, decode
 from hubbub.decoder.candidates.listing import hashed
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.choice import TOO_LITTLE, Choice, Method
-from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.likelihood.fitting import MOST_MEMBERS, fit_reports, propose
+from hubbub.decoder.likelihood.decoding import MOST_MEMBERS, decode_reports, fit_reports, propose
 from hubbub.decoder.reports.packed import pack
 from unit.decoder.packed import records_of
 

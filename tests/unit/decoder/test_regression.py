@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.bits import BitEstimates, variance_of_one
 from hubbub.decoder.candidates.listing import make_design
+from hubbub.decoder.counts import BitEstimates, variance_of_one
 from hubbub.decoder.regression.model import (
     Fit,
     Members,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.decoder.candidates import string_table
-from hubbub.decoder.candidates.string_table import pack
+from hubbub.decoder.candidates import files
+from hubbub.decoder.candidates.files import pack
 
 _STRINGS = [
     "",
@@ -46,7 +46,7 @@ def test_table_is_indexed_and_sliced_like_a_list() -> None:
 
 
 def test_iteration_crosses_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(string_table, "_BLOCK", 3)
+    monkeypatch.setattr(files, "_BLOCK", 3)
     assert list(pack(_STRINGS)) == _STRINGS
 
 
@@ -62,7 +62,7 @@ def test_rows_are_compared_by_their_strings(
     pairs = data.draw(st.lists(st.tuples(row, row)))
     rows, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(string_table, "_PIECE_BYTES", piece)
+        patch.setattr(files, "_COMPARED_BYTES", piece)
         same = pack(strings).equal(rows, others)
     assert same.tolist() == [strings[row] == strings[other] for row, other in pairs]
 

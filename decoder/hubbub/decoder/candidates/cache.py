@@ -21,9 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from hubbub.decoder.candidates.files import CandidateList, read_list
-from hubbub.decoder.candidates.sources import STDIN
-from hubbub.decoder.candidates.string_table import StringTable
+from hubbub.decoder.candidates.files import STDIN, CandidateList, StringTable, read_list
 
 FORMAT = "hubbub hashed candidates 1"
 _DESCRIPTION = "description.json"

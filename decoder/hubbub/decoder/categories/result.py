@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.categories.decoding import CategoryDecoding, CategorySummary
-from hubbub.decoder.categories.known_rates import KnownRates
+from hubbub.decoder.categories.decoding import CategoryDecoding, CategorySummary, KnownRates
 from hubbub.decoder.categories.ordinal import OrdinalEstimates, bucket_label
 from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.decoder.reports.anomalies import AnomalyReport

@@ -30,9 +30,16 @@ from hubbub.decoder.formats.writers import needs_provenance, write_results
 from hubbub.decoder.rappor.csv_files import read_counts, read_params
 from hubbub.decoder.rappor.map_files import is_uneven, read_map
 from hubbub.decoder.reports.anomalies import AnomalyDetector
-from hubbub.decoder.reports.loading import ReportInput, SpoolFor, load_counts, load_days, load_file
+from hubbub.decoder.reports.loading import (
+    ReportInput,
+    SpoolFor,
+    load_counts,
+    load_days,
+    load_file,
+    require_enough,
+    require_reports,
+)
 from hubbub.decoder.reports.packed import ReportSpool
-from hubbub.decoder.reports.release import require_enough, require_reports
 from hubbub.decoder.results.provenance import (
     Provenance,
     Source,

@@ -1,22 +1,33 @@
-"""What the options of `decode` mean, and which of them belong together.
+"""What the options of commands mean, which of them belong together, and how errors are shown.
 
 Reports come in three ways: METRIC in a store, a file of reports, or a file of counts. Every
 combination that would leave something out, or silently ignore what was said, is a usage error.
+Other errors that a command expects are one line on standard error, and exit code 1.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from hubbub.collector.errors import StoreError
+from hubbub.decoder.errors import DecoderError
 from hubbub.decoder.type_decoder import OutputOptions
+from hubbub.protocol.errors import HubbubError
 
 STORE = "sqlite:///hubbub.db"
 """Where reports are if nothing else is said."""
+MIN_REPORTS = 1_000
+"""Fewest reports that are decoded unless the operator says otherwise (docs/poisoning.md).
+
+Each report is private by itself, whoever decodes it; this is a second fence, against results that
+are about few enough people to be about somebody, and against reading noise as news.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +158,22 @@ def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:
         return paths
 
     return check
+
+
+@contextmanager
+def cli_errors() -> Iterator[None]:
+    """Turn what can go wrong on purpose, and failing files, into a message without a traceback.
+
+    Raises
+    ------
+    click.ClickException
+    """
+    try:
+        yield
+    except (HubbubError, StoreError, DecoderError) as error:
+        raise click.ClickException(str(error)) from error
+    except BrokenPipeError:
+        raise  # whoever reads standard output has seen enough; click ends quietly
+    except OSError as error:
+        where = error.filename or "standard output"
+        raise click.ClickException(f"{where}: {error.strerror}") from error

@@ -9,8 +9,7 @@ import math
 
 import click
 
-from hubbub.decoder.cli.errors import cli_errors
-from hubbub.decoder.cli.options import only_files
+from hubbub.decoder.cli.options import cli_errors, only_files
 
 _WIDTH_OFF_TERMINAL = 150
 

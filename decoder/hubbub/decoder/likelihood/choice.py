@@ -14,8 +14,7 @@ from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.cells import require_tabulable
-from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.likelihood.fitting import MOST_MEMBERS
+from hubbub.decoder.likelihood.decoding import MOST_MEMBERS, decode_reports
 from hubbub.decoder.reports.packed import GROUPED_BITS, PackedReports, ReportSpool
 from hubbub.protocol.params import RapporParams
 

@@ -1,6 +1,6 @@
 """The best parameters for a budget: which k, h, m, f, p and q detect the smallest share.
 
-Each h from 1 to 8 gets its best noise (one number, see `planning_noise`), then the fewest bits and
+Each h from 1 to 8 gets its best noise (one number, see `planning.noise`), then the fewest bits and
 cohorts that come close to the best; the smallest limit among the eight wins. Nothing is tabulated:
 the limit is computed anew for each trial, so whatever the theory says decides.
 """
@@ -17,9 +17,9 @@ import numpy as np
 from scipy import optimize
 
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.information import bit_rate
 from hubbub.decoder.planning.limits import (
     Question,
+    bit_rate,
     coin_variance,
     detection_limit,
     fewest_cohorts,
@@ -28,12 +28,13 @@ from hubbub.decoder.planning.limits import (
 from hubbub.decoder.planning.noise import (
     Budget,
     common_rates,
+    count_variance,
+    oue_variance,
     paper_within,
     params_within,
     permanent_noise,
     rare_rate,
 )
-from hubbub.decoder.planning.plans import Comparison, Plan, make_plan
 from hubbub.protocol.params import RapporParams
 
 MOST_BITS = 1024
@@ -47,6 +48,64 @@ _ROUNDS = 8
 _ROUND_STEPS = (20, 100)  # as fractions of 1: multiples of .05, else of .01
 _MOST_ROUND = 12
 _CURVE_POINTS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Parameters, and what they achieve.
+
+    Attributes
+    ----------
+    name : str
+    params : RapporParams
+    reports : float
+        N.
+    limit : float
+        Share that N reports show with the question's power; infinite if none.
+    """
+
+    name: str
+    params: RapporParams
+    reports: float
+    limit: float
+
+    @property
+    def oue_ratio(self) -> float:
+        """How much more an absent string's estimate varies than the best one-hot noise's.
+
+        Both at the report's epsilon; without collisions (Wang et al. 2017).
+        """
+        return count_variance(self.params) / oue_variance(self.params.epsilon_report)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a search found.
+
+    Attributes
+    ----------
+    question : Question
+    budget : Budget
+    best : Plan
+    by_hashes : tuple of Plan
+        The best of each h that can be had.
+    paper : Plan or None
+        The RAPPOR paper's default moved to the same epsilons; None if that can't be.
+    simple : Plan or None
+        The best with round numbers, if there are any within the budget.
+    """
+
+    question: Question
+    budget: Budget
+    best: Plan
+    by_hashes: tuple[Plan, ...]
+    paper: Plan | None
+    simple: Plan | None
+
+
+def make_plan(name: str, params: RapporParams, n_reports: float, question: Question) -> Plan:
+    """Return parameters with what they achieve."""
+    return Plan(name, params, n_reports, detection_limit(params, n_reports, question))
 
 
 def compare(

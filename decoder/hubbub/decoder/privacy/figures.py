@@ -20,9 +20,9 @@ from hubbub.decoder.privacy.histories import (
     constant_epsilon,
     linked_epsilon,
     most_periods,
+    reports_to_know,
     same_times_epsilon,
 )
-from hubbub.decoder.privacy.tracking import reports_to_know
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry

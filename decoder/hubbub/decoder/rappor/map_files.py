@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hubbub.decoder.arrays import PositionArray
+from hubbub.decoder.candidates.files import pack
 from hubbub.decoder.candidates.listing import Candidates, mapped
-from hubbub.decoder.candidates.string_table import pack
 from hubbub.decoder.errors import InputError
 from hubbub.decoder.rappor.csv_files import Row, read_rows, shown
 from hubbub.protocol.params import RapporParams

@@ -20,8 +20,8 @@ import numpy as np
 from scipy import linalg, sparse, special
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
-from hubbub.decoder.bits import BitEstimates, variance_of_one
 from hubbub.decoder.candidates.listing import Design
+from hubbub.decoder.counts import BitEstimates, variance_of_one
 from hubbub.protocol.params import RapporParams
 
 _REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2

@@ -19,12 +19,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
-from hubbub.decoder.bits import BitEstimates
 from hubbub.decoder.candidates.listing import Candidates, make_design
+from hubbub.decoder.counts import BitEstimates
 from hubbub.decoder.inference.multiple_testing import SEARCHED, Correction, log_q_values
-from hubbub.decoder.regression.estimates import Estimates, estimate_all
+from hubbub.decoder.regression.estimates import Estimates, Tests, estimate_all
 from hubbub.decoder.regression.model import Fit, Members, fit_members
-from hubbub.decoder.regression.testing import Tests
 from hubbub.protocol.params import RapporParams
 
 MOST_LISTED = 1_200
