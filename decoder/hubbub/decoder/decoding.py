@@ -25,7 +25,7 @@ from hubbub.decoder.inference.multiple_testing import (
     log_cutoff,
     log_q_values,
 )
-from hubbub.decoder.regression.estimates import Tests, constrained_shares, total_share
+from hubbub.decoder.regression.estimates import PresenceTests, constrained_shares, total_share
 from hubbub.decoder.regression.model import Fit
 from hubbub.decoder.regression.search import Search, SearchResult
 from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
@@ -188,7 +188,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.run()
     log_q = log_q_values(found.log_p, search.correction, allowance=SEARCHED)
     detected = log_q <= search.log_alpha
-    tests = Tests(found.fit, search.candidates, search.bits, search.params)
+    tests = PresenceTests(found.fit, search.candidates, search.bits, search.params)
     noise = tests.noise()
     low, high = _intervals(search, found, detected, tests, noise)
     return Decoding(
@@ -220,7 +220,7 @@ def diagnose(fit: Fit, bits: BitEstimates, counts: CohortCounts) -> Diagnostics:
 
 
 def _intervals(
-    search: Search, found: SearchResult, detected: BoolArray, tests: Tests, noise: HashNull
+    search: Search, found: SearchResult, detected: BoolArray, tests: PresenceTests, noise: HashNull
 ) -> tuple[FloatArray, FloatArray]:
     def thresholds(chosen: IntArray) -> FloatArray:
         cutoff = log_cutoff(

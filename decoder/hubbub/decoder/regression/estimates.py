@@ -301,7 +301,7 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tests:
+class PresenceTests:
     """Tests of candidates against a fitted model.
 
     Attributes

@@ -22,7 +22,7 @@ from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.candidates.listing import Candidates, make_design
 from hubbub.decoder.counts import BitEstimates
 from hubbub.decoder.inference.multiple_testing import SEARCHED, Correction, log_q_values
-from hubbub.decoder.regression.estimates import Estimates, Tests, estimate_all
+from hubbub.decoder.regression.estimates import Estimates, PresenceTests, estimate_all
 from hubbub.decoder.regression.model import Fit, Members, fit_members
 from hubbub.protocol.params import RapporParams
 
@@ -152,7 +152,7 @@ class Search:
 
     def _tested(self, fit: Fit) -> SearchResult:
         estimates = self._estimates(fit)
-        log_p = Tests(fit, self.candidates, self.bits, self.params).log_p_values(estimates)
+        log_p = PresenceTests(fit, self.candidates, self.bits, self.params).log_p_values(estimates)
         return SearchResult(fit, estimates, log_p)
 
     def _fit_free(self, selected: IntArray) -> Fit:
