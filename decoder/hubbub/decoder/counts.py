@@ -171,7 +171,7 @@ class BitEstimates:
 
     @property
     def informative(self) -> int:
-        """Number of (cohort, bit) pairs that any report speaks of."""
+        """Number of (cohort, bit) pairs that any report contains."""
         return int(np.count_nonzero(self.reports)) * int(self.rate.shape[1])
 
 

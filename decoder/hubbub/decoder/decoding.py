@@ -1,6 +1,7 @@
 """The whole decoding: counts and candidates in, one row a candidate and a summary out.
 
-bits -> model (`search`) -> estimates and p-values -> detections -> intervals -> possible shares.
+bits -> model (`search`) -> estimates and p-values -> detections -> intervals -> constrained
+shares.
 Deterministic: the same input gives the same result.
 """
 
@@ -37,7 +38,7 @@ LEAST_SQUARES = "least squares"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a reader must know besides the rows.
+    """What a reader must know in addition to the rows.
 
     Attributes
     ----------
@@ -105,7 +106,7 @@ class Diagnostics:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Estimates of all candidates, in the order given; nan where the data can't tell.
+    """Estimates of all candidates, in the order given; nan where the data don't determine them.
 
     Attributes
     ----------
@@ -119,7 +120,7 @@ class Decoding:
         Against "this string is absent"; q is corrected for the number of candidates.
     detected : bool array, shape (n,)
         q_value <= alpha.
-    refit : float64 array, shape (n,)
+    constrained_share : float64 array, shape (n,)
         Shares of the detected under the constraint that none is negative and all, with the unknown
         mass, are 1; 0 for others. For adding up and plotting: less noisy, but not unbiased.
     summary : Summary
@@ -134,7 +135,7 @@ class Decoding:
     p_value: FloatArray
     q_value: FloatArray
     detected: BoolArray
-    refit: FloatArray
+    constrained_share: FloatArray
     summary: Summary
     diagnostics: Diagnostics
 
@@ -200,7 +201,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         p_value=np.exp(found.log_p),
         q_value=np.exp(log_q),
         detected=detected,
-        refit=_refit(search, found, detected),
+        constrained_share=_constrained(search, found, detected),
         summary=_summary(search, found, noise, counts, detected, alpha),
         diagnostics=diagnose(found.fit, search.bits, counts),
     )
@@ -232,12 +233,12 @@ def _intervals(
     return reported_intervals(estimates.share, estimates.std_error, detected, thresholds, noise)
 
 
-def _refit(search: Search, found: SearchResult, detected: BoolArray) -> FloatArray:
-    refit = np.where(detected, np.clip(found.estimates.share, 0.0, 1.0), 0.0)
+def _constrained(search: Search, found: SearchResult, detected: BoolArray) -> FloatArray:
+    found_shares = np.where(detected, np.clip(found.estimates.share, 0.0, 1.0), 0.0)
     if detected.any():
         selected, shares = constrained_shares(search.of_detected(found, detected))
-        refit[selected] = shares
-    return np.where(detected, refit, 0.0)
+        found_shares[selected] = shares
+    return np.where(detected, found_shares, 0.0)
 
 
 def _summary(

@@ -45,7 +45,7 @@ _BUILT_IN = {
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """What the command line says is to be done with the input; see its --help.
+    """How the input is decoded and what is written; see the command's --help.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Categories(NamedTuple):
     edges : tuple of float
         Between values in an order, such as buckets of numbers; empty if they have none.
     ranked : bool
-        Whether results say how far each value is behind the most frequent one.
+        Whether results state how far each value is behind the most frequent one.
     """
 
     labels: tuple[str, ...]
@@ -160,7 +160,7 @@ class TypeDecoder(ABC, Generic[_Type]):
     def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
         """Return the likelihood ratios of the worst pair of values, in each direction that differs.
 
-        They say how much a crowd of reports hides (`hubbub.decoder.privacy.amplification`).
+        From them follows how much shuffled reports hide (`hubbub.decoder.privacy.amplification`).
         """
 
     def linked_loss(self, ones: float, zeros: float, params: RapporParams) -> float:

@@ -130,4 +130,4 @@ def textbook(fit: Fit, rates: FloatArray, free: BoolArray, drawn: BoolArray,
 def influence_of(fit: Fit, members: IntArray) -> FloatArray:
     """Return how each row moves some members' shares if these alone are freed: share = a'y."""
     moved = np.asarray(fit.basis.T @ fit.covariance[:, 1 + members])
-    return np.asarray(fit.weights[:, None] * moved / fit.freedom[members])
+    return np.asarray(fit.weights[:, None] * moved / fit.reliability[members])

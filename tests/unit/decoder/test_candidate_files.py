@@ -113,7 +113,7 @@ def test_repeats_are_dropped_while_a_long_list_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 strings, each 20 times, where the table is put in order at 100 rows, 200, ..."""
-    monkeypatch.setattr(candidate_files, "_SETTLE_ROWS", 50)
+    monkeypatch.setattr(candidate_files, "_MOST_REPEATED_ROWS", 50)
     monkeypatch.setattr(candidate_files, "_PIECE_BYTES", 256)
     lines = [f"string {i * i % 1000}" for i in range(20_000)]
     listed = read_list(write(tmp_path, "\n".join(lines).encode()))

@@ -60,9 +60,9 @@ def test_present_strings_are_found_with_their_shares(params: RapporParams) -> No
 
 def test_refit_is_a_share_of_the_whole() -> None:
     decoding = decoded(HELD, CROWDED, [*names(50), *HELD])
-    assert (decoding.refit[decoding.detected] >= 0).all()
-    assert (decoding.refit[~decoding.detected] == 0).all()
-    assert 0.95 < decoding.refit.sum() <= 1 + 1e-9
+    assert (decoding.constrained_share[decoding.detected] >= 0).all()
+    assert (decoding.constrained_share[~decoding.detected] == 0).all()
+    assert 0.95 < decoding.constrained_share.sum() <= 1 + 1e-9
 
 
 def test_strings_nobody_listed_are_unknown_mass() -> None:
@@ -76,7 +76,7 @@ def test_nobody_is_found_where_nobody_is() -> None:
     assert not decoding.detected.any()
     assert decoding.summary.unknown_share == 1
     assert decoding.summary.unknown_std_error == 0
-    assert (decoding.refit == 0).all()
+    assert (decoding.constrained_share == 0).all()
 
 
 def test_result_is_the_same_on_any_number_of_threads() -> None:

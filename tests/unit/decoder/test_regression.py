@@ -108,7 +108,7 @@ def test_influence_is_that_of_the_model_with_the_member_freed(rng: np.random.Gen
         expected = textbook(fit, rates, freed, drawn & ~freed)
         place = int(freed[: 1 + member].sum())
         np.testing.assert_allclose(influence[:, member], expected.influence[:, place], atol=1e-12)
-        share = fit.coefficients[1 + member] / fit.freedom[member]
+        share = fit.coefficients[1 + member] / fit.reliability[member]
         assert share == pytest.approx(expected.coefficients[place])
         assert influence[:, member] @ rates == pytest.approx(share)
 
@@ -119,11 +119,11 @@ def test_freedom_is_whole_for_the_free_and_grows_with_the_spread(rng: np.random.
     fits = [fit_of(bits, design, np.arange(10), FEW_FREE, s) for s in (1e-8, 1e-4, 1.0)]
     free = np.array(FEW_FREE)
     for fit in fits:
-        np.testing.assert_array_equal(fit.freedom[free], 1)
-        assert ((fit.freedom[~free] > 0) & (fit.freedom[~free] < 1)).all()
-    assert (np.diff([fit.freedom[~free] for fit in fits], axis=0) > 0).all()
-    assert fits[0].freedom[~free].max() < 0.01
-    assert fits[2].freedom[~free].min() > 0.99
+        np.testing.assert_array_equal(fit.reliability[free], 1)
+        assert ((fit.reliability[~free] > 0) & (fit.reliability[~free] < 1)).all()
+    assert (np.diff([fit.reliability[~free] for fit in fits], axis=0) > 0).all()
+    assert fits[0].reliability[~free].max() < 0.01
+    assert fits[2].reliability[~free].min() > 0.99
 
 
 def test_without_spread_only_the_free_are_in_the_model(rng: np.random.Generator) -> None:

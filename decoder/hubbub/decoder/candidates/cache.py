@@ -38,7 +38,7 @@ def read_candidates(path: str, cache: Path | None = None) -> CandidateList:
     Parameters
     ----------
     path : str
-        As of `candidate_sources.read_pieces`.
+        As of `files.read_pieces`.
     cache : Path, optional
         Directory to keep hashed lists in; made if there is none, for its owner's eyes only. Pipes
         and standard input are read without it.
@@ -46,7 +46,7 @@ def read_candidates(path: str, cache: Path | None = None) -> CandidateList:
     Raises
     ------
     CandidateError
-        As `candidate_files.read_list`. An unusable cache is no error: the list's notes tell of it.
+        As `read_list`. An unusable cache is no error: the list's notes mention it.
     """
     if cache is None or path == STDIN or not Path(path).is_file():
         return read_list(path)

@@ -38,7 +38,7 @@ _PIECE_BYTES, _PIECE_ROWS = 2**18, 2**13
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONGEST_LINE = 8 * MAX_VALUE_BYTES
 """No normal form is so much shorter than its string that a longer line could be a value."""
-_SETTLE_ROWS = 2**20
+_MOST_REPEATED_ROWS = 2**20
 
 
 class StringTable(Sequence[str]):
@@ -316,7 +316,7 @@ def read_list(path: str) -> CandidateList:
     Parameters
     ----------
     path : str
-        As of `candidate_sources.read_pieces`.
+        As of `read_pieces`.
 
     Raises
     ------
@@ -345,7 +345,7 @@ class _TableInMaking:
     def __init__(self) -> None:
         self.given = 0
         self._blob, self._lengths, self._words = bytearray(), bytearray(), bytearray()
-        self._rows = self._settled = 0
+        self._rows = self._distinct = 0
 
     def add(self, encoded: Sequence[bytes], words: WordArray) -> None:
         self.given += len(encoded)
@@ -353,8 +353,8 @@ class _TableInMaking:
         self._blob += b"".join(encoded)
         self._lengths += np.fromiter(map(len, encoded), np.int64, len(encoded)).data
         self._words += words.data
-        if self._rows > 2 * max(_SETTLE_ROWS, self._settled):
-            self._settle()
+        if self._rows > 2 * max(_MOST_REPEATED_ROWS, self._distinct):
+            self._drop_repeats()
 
     def finished(self) -> CandidateList:
         blob = np.frombuffer(self._blob, dtype=np.uint8)
@@ -368,13 +368,13 @@ class _TableInMaking:
             strings, words = strings.only(~again), words[~again]
         return CandidateList(strings, words, self.given - len(strings))
 
-    def _settle(self) -> None:
-        settled = self.finished()
-        if len(settled) < self._rows:
-            self._blob = bytearray(settled.strings.blob.data)
-            self._lengths = bytearray(np.diff(settled.strings.offsets).data)
-            self._words = bytearray(settled.words.data)
-        self._rows = self._settled = len(settled)
+    def _drop_repeats(self) -> None:
+        distinct = self.finished()
+        if len(distinct) < self._rows:
+            self._blob = bytearray(distinct.strings.blob.data)
+            self._lengths = bytearray(np.diff(distinct.strings.offsets).data)
+            self._words = bytearray(distinct.words.data)
+        self._rows = self._distinct = len(distinct)
 
 
 def _unit(path: str) -> str:

@@ -125,7 +125,7 @@ def _square_over_width(deviations: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CategorySummary:
-    """What a reader must know besides the rows.
+    """What a reader must know in addition to the rows.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ class CategoryDecoding:
     bounds : tuple of (float, float)
         Each bucket's edges, infinite where it is open; empty if the type has no buckets.
     ranked : bool
-        Whether to say how far each category is behind the largest.
+        Whether results state how far each category is behind the largest.
     estimates : CategoryEstimates
     interval : Interval
         95% intervals of the shares.

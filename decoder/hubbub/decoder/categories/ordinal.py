@@ -1,8 +1,8 @@
-"""Shares of buckets -> what was asked of an ordinal metric: cumulative shares, quantiles, a mean.
+"""Shares of buckets -> an ordinal metric's results: cumulative shares, quantiles, a mean.
 
-Reports say in which bucket a value lies, never where in it. So quantiles are given as buckets, with
-intervals that end at edges; and the first and last bucket are open, so no mean of all values can be
-told, only one of those between the first and the last edge.
+A report shows in which bucket a value lies, never where in it. So quantiles are given as buckets,
+with intervals that end at edges; and the first and last bucket are open, so no mean of all values
+can be estimated, only one of those between the first and the last edge.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class InnerMean:
 
 @dataclass(frozen=True, slots=True)
 class OrdinalEstimates:
-    """What the buckets' shares say together.
+    """What follows from the buckets' shares together.
 
     Attributes
     ----------

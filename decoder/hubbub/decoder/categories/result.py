@@ -83,7 +83,7 @@ class CategoriesResult(Result):
     def document(self) -> Mapping[str, object]:
         """Return "summary", "scrutiny", "provenance", "known_rates" and "rows".
 
-        Ordinals have "quantiles" and "inner_mean" (or null) besides.
+        Ordinals have "quantiles" and "inner_mean" (or null) as well.
         """
         decoding = self.decoding
         document: dict[str, object] = {

@@ -32,7 +32,7 @@ are about few enough people to be about somebody, and against reading noise as n
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """What the command line says of the input; None where it says nothing.
+    """The input that the command line names; None where it names none.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
 
 
 def check_reports(inputs: InputOptions) -> None:
-    """Refuse options that don't say, or contradict each other about, what is decoded.
+    """Refuse options that leave open what is decoded, or contradict each other.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def check_reports(inputs: InputOptions) -> None:
 
 
 def check_candidates(inputs: InputOptions) -> None:
-    """Refuse options that don't say which strings to look for.
+    """Refuse options that leave open which strings to look for.
 
     Raises
     ------

@@ -130,7 +130,7 @@ def _finite(value: object) -> object:
 
 
 def write_parquet(result: Result, file: BinaryIO) -> None:
-    """Write a result's rows, and what its document says besides.
+    """Write a result's rows, and the rest of its document.
 
     Raises
     ------

@@ -44,7 +44,7 @@ LIKELIHOOD = "likelihood"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Likelihood:
-    """What whole reports say of n candidates.
+    """Estimates and tests of n candidates from whole reports.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Likelihood:
     log_q : float64 array, shape (n,)
         ln of the p-value after correction.
     detected : bool array, shape (n,)
-    refit : float64 array, shape (n,)
+    constrained_share : float64 array, shape (n,)
         The most likely shares >= 0 of a mixture of the detected and the unknown; 0 elsewhere.
     unknown_share, unknown_std_error : float
         Share of reports with none of the detected strings, as estimated without bias.
@@ -67,7 +67,7 @@ class Likelihood:
     inference: Inference
     log_q: FloatArray
     detected: BoolArray
-    refit: FloatArray
+    constrained_share: FloatArray
     unknown_share: float
     unknown_std_error: float
     gap: float
@@ -105,8 +105,8 @@ def fit_reports(
     Raises
     ------
     UndecodableError
-        If there are no reports or they tell too little, the proposals are of other candidates, or
-        filters have too many sets of bits (see `require_tabulable`).
+        If there are no reports or they hold too little information, the proposals are of other
+        candidates, or filters have too many sets of bits (see `require_tabulable`).
     """
     require_tabulable(reports.params)
     if not reports.total or len(proposals.share) != len(candidates):
@@ -117,13 +117,13 @@ def fit_reports(
     solver = _Solver(reports, candidates, threads or cores(), tolerance, progress)
     # Small systems of equations are solved by the hundred: threads of their own would only wait.
     with threadpool_limits(1):
-        return _settle(solver, proposals, float(np.log(alpha)), correction)
+        return _fit_until_stable(solver, proposals, float(np.log(alpha)), correction)
 
 
-def _settle(
+def _fit_until_stable(
     solver: _Solver, proposals: Decoding, log_alpha: float, correction: Correction
 ) -> Likelihood:
-    """Fit, test, and let in what is detected, until it settles; then refit."""
+    """Fit, test, and let in what is detected, until the detected stay the same."""
     candidates = solver.candidates
     same = indistinguishable(candidates, np.diff(solver.reports.starts) > 0)
     members, shares = propose(proposals, same), proposals.share
@@ -137,18 +137,18 @@ def _settle(
             break
         members, shares = wanted, found.share
     rows = np.flatnonzero(detected)
-    _, refitted = solver.solve(rows, found.share[rows])
-    refit = np.zeros(len(candidates))
-    refit[rows] = refitted.shares[1:]
+    _, constrained = solver.solve(rows, found.share[rows])
+    constrained_share = np.zeros(len(candidates))
+    constrained_share[rows] = constrained.shares[1:]
     unknown, unknown_std_error = _unknown(found, rows)
     return Likelihood(
         inference=found,
         log_q=log_q,
         detected=detected,
-        refit=refit,
+        constrained_share=constrained_share,
         unknown_share=unknown,
         unknown_std_error=unknown_std_error,
-        gap=max(solution.gap, refitted.gap),
+        gap=max(solution.gap, constrained.gap),
         passes=solver.passes,
     )
 
@@ -226,7 +226,7 @@ def decode_reports(
         Of the same reports' counts and candidates; its level and correction are kept.
     candidates : Candidates
     reason : str
-        Why not by least squares, for the summary.
+        Why least squares wasn't used, for the summary.
     threads, progress
         As of `fit_reports`.
 
@@ -257,7 +257,7 @@ def decode_reports(
         p_value=np.exp(estimates.log_p),
         q_value=np.exp(found.log_q),
         detected=found.detected,
-        refit=found.refit,
+        constrained_share=found.constrained_share,
         summary=replace(
             summary,
             detected=int(found.detected.sum()),

@@ -25,10 +25,10 @@ from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.likelihood.cells import CellTables, tabulate, totals
 from hubbub.decoder.likelihood.maximum import (
-    FreeModel,
+    EstimationModel,
     Solution,
     best_of_quadratic,
-    let_free,
+    estimation_model,
     probe,
     random_strings,
 )
@@ -49,7 +49,7 @@ _LEAST_NOISE = 1e-3  # of a variance that is left when the sampling of a string'
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighed:
-    """Scores in which cohorts have the say that their noise leaves them.
+    """Scores in which each cohort has the weight that its noise allows.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
 
 
 def member_scores(
-    mixture: Mixture, solution: Solution, model: FreeModel, weighed: Weighed, phi: float
+    mixture: Mixture, solution: Solution, model: EstimationModel, weighed: Weighed, phi: float
 ) -> FloatArray:
     """Return the members' weighed scores in the mixture without them, as draws from the null.
 
@@ -117,7 +117,7 @@ def member_scores(
         Of all members, those at 0, too.
     solution : Solution
         Its most likely shares.
-    model : FreeModel
+    model : EstimationModel
     weighed : Weighed
     phi : float
         Overdispersion.
@@ -213,12 +213,12 @@ class Test:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inference:
-    """What the likelihood says of every candidate; nan where the reports can't tell.
+    """Estimates and tests of every candidate; nan where the reports don't determine them.
 
     Attributes
     ----------
     share, std_error : float64 array, shape (n,)
-        Unbiased share of the collected reports; negative where the reports speak against it.
+        Unbiased share of the collected reports; negative where the reports are evidence against it.
     log_p : float64 array, shape (n,)
         ln of the one-sided p-value of "nobody has it".
     test : Test
@@ -270,7 +270,7 @@ def infer(
     UndecodableError
         If a typical candidate's share would have a standard error of 100% or more.
     """
-    model = let_free(mixture, solution, members)
+    model = estimation_model(mixture, solution, members)
     probes = probe(mixture, solution.shares)
     left_over = float(model.left_over(probes.own, probes.shared[:, model.kept]).mean())
     _require_information(left_over, mixture.reports.total)
@@ -330,7 +330,7 @@ def _without_sampling(variance: FloatArray, share: FloatArray, n_reports: int) -
 
 
 def _information(
-    model: FreeModel,
+    model: EstimationModel,
     solution: Solution,
     probes: Overlaps,
     candidates: Candidates,

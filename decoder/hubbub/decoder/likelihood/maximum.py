@@ -114,7 +114,7 @@ def best_of_quadratic(information: FloatArray, score: FloatArray, shares: FloatA
 
     Solved as non-negative least squares (Lawson and Hanson 1974) on the Cholesky factor C' of the
     information: |C' x - C' shares - C^-1 score|^2. A tiny ridge keeps strings apart that hardly
-    any report tells apart.
+    any report distinguishes.
     """
     scale = 1.0 / np.sqrt(np.diag(information))
     scaled = information * np.outer(scale, scale) + _RIDGE * np.eye(len(score))
@@ -126,13 +126,13 @@ def best_of_quadratic(information: FloatArray, score: FloatArray, shares: FloatA
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FreeModel:
-    """The unknown and the free members.
+class EstimationModel:
+    """The model that estimates are made in: the unknown, and the members that were kept.
 
     Attributes
     ----------
     mixture : Mixture
-        Of the free members alone.
+        Of the kept members alone.
     kept : int64 array, shape (1 + a,)
         Their components in the whole mixture: 0, the unknown, first.
     rows : int64 array, shape (a,)
@@ -163,7 +163,7 @@ class FreeModel:
         return np.asarray(own - np.einsum("ij,ij->i", shared @ self.inverse, shared))
 
 
-def let_free(mixture: Mixture, solution: Solution, members: IntArray) -> FreeModel:
+def estimation_model(mixture: Mixture, solution: Solution, members: IntArray) -> EstimationModel:
     """Keep the members above 0, but for those whose bits the others explain.
 
     Parameters
@@ -183,7 +183,9 @@ def let_free(mixture: Mixture, solution: Solution, members: IntArray) -> FreeMod
     inverse = linalg.inv(solution.at.information[np.ix_(kept, kept)])
     step = inverse @ (solution.at.gradient[kept] - mixture.reports.total)
     smaller = Mixture(mixture.reports, mixture.members[kept[1:] - 1], mixture.threads)
-    return FreeModel(smaller, kept, members[kept[1:] - 1], solution.shares[kept], step, inverse)
+    return EstimationModel(
+        smaller, kept, members[kept[1:] - 1], solution.shares[kept], step, inverse
+    )
 
 
 def probe(mixture: Mixture, shares: FloatArray) -> Overlaps:

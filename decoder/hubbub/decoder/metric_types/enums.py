@@ -8,7 +8,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 
 
 class EnumDecoder(CategoryDecoder[EnumType]):
-    """Results say how far each category is behind the largest."""
+    """Results state how far each category is behind the largest."""
 
     def categories(self, metric_type: EnumType) -> Categories:
         """Return the registry's texts."""

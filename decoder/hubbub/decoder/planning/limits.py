@@ -5,8 +5,8 @@ with a given power lies z_level standard errors of an absent string and z_power 
 above 0. Both errors follow from (k, h, m, p*, q*) and N; docs/planning.md derives them and compares
 them with simulations. All functions are pure.
 
-For whole reports the errors follow from the exact Fisher information of one string before a
-background of random strings. A report's likelihood under a string, relative to noise alone, depends
+For whole reports the errors follow from the exact Fisher information of one string among
+random strings. A report's likelihood under a string, relative to noise alone, depends
 on how many of the string's bits it has; under a random string on how many bits it has at all. So
 all expectations are sums over those two numbers.
 """
@@ -26,7 +26,7 @@ from hubbub.decoder.errors import PlanError
 from hubbub.decoder.inference.multiple_testing import SEARCHED
 from hubbub.protocol.params import RapporParams
 
-_NEGLIGIBLE = 1e-13  # of the information: kinds of reports that add less are left out
+_NEGLIGIBLE = 1e-13  # of the information: classes of reports that add less are left out
 _RARE = 1e-5  # probability of an overlap of two strings that is left out
 _STEPS = 200
 _CLOSE = 1e-7
@@ -36,12 +36,12 @@ _EULER = 0.5772156649015329
 
 @dataclass(frozen=True, slots=True)
 class Information:
-    """Reports by kind (how many distinct bits the string has, how many are set, how many others).
+    """Classes of reports: how many distinct bits the string has, how many are set, how many others.
 
     Attributes
     ----------
     chance : float64 array, shape (a,)
-        Probability of each kind if there were no true bits at all.
+        Probability of each class if there were no true bits at all.
     string, random : float64 array, shape (a,)
         Likelihood under the string, and under a random string, relative to that.
     overlap : float
@@ -55,22 +55,22 @@ class Information:
 
     @classmethod
     def of_string(cls, k: int, h: int, p_star: float, q_star: float) -> Information:
-        """Tabulate the kinds of reports for strings of h hashes into k bits."""
+        """Tabulate the classes of reports for strings of h hashes into k bits."""
         one, zero = q_star / p_star, (1 - q_star) / (1 - p_star)
         random = _random_likelihood(k, h, one, zero)
         distinct = distinct_bits(k, h)
-        chance, string, background = [], [], []
+        chance, string, unlisted = [], [], []
         for d in np.flatnonzero(distinct):
             own = np.arange(d + 1)
             own_chance = distinct[d] * _binomial(int(d), p_star)
             chance.append(np.outer(own_chance, _binomial(k - int(d), p_star)).ravel())
             string.append(np.repeat(one**own * zero ** (d - own), k - d + 1))
-            background.append(random[np.add.outer(own, np.arange(k - d + 1))].ravel())
-        kinds = (np.concatenate(chance), np.concatenate(string), np.concatenate(background))
-        weight = kinds[0] * (kinds[1] ** 2 / kinds[2] + kinds[2])
+            unlisted.append(random[np.add.outer(own, np.arange(k - d + 1))].ravel())
+        classes = (np.concatenate(chance), np.concatenate(string), np.concatenate(unlisted))
+        weight = classes[0] * (classes[1] ** 2 / classes[2] + classes[2])
         kept = weight > _NEGLIGIBLE * weight.sum()
         overlap = _overlap_variance(k, distinct, random, p_star, q_star)
-        return cls(kinds[0][kept], kinds[1][kept], kinds[2][kept], overlap)
+        return cls(classes[0][kept], classes[1][kept], classes[2][kept], overlap)
 
     def at(self, share: float) -> float:
         """Return the information of one report about the string's share of a mixture.
@@ -352,13 +352,13 @@ def _skewness_of_counts(params: RapporParams, n_reports: float, raised: float) -
 def _errors_of_likelihood(
     params: RapporParams, n_reports: float, share: float, question: Question
 ) -> Errors:
-    """Errors from the Fisher information of one string before a background of random strings."""
+    """Errors from the Fisher information of one string among random strings."""
     information = _information(params.k, params.h, *_star_rates(params))
     absent = information.at(0.0)
-    background = question.scatter(share) * information.overlap / (params.m * absent**2)
+    excess_variance = question.scatter(share) * information.overlap / (params.m * absent**2)
     return Errors(
-        absent=math.sqrt(1 / (n_reports * absent) + background),
-        present=math.sqrt(1 / (n_reports * information.at(share)) + background),
+        absent=math.sqrt(1 / (n_reports * absent) + excess_variance),
+        present=math.sqrt(1 / (n_reports * information.at(share)) + excess_variance),
         skewness=information.skewness / math.sqrt(n_reports),
     )
 
@@ -375,7 +375,7 @@ def _star_rates(params: RapporParams) -> tuple[float, float]:
 
 
 def coin_variance(params: RapporParams, rate: float) -> float:
-    """Return the two responses' part in the variance of a true bit's rate, as one report tells it.
+    """Return the two responses' part in the variance of a true bit's rate, from one report.
 
     ((1 - rate) p*(1 - p*) + rate q*(1 - q*)) / (q* - p*)^2.
     """

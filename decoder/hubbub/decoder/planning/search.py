@@ -219,7 +219,7 @@ def _best_params(
 
 
 def _allowed_cohorts(wanted: int, k: int, h: int, question: Question, n_reports: float) -> int:
-    """Return the nearest m that tells absent strings apart and leaves each cohort its reports."""
+    """Return the nearest m with which tests work and each cohort has enough reports."""
     most = min(int(n_reports / _REPORTS_A_COHORT), _MOST_COHORTS)
     return min(max(fewest_cohorts(k, h, question.level), min(wanted, most)), _MOST_COHORTS)
 

@@ -61,9 +61,9 @@ def mean_positive_part(
         return at_most  # no draw is positive, but for rounding
     tilt = _tilt(values, chance)
     lifted, _ = _tilted(values, chance, tilt)
-    spread = math.sqrt(n_draws * max(float(lifted @ values**2 - (lifted @ values) ** 2), _TINY))
+    deviation = math.sqrt(n_draws * max(float(lifted @ values**2 - (lifted @ values) ** 2), _TINY))
     for half_width in _HALF_WIDTHS:
-        cells, step = _lattice(half_width * spread, values, chance)
+        cells, step = _lattice(half_width * deviation, values, chance)
         places, weights = _on_lattice(values / step, chance)
         top = cells // 2
         lost = _beyond(places, weights, n_draws, top)
@@ -157,7 +157,7 @@ def _inside(
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """What a report may say for one value against another, and how much hides it.
+    """Likelihood ratios of a report for one value against another, and how much noise hides them.
 
     Attributes
     ----------
@@ -165,9 +165,9 @@ class Ratios:
         Share gamma of a report that doesn't depend on the value: with this probability a report
         is a draw from one distribution, the blanket, whoever sends it.
     chance : float64 array, shape (a,)
-        The blanket's probability of each kind of report.
+        The blanket's probability of each class of reports with equal ratios.
     first, second : float64 array, shape (a,)
-        How likely it is under either value, relative to the blanket.
+        How likely such a report is under either value, relative to the blanket.
     """
 
     blanket: float

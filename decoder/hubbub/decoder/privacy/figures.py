@@ -1,4 +1,4 @@
-"""What a registry's metrics reveal: of a report, a life, a household, a whole registry, a crowd.
+"""What a registry's metrics reveal: by a report, over a life, together, and after shuffling.
 
 Each figure is an upper bound and names the theorem that it rests on. What a client's reports reveal
 over time has two figures: for histories that change at the same times, which is what the client's
@@ -77,9 +77,9 @@ class Situation:
     household : int
         Clients whose reports stand for the same person, or people with the same answer.
     reports : int or None
-        N shuffled reports of each metric, one a client; None: no figures for a crowd.
+        N shuffled reports of each metric, one a client; None: no figures after shuffling.
     delta : float
-        Of the crowd's (epsilon, delta).
+        Of the (epsilon, delta) after shuffling.
 
     Raises
     ------
@@ -123,7 +123,7 @@ class Figure:
 def metric_figures(
     metric: Metric, situation: Situation, budget: Budget | None = None
 ) -> tuple[Figure, ...]:
-    """Return all figures of a metric; those of a crowd only if its size is known.
+    """Return all figures of a metric; those after shuffling only if the number of reports is known.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def metric_figures(
         reports = math.nan if metric.one_time else reports_to_know(metric.params, probability)
         figures.append(Figure(f"reports_known_{probability:g}", reports, TRACKING))
     if situation.reports is not None:
-        figures.extend(_crowd(amplify(metric, situation.reports, situation.delta), situation))
+        figures.extend(_shuffled(amplify(metric, situation.reports, situation.delta), situation))
     return tuple(figures)
 
 
@@ -236,7 +236,7 @@ def _total(epsilons: Mapping[str, float], exclusive: Sequence[Collection[str]]) 
     return math.fsum(alone + worst) * ROUNDED_UP
 
 
-def _crowd(found: Amplification, situation: Situation) -> list[Figure]:
+def _shuffled(found: Amplification, situation: Situation) -> list[Figure]:
     size = f"; {situation.reports:,} reports, one a client, delta = {situation.delta:g}"
     closed = CLOSED_FORM.format(found.highest_local)
     return [

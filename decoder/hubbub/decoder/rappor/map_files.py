@@ -85,7 +85,7 @@ def read_map(path: Path, params: RapporParams) -> CandidateMap:
 
 
 def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
-    """Say whether the positions aren't equally likely (chi-square, P(false alarm) = 1e-6).
+    """Return whether the positions aren't equally likely (chi-square, P(false alarm) = 1e-6).
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def _with_shared_bits(row: Row, given: list[int], params: RapporParams) -> array
         if not 1 <= len(of_cohort) <= params.h:
             found = f"empty cells, and {len(of_cohort)} positions of cohort {cohort}"
             row.refuse(None, found, f"{params.h} in each, or fewer where hashes share a bit")
-        while len(of_cohort) < params.h:  # which of several is shared isn't told: any will do
+        while len(of_cohort) < params.h:  # any of them may be the shared one
             of_cohort.append(of_cohort[sum(of_cohort) % len(of_cohort)])
         complete.extend(of_cohort)
     return complete

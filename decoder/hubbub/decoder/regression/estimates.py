@@ -1,7 +1,8 @@
 """A share, its standard error and a p-value for every candidate, in the model or not.
 
 A candidate outside of the model gets the coefficient that it would have if it alone were added (a
-one-step, de-biased estimate); a member its own as if its penalty alone were taken away. Standard
+one-step, de-biased estimate); a member its own as if it alone
+were a fixed effect. Standard
 errors take account of three things that the weights of the regression don't know: the bits of one
 report are correlated, the scatter of the rows may differ from what was assumed, and the target is
 the share among the *collected* reports, so that drawing these from a population adds nothing.
@@ -46,7 +47,7 @@ _SURE_Z = 12.0
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """One share and its standard error a candidate; nan where the data can't tell.
+    """One share and its standard error a candidate; nan where the data don't determine them.
 
     Attributes
     ----------
@@ -65,7 +66,7 @@ class Estimates:
 def estimate_all(
     fit: Fit, candidates: Candidates, bits: BitEstimates, params: RapporParams
 ) -> Estimates:
-    """Estimate every candidate as if it alone were added to the fit, or freed in it.
+    """Estimate every candidate as if it alone were added to the fit as a fixed effect.
 
     Parameters
     ----------
@@ -81,13 +82,13 @@ def estimate_all(
     information = _information(fit, candidates, score, weight)
     share = np.divide(score, information, out=np.zeros_like(score), where=information > 0)
     own = np.diag(fit.covariance)[1:]
-    share[fit.selected] = fit.coefficients[1:] / np.maximum(fit.freedom, _UNDETERMINED)
-    information[fit.selected] = fit.freedom / own
+    share[fit.selected] = fit.coefficients[1:] / np.maximum(fit.reliability, _UNDETERMINED)
+    information[fit.selected] = fit.reliability / own
     undetermined = information <= _UNDETERMINED * weight
     share[undetermined] = np.nan
     variance = np.divide(1.0, information, out=np.full_like(score, np.nan), where=~undetermined)
-    freed = fit.covariance[:, 1:] / np.maximum(fit.freedom, _UNDETERMINED)
-    variance[fit.selected] += correlated_bits(fit, bits, params, freed)
+    as_fixed = fit.covariance[:, 1:] / np.maximum(fit.reliability, _UNDETERMINED)
+    variance[fit.selected] += correlated_bits(fit, bits, params, as_fixed)
     dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
     variance *= dispersion
     clipped = np.clip(share, 0.0, 1.0)
@@ -115,11 +116,11 @@ def total_share(
     inside = np.isin(of, fit.selected)
     apart = float((estimates.std_error[of[~inside]] ** 2).sum())
     places = np.searchsorted(fit.selected, of[inside])
-    freedom = fit.freedom[places]
-    combination = (fit.covariance[:, 1 + places] / freedom).sum(axis=1, keepdims=True)
-    own, penalties = np.diag(fit.covariance)[1 + places] / freedom, fit.penalties[1 + places]
+    reliability = fit.reliability[places]
+    combination = (fit.covariance[:, 1 + places] / reliability).sum(axis=1, keepdims=True)
+    own, penalties = np.diag(fit.covariance)[1 + places] / reliability, fit.penalties[1 + places]
     moved = combination[1 + places, 0]
-    variance = float((moved / freedom + penalties * own * (own - 2 * moved)).sum())
+    variance = float((moved / reliability + penalties * own * (own - 2 * moved)).sum())
     variance += float(correlated_bits(fit, bits, params, combination)[0])
     clipped = float(np.clip(total, 0.0, 1.0))
     drawing = clipped * (1 - clipped) / float(bits.reports.sum())
@@ -130,7 +131,7 @@ def total_share(
 def _information(
     fit: Fit, candidates: Candidates, score: FloatArray, weight: FloatArray
 ) -> FloatArray:
-    """Return x'Px of those outside: what their rows tell of them besides what the model takes up.
+    """Return x'Px of those outside: the information of their rows beyond what the model explains.
 
     Of a long list that is worked out for those that stand out; the others get their x'Wx times the
     mean quotient of the two, which differs little between absent strings.
@@ -139,26 +140,27 @@ def _information(
     if n <= _EXACT:
         outside = np.setdiff1d(np.arange(n), fit.selected)
         exactly = weight.copy()
-        exactly[outside] -= _taken_up(fit, candidates, outside)
+        exactly[outside] -= _explained(fit, candidates, outside)
         return exactly
     sample = np.linspace(0, n - 1, _SAMPLE).astype(np.int64)
-    quotient = 1 - _taken_up(fit, candidates, sample).sum() / weight[sample].sum()
+    quotient = 1 - _explained(fit, candidates, sample).sum() / weight[sample].sum()
     information: FloatArray = weight * quotient
     exact = np.flatnonzero(np.abs(score) > _INTERESTING_Z * np.sqrt(np.maximum(information, 0)))
-    information[exact] = weight[exact] - _taken_up(fit, candidates, exact)
+    information[exact] = weight[exact] - _explained(fit, candidates, exact)
     return information
 
 
-def _taken_up(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
+def _explained(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
     """Return x'W B' C B W x of some candidates."""
     weighted = (fit.basis @ sparse.diags_array(fit.weights)).T.tocsr()
-    taken = np.empty(len(rows))
+    explained = np.empty(len(rows))
     for start in range(0, len(rows), _SAMPLE):
         block = rows[start : start + _SAMPLE]
         design = make_design(candidates.positions(block), candidates.params)
         overlap = (design.matrix @ weighted).toarray()
-        taken[start : start + _SAMPLE] = np.einsum("ij,ij->i", overlap @ fit.covariance, overlap)
-    return taken
+        end = start + _SAMPLE
+        explained[start:end] = np.einsum("ij,ij->i", overlap @ fit.covariance, overlap)
+    return explained
 
 
 def correlated_bits(
@@ -233,7 +235,7 @@ def _overdispersion_of_members(
 ) -> float:
     own = variance[fit.selected]
     absent = np.flatnonzero(np.abs(share[fit.selected]) < _ABSENT_Z * np.sqrt(own))
-    information = (fit.freedom / np.diag(fit.covariance)[1:])[absent]
+    information = (fit.reliability / np.diag(fit.covariance)[1:])[absent]
     found = 0.0
     for start in range(0, len(absent), _BLOCK):
         block = absent[start : start + _BLOCK]
@@ -319,7 +321,7 @@ class PresenceTests:
     params: RapporParams
 
     def log_p_values(self, estimates: Estimates) -> FloatArray:
-        """Return ln p of every candidate, one-sided; 0 where the data can't tell.
+        """Return ln p of every candidate, one-sided; 0 where the data don't determine it.
 
         Members that look absent get the normal distribution's p-value: nothing depends on which of
         two large p-values is the larger.
@@ -371,7 +373,7 @@ class PresenceTests:
         return np.asarray(estimates.share[detected] * parts)
 
     def noise(self) -> HashNull:
-        """Return the distribution of an absent string's score, no row's say bounded."""
+        """Return the distribution of an absent string's score, no row's part bounded."""
         return HashNull(self.fit.scores.reshape(self.params.m, self.params.k), self.params.h)
 
     def _member_log_p(self, place: int) -> float:
@@ -386,7 +388,7 @@ class PresenceTests:
         these are close to a straight line in the share: 0 where nothing is left of it.
         """
         residuals, weights = self._without(place)
-        taken = (residuals - self.fit.residuals) / self.fit.freedom[place]
+        taken = (residuals - self.fit.residuals) / self.fit.reliability[place]
         previous, height = 0.0, 0.0
         for _ in range(_SEARCH_STEPS):
             log_p = self._log_p_of(place, residuals - (1 - part) * taken, weights)
@@ -423,7 +425,7 @@ class PresenceTests:
         return HashNull(scores, self.params.h).log_tail(float(total))
 
     def _table(self, scores: FloatArray, weights: FloatArray) -> FloatArray:
-        """Bound each row's say at 4 standard deviations, so that no single one decides."""
+        """Bound each row's part at 4 standard deviations, so that no single one decides."""
         most = _CLIP * np.sqrt(weights)
         return np.clip(scores, -most, most).reshape(self.params.m, self.params.k)
 

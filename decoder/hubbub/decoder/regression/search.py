@@ -1,4 +1,4 @@
-"""Which candidates belong in the model: fit, test, and let in what is detected, until it settles.
+"""Which candidates belong in the model: fit, test, let in what is detected, until it is stable.
 
 A short list goes into the model whole: all as fixed effects where rows are plenty (plain weighted
 least squares), otherwise the detected as fixed and the others as random effects, whose variance is
@@ -31,9 +31,9 @@ MOST_LISTED = 1_200
 
 _FEW = 3  # a third as many candidates as rows or fewer are estimated freely
 _CROWDED = 0.7  # ... and up to this share of rows if a third of them is detected anyway
-_ROOM = 16  # rows for each string that is freed because it was detected
+_ROOM = 16  # rows for each string that is a fixed effect because it was detected
 _ROUNDS = 12
-_SETTLED = 0.1
+_STABLE = 0.1
 _LARGEST_LOG_VARIANCE = 8.0
 _NEGLIGIBLE = 1e-3
 _SCREEN_Z = 2.0
@@ -67,7 +67,7 @@ class Search:
     bits : BitEstimates
     candidates : Candidates
     indistinguishable : bool array, shape (n,)
-        Candidates that can't be told from another one.
+        Candidates that set the same bits as another one.
     params : RapporParams
     log_alpha : float
     correction : Correction
@@ -93,7 +93,7 @@ class Search:
         )
 
     def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
-        """Return the model by which the shares of the detected are refitted.
+        """Return the model by which the constrained shares of the detected are fitted.
 
         Of a short list the detected are fixed effects and the others random, which takes up what
         they hold together without letting the noise of each push the shares of the detected about.
@@ -131,7 +131,7 @@ class Search:
             fixed = fixed | news
             previous = prior_variance
             prior_variance = self._prior_variance(found, listed[~fixed], int(detected.sum()))
-            if not news.any() and abs(prior_variance - previous) <= _SETTLED * previous:
+            if not news.any() and abs(prior_variance - previous) <= _STABLE * previous:
                 return found
         return found
 

@@ -24,7 +24,7 @@ from hubbub.protocol.params import RapporParams
 
 _STEPS = 100
 FORGED_SHARE = 0.01
-"""The share of forged reports that summaries speak of."""
+"""The share of forged reports in the summaries' line about forgery."""
 
 
 def limit_of_detection(
@@ -94,9 +94,9 @@ def largest_shift(fit: Fit, bits: BitEstimates, params: RapporParams, share: flo
 
     Notes
     -----
-    With A = C B W, of penalised members as if freed, an estimate is sum_cj A_cj y_cj. A forged
-    report in cohort c brings its own y_j, either zero = -p*/(q* - p*) or one = (1 - p*)/(q* - p*),
-    and moves the estimate by
+    With A = C B W, divided by the reliability of random effects, an estimate is sum_cj A_cj y_cj. A
+    forged report in cohort c brings its own y_j, either zero = -p*/(q* - p*) or one =
+    (1 - p*)/(q* - p*), and moves the estimate by
 
         (1/N_c) sum_j A_cj (y_j - y_cj),
 
@@ -110,10 +110,10 @@ def largest_shift(fit: Fit, bits: BitEstimates, params: RapporParams, share: flo
     worst = 1 / abs(slope)
     reports = bits.reports.ravel()
     rows = SparseMatrix(fit.basis.T)
-    freed = fit.covariance[:, 1:] / fit.freedom
+    as_fixed = fit.covariance[:, 1:] / fit.reliability
     for cohort in np.flatnonzero(reports):
         of_cohort = slice(int(cohort) * params.k, (int(cohort) + 1) * params.k)
-        influence = np.asarray(rows[of_cohort] @ freed).T * fit.weights[of_cohort]
+        influence = np.asarray(rows[of_cohort] @ as_fixed).T * fit.weights[of_cohort]
         present = influence @ bits.rate[cohort]
         at_one, at_zero = influence * one, influence * zero
         up = np.maximum(at_one, at_zero).sum(axis=1) - present

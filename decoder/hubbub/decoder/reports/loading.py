@@ -116,7 +116,7 @@ class Counting:
         """Return the counts of all that was added (raises as `add`)."""
         self._hand_over()
         while self._under_way:
-            self._settle()
+            self._collect()
         return self._counts
 
     def _hand_over(self) -> None:
@@ -125,7 +125,7 @@ class Counting:
         for start in range(0, len(records), self._size):
             self._start(records[start : start + self._size])
             if len(self._under_way) > _PIECES_A_THREAD * self._threads:
-                self._settle()
+                self._collect()
 
     def _start(self, piece: bytes) -> None:
         look = None
@@ -135,7 +135,7 @@ class Counting:
         counting = self._counters.submit(count_records, piece, self._params)
         self._under_way.append(_UnderWay(counting, look))
 
-    def _settle(self) -> None:
+    def _collect(self) -> None:
         """Wait for the piece that was handed over first."""
         piece = self._under_way.popleft()
         self._counts += piece.counts.result()
@@ -205,7 +205,7 @@ async def load_counts(
     detector : AnomalyDetector, optional
         Gets to see the same records.
     spool_for : callable
-        Is told how many reports there are, and returns what keeps them, or None.
+        Called with the number of reports; returns what keeps them, or None.
     progress : callable
         Called with the reports counted so far and the reports to count.
 
@@ -220,7 +220,7 @@ async def load_counts(
     async with open_reader(store_url) as store:
         await store.check(metric)
         total = await store.count(key, since, until)
-        done = partial(_tell, progress, total, 0)
+        done = partial(_progressed, progress, total, 0)
         spool = spool_for(total)
         with Counting(metric.params, detector=detector, spool=spool, progress=done) as counting:
             async for records in store.segments(key, since, until):
@@ -269,8 +269,8 @@ async def load_days(
         for day in sorted(await store.days(key)):
             if (since and day < since) or (until and day > until):
                 continue
-            tell = partial(_tell, progress, total, done)
-            with Counting(metric.params, detector=detector, progress=tell) as counting:
+            counted = partial(_progressed, progress, total, done)
+            with Counting(metric.params, detector=detector, progress=counted) as counting:
                 async for records in store.segments(key, day, day):
                     counting.add(records)
                 counts = counting.result()
@@ -326,14 +326,14 @@ def load_file(
             )
         check_definition(path.absolute().parents[3], metric)
     params, total = metric.params, count_rows(path)
-    done, spool = partial(_tell, progress, total, 0), spool_for(total)
+    done, spool = partial(_progressed, progress, total, 0), spool_for(total)
     with Counting(params, detector=detector, spool=spool, progress=done) as counting:
         for records in read_records(path, params.k, params.m):
             counting.add(records.data)
         return counting.result()
 
 
-def _tell(progress: Callable[[int, int], None], total: int, before: int, done: int) -> None:
+def _progressed(progress: Callable[[int, int], None], total: int, before: int, done: int) -> None:
     progress(before + done, total)
 
 
@@ -365,7 +365,7 @@ def require_enough(source: str, found: int, needed: int, otherwise: str = "") ->
         Whose reports they are.
     found, needed : int
     otherwise : str
-        What the operator may do besides changing the threshold.
+        What the operator may do instead of changing the threshold.
 
     Raises
     ------

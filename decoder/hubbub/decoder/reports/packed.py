@@ -89,7 +89,7 @@ class PackedReports:
 
 
 class ReportSpool:
-    """Takes records as they are read, while they are counted, say, and packs them at the end.
+    """Takes records as they are read and counted, and packs them at the end.
 
     Parameters
     ----------

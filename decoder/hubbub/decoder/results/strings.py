@@ -1,6 +1,6 @@
 """Decoded strings as a result: a row a candidate, a summary, a report.
 
-Where the data can't tell (see `Summary.indistinguishable`), numbers are nan.
+Numbers that the data don't determine (see `Summary.indistinguishable`) are nan.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ CHUNK = 16_384
 
 @dataclass(frozen=True, slots=True)
 class StringsResult(Result):
-    """What became of each candidate.
+    """The estimates and tests of each candidate.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ def _part(decoding: Decoding, strings: list[str], rows: slice | IntArray) -> Col
         values[rows] for values in (decoding.share, decoding.std_error, decoding.low, decoding.high)
     ]
     counts = [values * decoding.summary.reports for values in shares]
-    tests = [decoding.refit[rows], decoding.p_value[rows], decoding.q_value[rows]]
+    tests = [decoding.constrained_share[rows], decoding.p_value[rows], decoding.q_value[rows]]
     columns = [strings, *counts, *shares, *tests, decoding.detected[rows].tolist()]
     return dict(zip(COLUMNS, columns, strict=True))
 
@@ -331,7 +331,7 @@ def _found_section(decoding: Decoding) -> Section:
             f"{decoding.low[i] * n_reports:,.0f} … {decoding.high[i] * n_reports:,.0f}",
             f"{decoding.share[i]:.3%}",
             f"{decoding.low[i]:.3%} … {decoding.high[i]:.3%}",
-            f"{decoding.refit[i]:.3%}",
+            f"{decoding.constrained_share[i]:.3%}",
             f"{decoding.p_value[i]:.1e}",
             f"{decoding.q_value[i]:.1e}",
         )
@@ -466,7 +466,7 @@ def residuals_chart(diagnostics: Diagnostics) -> Histogram:
 
 
 def cohorts_chart(reports: IntArray) -> Histogram:
-    """Draw how reports are spread over cohorts."""
+    """Draw how reports are distributed over cohorts."""
     mean = float(reports.mean())
     described = (
         f"{len(reports):,} cohorts with {reports.min():,} to {reports.max():,} reports, "

@@ -174,15 +174,15 @@ def exceedance(size: float, times: FloatArray) -> float:
         return min(1.0, once * len(times))
     kept, skipped = _thinned(times)
     steps = [_step(times[i], times[j]) for i, j in pairwise(kept)]
-    finest = min([spread for _, spread in steps], default=1.0)
+    finest = min([deviation for _, deviation in steps], default=1.0)
     nodes, weights = np.polynomial.legendre.leggauss(16 + math.ceil(_NODES_A_STEP * size / finest))
     nodes, weights = size * nodes, size * weights
     total = once
     alive = np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
-    for slope, spread in steps:
-        total += float(weights @ (alive * _leaves(size, slope * nodes, spread)))
-        kernel = np.exp(-(((nodes[:, None] - slope * nodes) / spread) ** 2) / 2)
-        alive = kernel @ (weights * alive) / (spread * math.sqrt(2 * math.pi))
+    for slope, deviation in steps:
+        total += float(weights @ (alive * _leaves(size, slope * nodes, deviation)))
+        kernel = np.exp(-(((nodes[:, None] - slope * nodes) / deviation) ** 2) / 2)
+        alive = kernel @ (weights * alive) / (deviation * math.sqrt(2 * math.pi))
     for i, j in skipped:
         total += _leaves_once(size, *_step(times[i], times[j]))
     return min(1.0, total)
@@ -205,21 +205,21 @@ def _step(earlier: float, later: float) -> tuple[float, float]:
     return math.sqrt(squared), math.sqrt(max(1.0 - squared, 1e-30))
 
 
-def _leaves(size: float, mean: FloatArray, spread: float) -> FloatArray:
+def _leaves(size: float, mean: FloatArray, deviation: float) -> FloatArray:
     """Return P(|X| > size) of normals."""
-    scale = spread * math.sqrt(2.0)
+    scale = deviation * math.sqrt(2.0)
     above = special.erfc((size - mean) / scale) + special.erfc((size + mean) / scale)
     return np.asarray(0.5 * above)
 
 
-def _leaves_once(size: float, slope: float, spread: float) -> float:
+def _leaves_once(size: float, slope: float, deviation: float) -> float:
     """Return P(|Z_j| > size, |Z_i| <= size); only values near the boundary count."""
     nodes, weights = np.polynomial.legendre.leggauss(48)
-    reach = min(10.0 * spread, 2.0 * size)
+    reach = min(10.0 * deviation, 2.0 * size)
     start = size - reach
     places = start + reach * (nodes + 1.0) / 2.0
     density = np.exp(-(places**2) / 2) / math.sqrt(2 * math.pi)
-    inside = float(reach / 2.0 * weights @ (density * _leaves(size, slope * places, spread)))
+    inside = float(reach / 2.0 * weights @ (density * _leaves(size, slope * places, deviation)))
     return inside if start <= -size else 2.0 * inside
 
 
@@ -332,7 +332,7 @@ def decode_days(
 
 @dataclass(frozen=True, slots=True)
 class _Day:
-    """One day's estimates, the unknown mass first; nan where the day can't tell.
+    """One day's estimates, the unknown mass first; nan where its reports don't determine them.
 
     Attributes
     ----------
