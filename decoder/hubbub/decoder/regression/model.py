@@ -255,9 +255,9 @@ def estimate_excess_variance(
     -----
     With Z the random effects' columns, E |P y|^2 = tr(P D P) + tau^2 tr(P P) + sigma^2 |P Z'|^2
     (Rao 1971, MINQUE). The moment's solution has standard deviation sqrt(2 / tr(P P)); what is
-    returned is the mean of a normal distribution with that mean and deviation, cut off below 0. A plain
-    estimate would be exactly 0 in half of the populations without unlisted strings, and where rows
-    are few that would make every standard error too small.
+    returned is the mean of a normal distribution with that mean and deviation, cut off below 0. A
+    plain estimate would be exactly 0 in half of the populations without unlisted strings, and where
+    rows are few that would make every standard error too small.
     """
     fixed = int(np.count_nonzero(penalties == 0))
     if np.count_nonzero(weights) <= fixed:  # as many columns as rows: nothing to go by
