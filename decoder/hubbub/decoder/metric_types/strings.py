@@ -65,4 +65,4 @@ def _by_day(job: Job, listed: Candidates) -> TrendsResult:
     origin = job.provenance(
         reports, method="least squares, day by day", strings=trends.pooled.candidates
     )
-    return TrendsResult(trends, reports.anomalies, origin, outputs.rows)
+    return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
@@ -25,7 +25,6 @@ from hubbub.decoder.results.charts import (
     Stack,
     balance_chart,
 )
-from hubbub.decoder.results.provenance import Provenance
 from hubbub.decoder.results.result import (
     ROWS,
     Block,
@@ -33,7 +32,6 @@ from hubbub.decoder.results.result import (
     Heading,
     Line,
     Report,
-    Result,
     Section,
     Table,
     Types,
@@ -41,6 +39,7 @@ from hubbub.decoder.results.result import (
 )
 from hubbub.decoder.results.wording import (
     ERROR_RATES,
+    DecodedResult,
     anomaly_lines,
     forgery_line,
     limit_line,
@@ -81,26 +80,8 @@ CHUNK = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class StringsResult(Result):
-    """The estimates and tests of each candidate.
-
-    Attributes
-    ----------
-    decoding : Decoding
-    anomalies : AnomalyReport, optional
-        What looks odd in the single reports; None if there were only counts.
-    provenance : Provenance, optional
-    detected_only : bool
-        Whether rows of others are left out.
-    limit : int
-        Most rows that a terminal shows.
-    """
-
-    decoding: Decoding
-    anomalies: AnomalyReport | None = None
-    provenance: Provenance | None = None
-    detected_only: bool = False
-    limit: int = 40
+class StringsResult(DecodedResult[Decoding]):
+    """The estimates and tests of each candidate."""
 
     @property
     def types(self) -> Types:
@@ -122,12 +103,7 @@ class StringsResult(Result):
 
     def document(self) -> Mapping[str, object]:
         """Return "summary", "scrutiny", "provenance" (null where there is none) and "rows"."""
-        return {
-            "summary": asdict(self.decoding.summary),
-            "scrutiny": self.anomalies and self.anomalies.as_json(),
-            "provenance": self.provenance and self.provenance.as_json(),
-            "rows": ROWS,
-        }
+        return self.document_head(self.decoding.summary) | {"rows": ROWS}
 
     def blocks(self) -> Iterator[Block]:
         """Yield the strongest candidates and the summary."""
@@ -143,15 +119,22 @@ class StringsResult(Result):
             yield Line(f"… and {n_rows - limit:,} more; --output writes them all\n")
         yield summary_lines(decoding, self.anomalies)
 
-    @property
-    def suspicious(self) -> bool:
-        """Whether single reports look forged."""
-        return bool(self.anomalies and self.anomalies.suspicious)
-
     def report(self) -> Report:
         """Return what was found, how sure it is, and where it comes from."""
-        facts = summary_lines(self.decoding, self.anomalies)
-        return strings_report(self.decoding, facts, self.anomalies, self.provenance)
+        decoding, summary = self.decoding, self.decoding.summary
+        facts = summary_lines(decoding, self.anomalies)
+        sections = [
+            _found_section(decoding),
+            Section("Summary", facts=facts),
+            _unknown_section(decoding),
+            _tests_section(decoding),
+            _fit_section(decoding),
+            privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+            _honesty_section(self.anomalies),
+            provenance_section(self.provenance),
+        ]
+        title = f"What the reports{self.of_metric} say"
+        return Report(title, headline(decoding), sections, warnings_of(facts))
 
 
 def _part(decoding: Decoding, strings: list[str], rows: slice | IntArray) -> Columns:
@@ -253,39 +236,6 @@ def _method(summary: Summary) -> str:
     if math.isnan(summary.duality_gap):
         return text
     return f"{text}; the log-likelihood is at most {summary.duality_gap:.2g} below its maximum"
-
-
-def strings_report(
-    decoding: Decoding,
-    facts: Mapping[str, str],
-    anomalies: AnomalyReport | None,
-    provenance: Provenance | None,
-) -> Report:
-    """Return the report.
-
-    Parameters
-    ----------
-    decoding : Decoding
-    facts : mapping of str to str
-        The summary.
-    anomalies : AnomalyReport, optional
-        What looks odd in the single reports.
-    provenance : Provenance, optional
-    """
-    name = f" of {visible(provenance.metric)}" if provenance else ""
-    summary = decoding.summary
-    sections = [
-        _found_section(decoding),
-        Section("Summary", facts=facts),
-        _unknown_section(decoding),
-        _tests_section(decoding),
-        _fit_section(decoding),
-        privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-        _honesty_section(anomalies),
-        provenance_section(provenance),
-    ]
-    title = f"What the reports{name} say"
-    return Report(title, headline(decoding), sections, warnings_of(facts))
 
 
 def largest_detected(decoding: Decoding) -> IntArray:
