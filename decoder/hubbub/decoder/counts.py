@@ -84,7 +84,7 @@ def count_records(records: bytes, params: RapporParams) -> CohortCounts:
     return counts
 
 
-def check_whole(records: bytes, params: RapporParams) -> None:
+def check_whole(records: bytes | memoryview, params: RapporParams) -> None:
     """Raise UndecodableError if a chunk doesn't end with the end of a record."""
     width = record_width(params.k)
     if len(records) % width:

@@ -35,7 +35,7 @@ from unit.decoder.models import (
 )
 
 FEW_FREE = [True, False, True, False, False, False, True, False, False, False]
-SPREAD = 4e-4
+PRIOR_VARIANCE = 4e-4
 
 
 def mixed_fit(rng: np.random.Generator) -> tuple[Fit, FloatArray]:
@@ -43,7 +43,7 @@ def mixed_fit(rng: np.random.Generator) -> tuple[Fit, FloatArray]:
     design = design_of(10)
     bits = noisy_bits(design, rng)
     bits.reports[3] = 0
-    return fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD), bits.rate.ravel()
+    return fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE), bits.rate.ravel()
 
 
 def columns(fit: Fit) -> tuple[BoolArray, BoolArray]:
@@ -85,7 +85,9 @@ def test_drawn_shares_are_their_conditional_expectations(rng: np.random.Generato
     """E(gamma | y) = sigma^2 Z' V^-1 (y - X beta): the best linear unbiased predictions."""
     fit, rates = mixed_fit(rng)
     free, drawn = columns(fit)
-    predicted = SPREAD * fit.basis.toarray()[drawn] @ textbook(fit, rates, free, drawn).scores
+    predicted = (
+        PRIOR_VARIANCE * fit.basis.toarray()[drawn] @ textbook(fit, rates, free, drawn).scores
+    )
     np.testing.assert_allclose(fit.coefficients[drawn], predicted)
 
 
@@ -139,9 +141,9 @@ def test_starting_from_a_similar_model_changes_nothing_that_matters(
     design = design_of(10)
     bits = noisy_bits(design, rng)
     members = Members(np.arange(10), design.matrix, np.array(FEW_FREE))
-    fresh = fit_members(bits, members, PARAMS, prior_variance=SPREAD)
+    fresh = fit_members(bits, members, PARAMS, prior_variance=PRIOR_VARIANCE)
     start = fit_selected(bits, design, SELECTED, PARAMS)
-    again = fit_members(bits, members, PARAMS, prior_variance=SPREAD, start=start)
+    again = fit_members(bits, members, PARAMS, prior_variance=PRIOR_VARIANCE, start=start)
     std_error = np.sqrt(np.diag(fresh.covariance))
     assert np.abs((again.coefficients - fresh.coefficients) / std_error).max() < 0.01
     np.testing.assert_allclose(again.covariance, fresh.covariance, atol=0.01 * std_error.max() ** 2)
@@ -164,9 +166,9 @@ def test_cohorts_without_reports_have_no_say(rng: np.random.Generator) -> None:
     design = design_of(10)
     bits = noisy_bits(design, rng)
     bits.reports[[1, 4]] = 0
-    fit = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
     bits.rate[[1, 4]] = 99.0
-    again = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
+    again = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
     np.testing.assert_array_equal(again.coefficients, fit.coefficients)
     np.testing.assert_array_equal(again.covariance, fit.covariance)
     np.testing.assert_array_equal(again.scores, fit.scores)

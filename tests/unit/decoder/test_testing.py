@@ -18,8 +18,8 @@ from unit.decoder.models import PARAMS, candidates_of, design_of, fit_of, noisy_
 N = 40
 DESIGN, CANDIDATES = design_of(N), candidates_of(N)
 SHARES = np.array([0.3, 0.1, 0.02, 0.015, 0.01, 0.0])
-SPREAD = 2e-5
-FREE = [i in {0, 1, 2} for i in range(12)]
+PRIOR_VARIANCE = 2e-5
+FIXED = [i in {0, 1, 2} for i in range(12)]
 
 
 def z_of(log_p: FloatArray | float) -> FloatArray:
@@ -30,7 +30,7 @@ def model_of(
     bits: BitEstimates, members: int = 12, candidates: Candidates = CANDIDATES
 ) -> tuple[Fit, Estimates, FloatArray]:
     """Return the model of the first strings, of which the first three are free, and p-values."""
-    fit = fit_of(bits, DESIGN, np.arange(members), FREE[:members], SPREAD)
+    fit = fit_of(bits, DESIGN, np.arange(members), FIXED[:members], PRIOR_VARIANCE)
     estimates = estimate_all(fit, candidates, bits, PARAMS)
     return fit, estimates, PresenceTests(fit, candidates, bits, PARAMS).log_p_values(estimates)
 
@@ -38,7 +38,7 @@ def model_of(
 def without(member: int, bits: BitEstimates) -> float:
     """Return the p-value, as a z-score, of a member in a model fitted without it."""
     others = np.delete(np.arange(12), member)
-    fit = fit_of(bits, DESIGN, others, np.delete(FREE, member).tolist(), SPREAD)
+    fit = fit_of(bits, DESIGN, others, np.delete(FIXED, member).tolist(), PRIOR_VARIANCE)
     estimates = estimate_all(fit, CANDIDATES, bits, PARAMS)
     log_p = PresenceTests(fit, CANDIDATES, bits, PARAMS).log_p_values(estimates)
     return float(z_of(log_p[member]))

@@ -165,13 +165,6 @@ def compare_for_share(
     return compare(budget, question, math.ceil(needed), most_bits)
 
 
-def _limit_at_epsilon(plan: Plan, budget: Budget, question: Question) -> float:
-    """Return the limit within another budget, with the plan's k, h, m and number of reports."""
-    params = plan.params
-    limit_at = _limit_at(params.k, params.h, params.m, budget, question, plan.reports)
-    return limit_at(_best_rate(params.h, budget, limit_at))
-
-
 def _best_of_each(
     budget: Budget, question: Question, n_reports: float, most_bits: int
 ) -> list[Plan]:
@@ -363,7 +356,9 @@ def limit_by_epsilon(found: Comparison) -> list[Point]:
     points = []
     for epsilon in np.geomspace(spent / 4, highest, _CURVE_POINTS).tolist():
         budget = Budget(found.budget.permanent, min(epsilon, found.budget.permanent))
-        best = _limit_at_epsilon(found.best, budget, found.question)
+        k, h, m, *_ = found.best.params
+        limit_at = _limit_at(k, h, m, budget, found.question, found.best.reports)
+        best = limit_at(_best_rate(h, budget, limit_at))
         points.append(Point(epsilon, best, _paper_at(found, budget)))
     return points
 

@@ -136,11 +136,11 @@ class Search:
         return found
 
     def _run_proposed(self) -> SearchResult:
-        fit = self._fit_free(np.empty(0, dtype=np.int64))
+        fit = self._fit_fixed(np.empty(0, dtype=np.int64))
         estimates = self._estimates(fit)
         selected = select(fit, estimates, self.candidates, self.bits)
         for _ in range(_ROUNDS):
-            found = self._tested(self._fit_free(selected))
+            found = self._tested(self._fit_fixed(selected))
             detected = np.flatnonzero(self.detected(found.log_p))
             if np.array_equal(detected, found.fit.selected):
                 return found
@@ -155,7 +155,7 @@ class Search:
         log_p = PresenceTests(fit, self.candidates, self.bits, self.params).log_p_values(estimates)
         return SearchResult(fit, estimates, log_p)
 
-    def _fit_free(self, selected: IntArray) -> Fit:
+    def _fit_fixed(self, selected: IntArray) -> Fit:
         members = self._members(selected, np.ones(len(selected), dtype=np.bool_))
         return fit_members(self.bits, members, self.params)
 
