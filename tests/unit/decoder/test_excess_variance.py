@@ -43,7 +43,7 @@ def projection(fit: Fit) -> FloatArray:
 
 @given(st.integers(-8, 200))
 def test_it_is_the_mean_of_a_normal_law_cut_off_below_zero(sigmas: int) -> None:
-    """The law's mean solves the moment equation, its deviation is sqrt(2 / tr PP)."""
+    """The distribution's mean solves the moment equation, its deviation is sqrt(2 / tr PP)."""
     design = design_of(20)
     fit = fit_of(
         noisy_bits(design, np.random.default_rng(1)), design, np.arange(20), FIXED, PRIOR_VARIANCE
