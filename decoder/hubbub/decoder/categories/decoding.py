@@ -263,7 +263,7 @@ def _leverage(estimates: CategoryEstimates, metric: Metric) -> float:
     """Return how far a forged report could move an estimated share, times the reports.
 
     An estimate is sum_i a_i y_i + constant. A forged report sets each of its bits to what helps, so
-    that y_i is one or zero (`regression.sensitivity.largest_shift`), instead of what honest ones have.
+    that y_i is one or zero (see `largest_shift`), instead of what honest ones have.
     """
     params = metric.params
     slope = params.q_star - params.p_star
