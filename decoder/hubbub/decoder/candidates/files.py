@@ -118,7 +118,7 @@ class StringTable(Sequence[str]):
         return StringTable(self.blob[np.repeat(kept, lengths)], _offsets(lengths[kept]))
 
 
-def pack(strings: Iterable[str]) -> StringTable:
+def pack_strings(strings: Iterable[str]) -> StringTable:
     """Return strings as a table.
 
     Raises

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -106,24 +105,10 @@ def _metric(inputs: InputOptions) -> Metric:
     )
 
 
-class CandidateInput(NamedTuple):
-    """What to look for.
-
-    Attributes
-    ----------
-    candidates : Candidates
-    notes : tuple of str
-        What a reader should know of them.
-    """
-
-    candidates: Candidates
-    notes: tuple[str, ...] = ()
-
-
 def list_candidates(
     candidates: str | None, map_file: str | None, params: RapporParams, cache: Path | None = None
-) -> CandidateInput:
-    """Read a list of candidates ("-": standard input), or a map.
+) -> tuple[Candidates, tuple[str, ...]]:
+    """Read a list of candidates ("-": standard input), or a map; also notes for the reader.
 
     Parameters
     ----------
@@ -140,9 +125,9 @@ def list_candidates(
     if map_file is not None:
         found = read_map(Path(map_file), params)
         notes = (_UNEVEN,) if is_uneven(found.candidates.positions(slice(None)), params) else ()
-        return CandidateInput(found.candidates, (*_repeats(found.repeats), *notes))
+        return found.candidates, (*_repeats(found.repeats), *notes)
     listed = read_candidates(candidates or "-", cache)
-    return CandidateInput(listed.hashed(params), (*listed.notes, *_repeats(listed.repeats)))
+    return listed.hashed(params), (*listed.notes, *_repeats(listed.repeats))
 
 
 def _repeats(left_out: int) -> tuple[str, ...]:
@@ -179,10 +164,12 @@ class DecodeJob:
         """
         check_candidates(self.inputs)
         cache = Path(self.outputs.candidate_cache) if self.outputs.candidate_cache else None
-        listed = list_candidates(self.inputs.candidates, self.inputs.map, self.metric.params, cache)
-        for note in listed.notes:
+        listed, notes = list_candidates(
+            self.inputs.candidates, self.inputs.map, self.metric.params, cache
+        )
+        for note in notes:
             click.echo(f"note: {note}", err=True)
-        return listed.candidates
+        return listed
 
     def reports(self, spool_for: SpoolFor = lambda _total: None) -> ReportInput:
         """Count the reports of the store, the file of reports, or the file of counts.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hubbub.decoder.arrays import PositionArray
-from hubbub.decoder.candidates.files import pack
+from hubbub.decoder.candidates.files import pack_strings
 from hubbub.decoder.candidates.listing import Candidates, mapped
 from hubbub.decoder.errors import InputError
 from hubbub.decoder.rappor.csv_files import Row, read_rows, shown
@@ -81,7 +81,7 @@ def read_map(path: Path, params: RapporParams) -> CandidateMap:
         raise InputError(f"{path}: empty; expected a row a candidate: {meaning}")
     table = np.frombuffer(numbers, dtype=np.int32).reshape(-1, params.m, params.h)
     within = _within_cohorts(path, table, lines, params)
-    return CandidateMap(mapped(pack(strings), within, params), repeats)
+    return CandidateMap(mapped(pack_strings(strings), within, params), repeats)
 
 
 def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
