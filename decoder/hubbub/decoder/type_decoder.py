@@ -76,7 +76,7 @@ class OutputOptions:
 
 
 class Job(Protocol):
-    """One decoding that a person asked for: the options, and the way to reports and candidates."""
+    """One decoding: its options, and access to its reports and candidates."""
 
     @property
     def metric(self) -> Metric:
@@ -84,10 +84,10 @@ class Job(Protocol):
 
     @property
     def outputs(self) -> OutputOptions:
-        """What is asked for."""
+        """How to decode, and what to write."""
 
     def named(self, *options: str) -> list[str]:
-        """Return those of some options of the input that were given, as a person wrote them."""
+        """Return those of some input options that were given, as they are written."""
 
     def candidates(self) -> Candidates:
         """Read the strings to look for; a usage error if none are given."""

@@ -292,7 +292,7 @@ class CandidateList:
     words : uint32 array, shape (n, 2)
         Their hashes.
     repeats : int
-        Strings left out because the same one stands earlier.
+        Strings left out because an earlier one is the same.
     notes : tuple of str
         What became of a cache that couldn't be used.
     """
@@ -311,7 +311,7 @@ class CandidateList:
 
 
 def read_list(path: str) -> CandidateList:
-    """Read a list of candidates, and leave out those that stand earlier, too.
+    """Read a list of candidates, and leave out repeats.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ def read_list(path: str) -> CandidateList:
 
 
 class _TableInMaking:
-    """A table that grows; strings that stand earlier, too, are dropped whenever it has doubled."""
+    """A growing table; repeats are dropped whenever it has doubled."""
 
     def __init__(self) -> None:
         self.given = 0

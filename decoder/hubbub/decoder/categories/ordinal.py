@@ -99,7 +99,7 @@ def estimate_ordinal(estimates: CategoryEstimates, edges: tuple[float, ...]) -> 
 
 
 def bucket_label(low: float, high: float) -> str:
-    """Return a bucket as people write it, such as "[10, 20)" or "< 10"."""
+    """Return a bucket in the usual notation, such as "[10, 20)" or "< 10"."""
     if math.isinf(low):
         return f"< {_number(high)}"
     return f">= {_number(low)}" if math.isinf(high) else f"[{_number(low)}, {_number(high)})"

@@ -25,8 +25,8 @@ STORE = "sqlite:///hubbub.db"
 MIN_REPORTS = 1_000
 """Fewest reports that are decoded unless the operator says otherwise (docs/poisoning.md).
 
-Each report is private by itself, whoever decodes it; this is a second fence, against results that
-are about few enough people to be about somebody, and against reading noise as news.
+Each report is private by itself, whoever decodes it; this is a second safeguard: against results
+about so few people that they are about somebody, and against taking noise for news.
 """
 
 

@@ -39,7 +39,7 @@ def write_csv(result: Result, file: BinaryIO) -> None:
 
 
 def csv_cell(string: str) -> str:
-    """Return a string as it stands between other cells of a line; quoted where RFC 4180 asks."""
+    """Return a string as a cell of a line; quoted where RFC 4180 requires it."""
     return '"' + string.replace('"', '""') + '"' if _QUOTED.search(string) else string
 
 

@@ -99,7 +99,7 @@ def refuse_unwritable(paths: Sequence[str]) -> None:
     Raises
     ------
     ValueError
-        If a name ends in nothing that can be written, or stands there twice.
+        If a name ends in nothing that can be written, or occurs twice.
     OSError
         If a file could not be made there.
     """

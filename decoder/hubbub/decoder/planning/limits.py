@@ -169,7 +169,7 @@ class Method(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of the decoder.
+    """The question that a plan answers.
 
     Attributes
     ----------

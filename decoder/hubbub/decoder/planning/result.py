@@ -38,7 +38,7 @@ _TYPES: dict[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class PlanResult(Result):
-    """A search's outcome, and what was asked.
+    """The result of a search, and its question.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """Stored reports -> counts: the decoder's one place that reads what the collector stored.
 
 A database and an exported directory of Parquet files answer the same questions, so that everything
-after this module is the same for both. Records are handed over as they are read, and counted on all
+after this module is the same for both. Records are submitted as they are read, and counted on all
 cores meanwhile: small chunks are joined and large ones cut, so that whatever a store holds is
 counted in pieces of four megabytes, few of them at a time. Sums of integers don't depend on the
 order, so neither do counts on the number of threads; the detector sees the records one after the
@@ -136,7 +136,7 @@ class Counting:
         self._under_way.append(_UnderWay(counting, look))
 
     def _collect(self) -> None:
-        """Wait for the piece that was handed over first."""
+        """Wait for the piece that was submitted first."""
         piece = self._under_way.popleft()
         self._counts += piece.counts.result()
         if piece.look:

@@ -1,6 +1,6 @@
 """Counts day by day -> the shares of the detected strings on every day, and where they changed.
 
-Strings are detected once, in the reports of all days together, so that every day is asked about the
+Strings are detected once, in the reports of all days together, so that every day estimates the
 same ones; then each day is fitted with just these in the model.
 
 Estimates of days are independent normals with known, unequal variances. A change is looked for by

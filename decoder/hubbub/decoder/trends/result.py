@@ -143,7 +143,7 @@ def _rows(trends: Trends) -> Iterator[dict[str, Any]]:
 
 
 def series_order(trends: Trends) -> list[int]:
-    """Return the columns as readers want them: strings, largest first, then the unknown mass."""
+    """Return the columns in the tables' order: strings, largest first, then the unknown mass."""
     return [*range(1, 1 + len(trends.strings)), 0] if trends.strings else []
 
 
