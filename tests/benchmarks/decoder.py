@@ -15,7 +15,7 @@ from hubbub.decoder.candidates.listing import Candidates, hashed, make_design
 from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.counts import count_records
 from hubbub.decoder.parallel import cores
-from hubbub.decoder.reports.counting import Counting
+from hubbub.decoder.reports.loading import Counting
 from hubbub.protocol.bloom import bit_positions as one_by_one
 from hubbub.protocol.bloom import hash_words
 

@@ -116,7 +116,7 @@ def measure(truth: FloatArray, counted: Decoding, found: Decoding) -> Figures:
         any_false=float(false.any()),
         found=float((found.detected & (truth > 0)).sum()),
         found_least_squares=float((counted.detected & (truth > 0)).sum()),
-        distance=_distance(truth, found.refit, found.detected),
+        distance=_distance(truth, found.constrained_share, found.detected),
         distance_least_squares=_distance(truth, counted.share, kept),
         error_to_least_squares=_root_mean_square((found.share - truth)[known])
         / _root_mean_square((counted.share - truth)[known & ~np.isnan(counted.share)]),

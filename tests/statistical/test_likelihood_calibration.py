@@ -19,9 +19,8 @@ from cramer_rao import error_bound, expected_reports
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import decode
-from hubbub.decoder.likelihood.fitting import Likelihood, fit_reports
-from hubbub.decoder.likelihood.sums import Mixture
-from hubbub.decoder.likelihood.terms import distinct_positions
+from hubbub.decoder.likelihood.decoding import Likelihood, fit_reports
+from hubbub.decoder.likelihood.sums import Mixture, distinct_positions
 from significance import ALARM
 
 CROWDED = make_params(k=8, h=2, m=32)
@@ -98,7 +97,7 @@ def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
         expected = expected_reports(params, positions, true, case.reports)
         bound = error_bound(Mixture(expected, positions, 1), true)[1:]
         squares.append(((found.inference.share - run.truth) / bound) ** 2)
-        refit_squares.append(((found.refit - run.truth) / bound) ** 2)
+        refit_squares.append(((found.constrained_share - run.truth) / bound) ** 2)
     assert 0.79 < np.sqrt(np.mean(squares)) < 1.05 + 4 * 0.053
     assert np.sqrt(np.mean(refit_squares)) < 1.05 + 4 * 0.053
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hubbub.protocol import checks as check
 from hubbub.protocol.errors import MetricError, ParameterError, UnknownMetricError
-from hubbub.protocol.metric_types import METRIC_TYPES, MetricType
+from hubbub.protocol.metric_types import MetricType, types_for
 from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES, Memory, Metric
 from hubbub.protocol.params import RapporParams
 
@@ -150,7 +150,8 @@ def _metric(application: str, name: str, table: Any) -> Metric:
     if not isinstance(table, dict):
         raise MetricError(f"{where} = {table!r}: must be a table")
     check.require(where, table, _REQUIRED)
-    a_type = METRIC_TYPES[check.choice(f"{where}.type", table["type"], METRIC_TYPES)]
+    types = types_for(table["type"])
+    a_type = types[check.choice(f"{where}.type", table["type"], types)]
     memory = check.choice(f"{where}.memory", table.get("memory", _MEMORIES[0]), _MEMORIES)
     known = _REQUIRED + _OPTIONAL + _OF_MEMORY[memory] + a_type.keys + _NOISE
     check.refuse_unknown(where, table, known)

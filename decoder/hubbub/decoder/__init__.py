@@ -42,7 +42,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is asked for, so that `hubbub-decoder --help` stays fast."""
+    """Import a public name when it is used, so that `hubbub-decoder --help` stays fast."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

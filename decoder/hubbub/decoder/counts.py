@@ -1,10 +1,12 @@
-"""Reports -> how often each bit was set in each cohort.
+"""Reports -> how often each bit was set in each cohort -> unbiased bit frequencies.
 
-A pure function from a chunk of records to `CohortCounts`, and counts add, so any engine can count
-chunks anywhere and sum. Bits aren't unpacked: with the records in order of their cohorts, eight
-bits of a 64-bit word at a time, one of each byte, are added up in the word's eight bytes.
-
+Counting is a pure function from a chunk of records to `CohortCounts`, and counts add, so any engine
+can count chunks anywhere and sum. Bits aren't unpacked: with the records in order of their cohorts,
+eight bits of a 64-bit word at a time, one of each byte, are added up in the word's eight bytes.
 Invariant: a byte holds the sum of 255 records and no more.
+
+Each reported bit is a coin with bias q* if the true bit is set and p* if not, so the observed rate
+is a straight line in the true rate; `estimate_bits` inverts that line and carries its noise.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.collector.poisoning import column
-from hubbub.decoder.arrays import IntArray
+from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.errors import UndecodableError
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import COHORT_BYTES, Records, record_width, table
@@ -82,7 +84,7 @@ def count_records(records: bytes, params: RapporParams) -> CohortCounts:
     return counts
 
 
-def check_whole(records: bytes, params: RapporParams) -> None:
+def check_whole(records: bytes | memoryview, params: RapporParams) -> None:
     """Raise UndecodableError if a chunk doesn't end with the end of a record."""
     width = record_width(params.k)
     if len(records) % width:
@@ -150,3 +152,59 @@ def _add_up_word(word: NDArray[np.uint64], runs: _Runs, sums: IntArray) -> None:
         of_run = np.add.reduceat(lanes, runs.starts).astype("<u8").view(np.uint8).reshape(-1, 8)
         of_bytes = of_run[:, : sums.shape[1]]
         np.add.reduceat(of_bytes, runs.first, axis=0, dtype=np.int64, out=sums[:, :, bit])
+
+
+@dataclass(frozen=True, slots=True)
+class BitEstimates:
+    """Estimated share of clients whose true Bloom filter has each bit set.
+
+    Attributes
+    ----------
+    rate : float64 array, shape (m, k)
+        Unbiased; may fall outside [0, 1]. Zero in cohorts without reports.
+    reports : float64 array, shape (m, 1)
+        N_c, the number of reports behind each row.
+    """
+
+    rate: FloatArray
+    reports: FloatArray
+
+    @property
+    def informative(self) -> int:
+        """Number of (cohort, bit) pairs that any report contains."""
+        return int(np.count_nonzero(self.reports)) * int(self.rate.shape[1])
+
+
+def estimate_bits(counts: CohortCounts, params: RapporParams) -> BitEstimates:
+    """Invert the two randomized responses (Erlingsson et al. 2014, section 4).
+
+    Raises
+    ------
+    UndecodableError
+        If there are no reports, or the counts have another shape than the parameters say.
+    """
+    if counts.bits.shape != (params.m, params.k) or counts.reports.shape != (params.m,):
+        raise UndecodableError(
+            f"counts of shape {counts.reports.shape} and {counts.bits.shape}: must be "
+            f"{(params.m,)} and {(params.m, params.k)}"
+        )
+    if counts.total == 0:
+        raise UndecodableError("no reports: nothing to decode")
+    n_reports = counts.reports[:, None].astype(np.float64)
+    slope = params.q_star - params.p_star
+    observed = counts.bits / np.maximum(n_reports, 1)
+    rate = np.where(n_reports > 0, (observed - params.p_star) / slope, 0.0)
+    return BitEstimates(rate=rate, reports=n_reports)
+
+
+def variance_of_one(rate: FloatArray, params: RapporParams) -> FloatArray:
+    """Return r(1 - r) / (q* - p*)^2: the variance of a rate that one report would give.
+
+    Parameters
+    ----------
+    rate : float64 array
+        True rates; clipped into [0, 1]. r is the reported rate p* + (q* - p*) rate.
+    """
+    slope = params.q_star - params.p_star
+    reported = params.p_star + slope * np.clip(rate, 0.0, 1.0)
+    return np.asarray(reported * (1 - reported) / slope**2)

@@ -1,6 +1,7 @@
 """The whole decoding: counts and candidates in, one row a candidate and a summary out.
 
-bits -> model (`search`) -> estimates and p-values -> detections -> intervals -> possible shares.
+bits -> model (`search`) -> estimates and p-values -> detections -> intervals -> constrained
+shares.
 Deterministic: the same input gives the same result.
 """
 
@@ -13,10 +14,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.bits import BitEstimates, estimate_bits
 from hubbub.decoder.candidates.listing import Candidates, hashed
 from hubbub.decoder.candidates.scanning import indistinguishable
-from hubbub.decoder.counts import CohortCounts
+from hubbub.decoder.counts import BitEstimates, CohortCounts, estimate_bits
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.intervals import reported_intervals
@@ -26,12 +26,10 @@ from hubbub.decoder.inference.multiple_testing import (
     log_cutoff,
     log_q_values,
 )
-from hubbub.decoder.regression.estimates import constrained_shares, total_share
-from hubbub.decoder.regression.forgery import FORGED_SHARE, largest_shift
+from hubbub.decoder.regression.estimates import PresenceTests, constrained_shares, total_share
 from hubbub.decoder.regression.model import Fit
-from hubbub.decoder.regression.power import limit_of_detection
 from hubbub.decoder.regression.search import Search, SearchResult
-from hubbub.decoder.regression.testing import Tests
+from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
 from hubbub.protocol.params import RapporParams
 
 POWER = 0.9
@@ -40,7 +38,7 @@ LEAST_SQUARES = "least squares"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a reader must know besides the rows.
+    """What a reader must know in addition to the rows.
 
     Attributes
     ----------
@@ -108,7 +106,7 @@ class Diagnostics:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Estimates of all candidates, in the order given; nan where the data can't tell.
+    """Estimates of all candidates, in the order given; nan where the data don't determine them.
 
     Attributes
     ----------
@@ -122,7 +120,7 @@ class Decoding:
         Against "this string is absent"; q is corrected for the number of candidates.
     detected : bool array, shape (n,)
         q_value <= alpha.
-    refit : float64 array, shape (n,)
+    constrained_share : float64 array, shape (n,)
         Shares of the detected under the constraint that none is negative and all, with the unknown
         mass, are 1; 0 for others. For adding up and plotting: less noisy, but not unbiased.
     summary : Summary
@@ -137,7 +135,7 @@ class Decoding:
     p_value: FloatArray
     q_value: FloatArray
     detected: BoolArray
-    refit: FloatArray
+    constrained_share: FloatArray
     summary: Summary
     diagnostics: Diagnostics
 
@@ -191,7 +189,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.run()
     log_q = log_q_values(found.log_p, search.correction, allowance=SEARCHED)
     detected = log_q <= search.log_alpha
-    tests = Tests(found.fit, search.candidates, search.bits, search.params)
+    tests = PresenceTests(found.fit, search.candidates, search.bits, search.params)
     noise = tests.noise()
     low, high = _intervals(search, found, detected, tests, noise)
     return Decoding(
@@ -203,7 +201,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         p_value=np.exp(found.log_p),
         q_value=np.exp(log_q),
         detected=detected,
-        refit=_refit(search, found, detected),
+        constrained_share=_constrained(search, found, detected),
         summary=_summary(search, found, noise, counts, detected, alpha),
         diagnostics=diagnose(found.fit, search.bits, counts),
     )
@@ -223,7 +221,7 @@ def diagnose(fit: Fit, bits: BitEstimates, counts: CohortCounts) -> Diagnostics:
 
 
 def _intervals(
-    search: Search, found: SearchResult, detected: BoolArray, tests: Tests, noise: HashNull
+    search: Search, found: SearchResult, detected: BoolArray, tests: PresenceTests, noise: HashNull
 ) -> tuple[FloatArray, FloatArray]:
     def thresholds(chosen: IntArray) -> FloatArray:
         cutoff = log_cutoff(
@@ -235,12 +233,12 @@ def _intervals(
     return reported_intervals(estimates.share, estimates.std_error, detected, thresholds, noise)
 
 
-def _refit(search: Search, found: SearchResult, detected: BoolArray) -> FloatArray:
-    refit = np.where(detected, np.clip(found.estimates.share, 0.0, 1.0), 0.0)
+def _constrained(search: Search, found: SearchResult, detected: BoolArray) -> FloatArray:
+    found_shares = np.where(detected, np.clip(found.estimates.share, 0.0, 1.0), 0.0)
     if detected.any():
         selected, shares = constrained_shares(search.of_detected(found, detected))
-        refit[selected] = shares
-    return np.where(detected, refit, 0.0)
+        found_shares[selected] = shares
+    return np.where(detected, found_shares, 0.0)
 
 
 def _summary(

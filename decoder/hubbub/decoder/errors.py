@@ -18,4 +18,4 @@ class InputError(DecoderError):
 
 
 class PlanError(DecoderError, ValueError):
-    """A plan is asked for what no parameters can do; the message says what to change."""
+    """No parameters can do what a plan needs; the message says what to change."""

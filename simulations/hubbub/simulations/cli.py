@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from hubbub.decoder.cli.errors import cli_errors
+from hubbub.decoder.cli.options import cli_errors
 from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.formats.files import refuse_place
 from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.decoder.formats.writers import refuse_place
 from hubbub.decoder.parallel import cores
 from hubbub.simulations.demo import run_demo
 from hubbub.simulations.experiments.command import run

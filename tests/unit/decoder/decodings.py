@@ -51,7 +51,7 @@ def make_decoding(
         p_value=np.full(n, 1e-9),
         q_value=np.full(n, 2e-9),
         detected=found,
-        refit=np.where(found, np.nan_to_num(shares), 0.0),
+        constrained_share=np.where(found, np.nan_to_num(shares), 0.0),
         summary=Summary(
             reports=n_reports,
             cohorts=16,

@@ -10,8 +10,8 @@ import numpy as np
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.bits import BitEstimates, variance_of_one
 from hubbub.decoder.candidates.listing import Candidates, Design, bit_positions, make_design, mapped
+from hubbub.decoder.counts import BitEstimates, variance_of_one
 from hubbub.decoder.regression.model import Fit, Members, fit_members, unknown_column
 
 PARAMS = make_params(k=32, h=2, m=8)
@@ -130,4 +130,4 @@ def textbook(fit: Fit, rates: FloatArray, free: BoolArray, drawn: BoolArray,
 def influence_of(fit: Fit, members: IntArray) -> FloatArray:
     """Return how each row moves some members' shares if these alone are freed: share = a'y."""
     moved = np.asarray(fit.basis.T @ fit.covariance[:, 1 + members])
-    return np.asarray(fit.weights[:, None] * moved / fit.freedom[members])
+    return np.asarray(fit.weights[:, None] * moved / fit.reliability[members])

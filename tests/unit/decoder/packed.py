@@ -9,7 +9,7 @@ import numpy as np
 from hubbub.client import RapporParams
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray, PositionArray
 from hubbub.decoder.candidates.listing import hashed
-from hubbub.decoder.likelihood.terms import distinct_positions
+from hubbub.decoder.likelihood.sums import distinct_positions
 from hubbub.decoder.reports.packed import PackedReports, pack
 from hubbub.simulations.fleet.clients import Fleet
 

@@ -8,10 +8,8 @@ from typing import BinaryIO
 
 from rich.console import Console
 
-from hubbub.decoder.formats.csv_file import write_csv
+from hubbub.decoder.formats.data_files import write_csv, write_json, write_parquet
 from hubbub.decoder.formats.html_page import write_html
-from hubbub.decoder.formats.json_file import write_json
-from hubbub.decoder.formats.parquet_file import write_parquet
 from hubbub.decoder.formats.terminal import show
 from hubbub.decoder.results.result import Result
 

@@ -21,7 +21,7 @@ from factories import make_params
 from hubbub.decoder.candidates import cache as candidate_cache
 from hubbub.decoder.candidates.cache import read_candidates
 from hubbub.decoder.candidates.files import CandidateList, read_list
-from hubbub.decoder.cli.inputs import list_candidates
+from hubbub.decoder.cli.decode_job import list_candidates
 from hubbub.decoder.errors import CandidateError
 
 _TEXT = "a\n007\n\nb\r\na\n日本\ne\u0301\né\n"
@@ -79,11 +79,9 @@ def test_kept_hashes_serve_any_parameters(
     expected = [read_candidates(str(names)).hashed(make_params(k=k)) for k in (8, 128)]
     forbid_reading(monkeypatch)
     for own in expected:
-        listed = list_candidates(str(names), None, own.params, cache)
-        np.testing.assert_array_equal(
-            listed.candidates.positions(slice(None)), own.positions(slice(None))
-        )
-        assert listed.notes == ("1 repeated candidates left out",)
+        listed, notes = list_candidates(str(names), None, own.params, cache)
+        np.testing.assert_array_equal(listed.positions(slice(None)), own.positions(slice(None)))
+        assert notes == ("1 repeated candidates left out",)
 
 
 def test_entry_follows_the_content_not_the_name(

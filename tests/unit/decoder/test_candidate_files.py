@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.decoder.candidates import files as candidate_files
-from hubbub.decoder.candidates import sources as candidate_sources
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.candidates.listing import bit_positions
 from hubbub.decoder.errors import CandidateError
@@ -76,7 +75,7 @@ def write_parquet(folder: Path, columns: Any) -> str:
 def test_lines_are_taken_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, strings: list[str], piece: int
 ) -> None:
-    monkeypatch.setattr(candidate_sources, "_PIECE_BYTES", piece)
+    monkeypatch.setattr(candidate_files, "_PIECE_BYTES", piece)
     listed = read_list(write(tmp_path, content))
     assert list(listed.strings) == strings
     assert listed.repeats == 0
@@ -114,8 +113,8 @@ def test_repeats_are_dropped_while_a_long_list_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 strings, each 20 times, where the table is put in order at 100 rows, 200, ..."""
-    monkeypatch.setattr(candidate_files, "_SETTLE_ROWS", 50)
-    monkeypatch.setattr(candidate_sources, "_PIECE_BYTES", 256)
+    monkeypatch.setattr(candidate_files, "_MOST_REPEATED_ROWS", 50)
+    monkeypatch.setattr(candidate_files, "_PIECE_BYTES", 256)
     lines = [f"string {i * i % 1000}" for i in range(20_000)]
     listed = read_list(write(tmp_path, "\n".join(lines).encode()))
     assert list(listed.strings) == list(dict.fromkeys(lines))
@@ -157,7 +156,7 @@ def test_text_column_of_a_parquet_file_is_read(tmp_path: Path) -> None:
 def test_all_kinds_of_text_columns_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
-    monkeypatch.setattr(candidate_sources, "_PIECE_ROWS", 7)
+    monkeypatch.setattr(candidate_files, "_PIECE_ROWS", 7)
     strings = [f"string {i}" for i in range(30)]
     column = pa.array(strings).cast(kind)
     assert list(read_list(write_parquet(tmp_path, {"s": column})).strings) == strings

@@ -16,8 +16,8 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli.decode import decode
 from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli.options import MIN_REPORTS
 from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.reports.release import MIN_REPORTS
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
@@ -198,7 +198,7 @@ def test_linear_algebra_takes_one_thread_whatever_the_cores(
         threads.update(library["num_threads"] for library in threadpool_info())
         raise click.exceptions.Exit(0)
 
-    monkeypatch.setattr("hubbub.decoder.cli.decode_job._result", look)
+    monkeypatch.setattr("hubbub.decoder.metric_types.strings.StringDecoder.decode", look)
     given = ["decode", "homepage", "--metrics", str(metrics_file), "--candidates", "-"]
     with threadpool_limits(2):
         assert CliRunner().invoke(main, given).exit_code == 0

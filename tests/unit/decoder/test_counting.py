@@ -18,10 +18,9 @@ from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.parquet import write_records
 from hubbub.decoder import CohortCounts, count_records
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.reports import counting as module
+from hubbub.decoder.reports import loading as module
 from hubbub.decoder.reports.anomalies import AnomalyDetector
-from hubbub.decoder.reports.counting import Counting
-from hubbub.decoder.reports.loading import load_file
+from hubbub.decoder.reports.loading import Counting, load_file
 from hubbub.protocol.records import Records, record_width
 
 PARAMS = make_params(k=24, h=2, m=5)

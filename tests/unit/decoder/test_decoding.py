@@ -48,8 +48,8 @@ def assert_consistent(decoding: Decoding) -> None:
     assert (decoding.q_value >= decoding.p_value * (1 - 1e-9)).all()
     np.testing.assert_array_equal(decoding.detected, decoding.q_value <= decoding.summary.alpha)
     assert not decoding.detected[~known].any()
-    assert ((decoding.refit >= 0) & (decoding.refit <= 1)).all()
-    assert not decoding.refit[~decoding.detected].any()
+    assert ((decoding.constrained_share >= 0) & (decoding.constrained_share <= 1)).all()
+    assert not decoding.constrained_share[~decoding.detected].any()
     assert decoding.summary.method == "least squares"
     assert decoding.summary.method_reason
     assert math.isnan(decoding.summary.duality_gap)
@@ -260,8 +260,10 @@ def test_possible_shares_of_the_detected_and_the_unknown_add_up() -> None:
     """With the undetected ones they are 1; the refit errs no more than the unbiased shares."""
     decoding = decode(counts_of(HELD), CLEAR, [*names(50), *HELD])
     truth = np.array([0.0] * 50 + [0.6, 0.3, 0.1])
-    assert 0.97 < decoding.refit.sum() <= 1 + 1e-9
-    errors = [np.abs(shares - truth)[50:].max() for shares in (decoding.refit, decoding.share)]
+    assert 0.97 < decoding.constrained_share.sum() <= 1 + 1e-9
+    errors = [
+        np.abs(shares - truth)[50:].max() for shares in (decoding.constrained_share, decoding.share)
+    ]
     assert errors[0] < 0.02 > errors[1]
 
 

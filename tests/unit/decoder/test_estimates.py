@@ -10,8 +10,8 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.bits import BitEstimates, estimate_bits, variance_of_one
 from hubbub.decoder.candidates.listing import Design, make_design
+from hubbub.decoder.counts import BitEstimates, estimate_bits, variance_of_one
 from hubbub.decoder.regression import estimates as module
 from hubbub.decoder.regression.estimates import (
     Estimates,
@@ -40,7 +40,7 @@ from unit.decoder.models import (
 )
 
 FEW_FREE = [True, False, True, False, False, False, True, False, False, False]
-SPREAD = 4e-4
+PRIOR_VARIANCE = 4e-4
 TINY = make_params(k=8, h=2, m=2, f=0.1, p=0.2, q=0.9)
 NOBODY = np.empty(0, dtype=np.int64)
 
@@ -57,7 +57,7 @@ def test_candidate_outside_the_model_is_estimated_as_if_added_to_it(
     """Frisch and Waugh: the one-step estimate is the added column's coefficient."""
     design, candidates = design_of(40), candidates_of(40)
     bits = noisy_bits(design, rng)
-    fit = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
     estimates = estimate_all(fit, candidates, bits, PARAMS)
     variance = (estimates.std_error**2 + drawing(estimates.share, bits)) / estimates.dispersion
     for candidate in range(10, 40):
@@ -74,9 +74,9 @@ def test_member_is_estimated_as_if_it_alone_were_freed(rng: np.random.Generator)
     """Its variance is the textbook's, and what the correlations between bits add."""
     design, candidates = design_of(10), candidates_of(10)
     bits = noisy_bits(design, rng)
-    fit = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
     estimates = estimate_all(fit, candidates, bits, PARAMS)
-    added = correlated_bits(fit, bits, PARAMS, fit.covariance[:, 1:] / fit.freedom)
+    added = correlated_bits(fit, bits, PARAMS, fit.covariance[:, 1:] / fit.reliability)
     for member in range(10):
         freed = (fit.penalties == 0) | (np.arange(11) == 1 + member)
         expected = textbook(fit, bits.rate.ravel(), freed, ~freed)
@@ -195,7 +195,7 @@ def test_total_share_of_one_member_is_its_own_estimate(rng: np.random.Generator)
     """Free or drawn: the same share, the same error."""
     design, candidates = design_of(10), candidates_of(10)
     bits = noisy_bits(design, rng)
-    fit = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
     estimates = estimate_all(fit, candidates, bits, PARAMS)
     for member in range(10):
         total, std_error = total_share(fit, estimates, bits, PARAMS, np.array([member]))
@@ -215,7 +215,7 @@ def test_total_share_of_drawn_members_has_the_error_of_the_model(rng: np.random.
     of = np.array([0, 1, 3, 6])
     influence = influence_of(fit, of).sum(axis=1)
     _, std_error = total_share(fit, estimates, bits, PARAMS, of)
-    combination = (fit.covariance[:, 1 + of] / fit.freedom[of]).sum(axis=1, keepdims=True)
+    combination = (fit.covariance[:, 1 + of] / fit.reliability[of]).sum(axis=1, keepdims=True)
     added = float(correlated_bits(fit, bits, PARAMS, combination)[0])
     drawn = ~np.array(FEW_FREE)
     shares = np.zeros((4000, 10))

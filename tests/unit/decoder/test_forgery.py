@@ -12,10 +12,10 @@ from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, count_records, decode
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.bits import BitEstimates, estimate_bits
 from hubbub.decoder.candidates.listing import bit_positions, make_design
-from hubbub.decoder.regression.forgery import largest_shift
+from hubbub.decoder.counts import BitEstimates, estimate_bits
 from hubbub.decoder.regression.model import Fit, fit_selected
+from hubbub.decoder.regression.sensitivity import largest_shift
 from hubbub.simulations.fleet.clients import Fleet
 from unit.collector.forgeries import joined, records_of
 

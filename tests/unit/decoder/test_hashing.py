@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubbub.decoder.candidates.hashing import hash_words, repeated, words_of
-from hubbub.decoder.candidates.string_table import pack
+from hubbub.decoder.candidates.files import pack_strings
+from hubbub.decoder.candidates.listing import hash_words, repeated, words_of
 from hubbub.decoder.errors import CandidateError
 from hubbub.protocol import bloom
 
@@ -52,7 +52,7 @@ def test_what_no_client_could_report_is_refused_by_its_place(encoded: bytes, pro
 
 @given(st.lists(st.sampled_from(["a", "A", "a ", "", "é", "e\u0301"])))
 def test_strings_that_stand_earlier_are_marked(strings: list[str]) -> None:
-    again = repeated(words_of(strings), pack(strings).equal)
+    again = repeated(words_of(strings), pack_strings(strings).equal)
     assert again.tolist() == [string in strings[:row] for row, string in enumerate(strings)]
 
 
@@ -63,5 +63,5 @@ def test_strings_of_one_hash_are_told_apart_by_their_bytes(
     """Hashes are made equal, as collisions would."""
     hash_of = data.draw(st.fixed_dictionaries(dict.fromkeys("abcd", st.integers(0, 1))))
     words = np.array([(0, hash_of[string]) for string in strings], dtype=np.uint32)
-    again = repeated(words.reshape(-1, 2), pack(strings).equal)
+    again = repeated(words.reshape(-1, 2), pack_strings(strings).equal)
     assert again.tolist() == [string in strings[:row] for row, string in enumerate(strings)]

@@ -9,7 +9,7 @@ from factories import make_metric, make_params
 from hubbub.client import Metric
 from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.known_rates import known_rates
+from hubbub.decoder.categories.decoding import known_rates
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType

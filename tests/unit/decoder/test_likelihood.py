@@ -13,8 +13,7 @@ from hubbub.decoder import Decoding, count_records, decode
 from hubbub.decoder.candidates.listing import hashed
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.choice import TOO_LITTLE, Choice, Method
-from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.likelihood.fitting import MOST_MEMBERS, fit_reports, propose
+from hubbub.decoder.likelihood.decoding import MOST_MEMBERS, decode_reports, fit_reports, propose
 from hubbub.decoder.reports.packed import pack
 from unit.decoder.packed import records_of
 
@@ -61,9 +60,9 @@ def test_present_strings_are_found_with_their_shares(params: RapporParams) -> No
 
 def test_refit_is_a_share_of_the_whole() -> None:
     decoding = decoded(HELD, CROWDED, [*names(50), *HELD])
-    assert (decoding.refit[decoding.detected] >= 0).all()
-    assert (decoding.refit[~decoding.detected] == 0).all()
-    assert 0.95 < decoding.refit.sum() <= 1 + 1e-9
+    assert (decoding.constrained_share[decoding.detected] >= 0).all()
+    assert (decoding.constrained_share[~decoding.detected] == 0).all()
+    assert 0.95 < decoding.constrained_share.sum() <= 1 + 1e-9
 
 
 def test_strings_nobody_listed_are_unknown_mass() -> None:
@@ -77,7 +76,7 @@ def test_nobody_is_found_where_nobody_is() -> None:
     assert not decoding.detected.any()
     assert decoding.summary.unknown_share == 1
     assert decoding.summary.unknown_std_error == 0
-    assert (decoding.refit == 0).all()
+    assert (decoding.constrained_share == 0).all()
 
 
 def test_result_is_the_same_on_any_number_of_threads() -> None:

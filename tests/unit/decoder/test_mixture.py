@@ -11,9 +11,14 @@ from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.mixture import Evaluation, best_of_quadratic, maximise
-from hubbub.decoder.likelihood.sums import Mixture
-from hubbub.decoder.likelihood.terms import densities, ratio_rows, unknown_density
+from hubbub.decoder.likelihood.maximum import best_of_quadratic, maximise
+from hubbub.decoder.likelihood.sums import (
+    Evaluation,
+    Mixture,
+    densities,
+    ratio_rows,
+    unknown_density,
+)
 from unit.decoder.packed import members_of, reports_of
 
 CROWDED = make_params(k=8, h=2, m=4, f=0.3, p=0.2, q=0.8)

@@ -9,7 +9,7 @@ from scipy import stats
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder.arrays import PositionArray
-from hubbub.decoder.likelihood.terms import (
+from hubbub.decoder.likelihood.sums import (
     densities,
     distinct_positions,
     ratio_rows,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hubbub.collector.poisoning import SetBits
 from hubbub.decoder import Decoding
-from hubbub.decoder.formats.csv_file import csv_cell
+from hubbub.decoder.formats.data_files import csv_cell
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.strings import CHUNK, StringsResult
 from hubbub.decoder.results.wording import limit_line, visible

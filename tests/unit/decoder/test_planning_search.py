@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.limits import Method, Question, detection_limit, fewest_cohorts
 from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.plans import Comparison
 from hubbub.decoder.planning.search import (
+    Comparison,
     compare,
     compare_for_share,
     limit_by_epsilon,

@@ -10,7 +10,7 @@ from factories import make_params
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.regression.estimates import Estimates
 from hubbub.decoder.regression.model import unknown_column
-from hubbub.decoder.regression.power import limit_of_detection, threshold_z
+from hubbub.decoder.regression.sensitivity import limit_of_detection, threshold_z
 
 PAPER = make_params()
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.decoder.privacy.tracking import permanent_known, reports_to_know
+from hubbub.decoder.privacy.histories import permanent_known, reports_to_know
 from hubbub.protocol.params import RapporParams
 
 CHROME = make_params()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.bits import BitEstimates, variance_of_one
 from hubbub.decoder.candidates.listing import make_design
+from hubbub.decoder.counts import BitEstimates, variance_of_one
 from hubbub.decoder.regression.model import (
     Fit,
     Members,
@@ -35,7 +35,7 @@ from unit.decoder.models import (
 )
 
 FEW_FREE = [True, False, True, False, False, False, True, False, False, False]
-SPREAD = 4e-4
+PRIOR_VARIANCE = 4e-4
 
 
 def mixed_fit(rng: np.random.Generator) -> tuple[Fit, FloatArray]:
@@ -43,7 +43,7 @@ def mixed_fit(rng: np.random.Generator) -> tuple[Fit, FloatArray]:
     design = design_of(10)
     bits = noisy_bits(design, rng)
     bits.reports[3] = 0
-    return fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD), bits.rate.ravel()
+    return fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE), bits.rate.ravel()
 
 
 def columns(fit: Fit) -> tuple[BoolArray, BoolArray]:
@@ -85,7 +85,9 @@ def test_drawn_shares_are_their_conditional_expectations(rng: np.random.Generato
     """E(gamma | y) = sigma^2 Z' V^-1 (y - X beta): the best linear unbiased predictions."""
     fit, rates = mixed_fit(rng)
     free, drawn = columns(fit)
-    predicted = SPREAD * fit.basis.toarray()[drawn] @ textbook(fit, rates, free, drawn).scores
+    predicted = (
+        PRIOR_VARIANCE * fit.basis.toarray()[drawn] @ textbook(fit, rates, free, drawn).scores
+    )
     np.testing.assert_allclose(fit.coefficients[drawn], predicted)
 
 
@@ -108,7 +110,7 @@ def test_influence_is_that_of_the_model_with_the_member_freed(rng: np.random.Gen
         expected = textbook(fit, rates, freed, drawn & ~freed)
         place = int(freed[: 1 + member].sum())
         np.testing.assert_allclose(influence[:, member], expected.influence[:, place], atol=1e-12)
-        share = fit.coefficients[1 + member] / fit.freedom[member]
+        share = fit.coefficients[1 + member] / fit.reliability[member]
         assert share == pytest.approx(expected.coefficients[place])
         assert influence[:, member] @ rates == pytest.approx(share)
 
@@ -119,11 +121,11 @@ def test_freedom_is_whole_for_the_free_and_grows_with_the_spread(rng: np.random.
     fits = [fit_of(bits, design, np.arange(10), FEW_FREE, s) for s in (1e-8, 1e-4, 1.0)]
     free = np.array(FEW_FREE)
     for fit in fits:
-        np.testing.assert_array_equal(fit.freedom[free], 1)
-        assert ((fit.freedom[~free] > 0) & (fit.freedom[~free] < 1)).all()
-    assert (np.diff([fit.freedom[~free] for fit in fits], axis=0) > 0).all()
-    assert fits[0].freedom[~free].max() < 0.01
-    assert fits[2].freedom[~free].min() > 0.99
+        np.testing.assert_array_equal(fit.reliability[free], 1)
+        assert ((fit.reliability[~free] > 0) & (fit.reliability[~free] < 1)).all()
+    assert (np.diff([fit.reliability[~free] for fit in fits], axis=0) > 0).all()
+    assert fits[0].reliability[~free].max() < 0.01
+    assert fits[2].reliability[~free].min() > 0.99
 
 
 def test_without_spread_only_the_free_are_in_the_model(rng: np.random.Generator) -> None:
@@ -139,9 +141,9 @@ def test_starting_from_a_similar_model_changes_nothing_that_matters(
     design = design_of(10)
     bits = noisy_bits(design, rng)
     members = Members(np.arange(10), design.matrix, np.array(FEW_FREE))
-    fresh = fit_members(bits, members, PARAMS, prior_variance=SPREAD)
+    fresh = fit_members(bits, members, PARAMS, prior_variance=PRIOR_VARIANCE)
     start = fit_selected(bits, design, SELECTED, PARAMS)
-    again = fit_members(bits, members, PARAMS, prior_variance=SPREAD, start=start)
+    again = fit_members(bits, members, PARAMS, prior_variance=PRIOR_VARIANCE, start=start)
     std_error = np.sqrt(np.diag(fresh.covariance))
     assert np.abs((again.coefficients - fresh.coefficients) / std_error).max() < 0.01
     np.testing.assert_allclose(again.covariance, fresh.covariance, atol=0.01 * std_error.max() ** 2)
@@ -164,9 +166,9 @@ def test_cohorts_without_reports_have_no_say(rng: np.random.Generator) -> None:
     design = design_of(10)
     bits = noisy_bits(design, rng)
     bits.reports[[1, 4]] = 0
-    fit = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
     bits.rate[[1, 4]] = 99.0
-    again = fit_of(bits, design, np.arange(10), FEW_FREE, SPREAD)
+    again = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
     np.testing.assert_array_equal(again.coefficients, fit.coefficients)
     np.testing.assert_array_equal(again.covariance, fit.covariance)
     np.testing.assert_array_equal(again.scores, fit.scores)

@@ -7,8 +7,9 @@ import datetime as dt
 import pytest
 
 from factories import make_metric
+from hubbub.decoder.cli.options import MIN_REPORTS
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.reports.release import MIN_REPORTS, require_reports
+from hubbub.decoder.reports.loading import require_reports
 
 
 def test_enough_reports_are_released() -> None:

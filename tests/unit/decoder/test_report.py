@@ -16,8 +16,7 @@ from calibration.categories import LOOSE, Population, boolean, draw_counts, ordi
 from hubbub.decoder import Decoding, decode, decode_categories
 from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.reports.anomalies import AnomalyReport
-from hubbub.decoder.results.strings import StringsResult
-from hubbub.decoder.results.strings_report import ROWS, headline
+from hubbub.decoder.results.strings import ROWS_IN_REPORT, StringsResult, headline
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained, contrast
 from unit.decoder.rendered import html_of
@@ -150,7 +149,7 @@ def test_headline_says_why_nothing_could_be_found(limit: float, text: str) -> No
 
 
 def test_long_lists_are_cut_and_said_to_be() -> None:
-    n = ROWS + 7
+    n = ROWS_IN_REPORT + 7
     page = page_of(make_decoding([f"name {i}" for i in range(n)]))
     assert "… and 7 more" in page.html
     assert len(page.html) < 1_000_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hubbub.decoder.formats.drawings import draw
 from hubbub.decoder.formats.svg import Scale, number, tag
 from hubbub.decoder.results.charts import Histogram, Interval, IntervalChart, Labels, span_of
-from hubbub.decoder.results.strings_report import (
+from hubbub.decoder.results.strings import (
     bits_chart,
     cohorts_chart,
     p_value_chart,

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.bits import BitEstimates
+from hubbub.decoder.counts import BitEstimates
 from hubbub.decoder.regression.estimates import estimate_all
 from hubbub.decoder.regression.model import fit_selected, unknown_column
 from hubbub.decoder.regression.search import keep_fittest, penalty, select

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.decoder.candidates import string_table
-from hubbub.decoder.candidates.string_table import pack
+from hubbub.decoder.candidates import files
+from hubbub.decoder.candidates.files import pack_strings
 
 _STRINGS = [
     "",
@@ -27,7 +27,7 @@ _STRINGS = [
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_strings_come_back_as_they_were(strings: list[str]) -> None:
-    table = pack(strings)
+    table = pack_strings(strings)
     assert len(table) == len(strings)
     assert list(table) == strings
     assert [table[i] for i in range(len(table))] == strings
@@ -35,7 +35,7 @@ def test_strings_come_back_as_they_were(strings: list[str]) -> None:
 
 
 def test_table_is_indexed_and_sliced_like_a_list() -> None:
-    table = pack(_STRINGS)
+    table = pack_strings(_STRINGS)
     assert table[-1] == _STRINGS[-1]
     assert table[2:9:3] == _STRINGS[2:9:3]
     assert table[::-1] == _STRINGS[::-1]
@@ -46,8 +46,8 @@ def test_table_is_indexed_and_sliced_like_a_list() -> None:
 
 
 def test_iteration_crosses_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(string_table, "_BLOCK", 3)
-    assert list(pack(_STRINGS)) == _STRINGS
+    monkeypatch.setattr(files, "_BLOCK", 3)
+    assert list(pack_strings(_STRINGS)) == _STRINGS
 
 
 @given(
@@ -62,16 +62,18 @@ def test_rows_are_compared_by_their_strings(
     pairs = data.draw(st.lists(st.tuples(row, row)))
     rows, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(string_table, "_PIECE_BYTES", piece)
-        same = pack(strings).equal(rows, others)
+        patch.setattr(files, "_COMPARED_BYTES", piece)
+        same = pack_strings(strings).equal(rows, others)
     assert same.tolist() == [strings[row] == strings[other] for row, other in pairs]
 
 
 def test_marked_rows_are_kept_in_order() -> None:
     kept = np.array([len(string) != 2 for string in _STRINGS])
-    assert list(pack(_STRINGS).only(kept)) == [string for string in _STRINGS if len(string) != 2]
+    assert list(pack_strings(_STRINGS).only(kept)) == [
+        string for string in _STRINGS if len(string) != 2
+    ]
 
 
 def test_lone_surrogate_has_no_place_in_a_table() -> None:
     with pytest.raises(UnicodeEncodeError):
-        pack(["a", "\ud800"])
+        pack_strings(["a", "\ud800"])

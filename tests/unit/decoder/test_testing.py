@@ -8,10 +8,9 @@ from scipy import special, stats
 
 from factories import make_params
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.bits import BitEstimates
 from hubbub.decoder.candidates.listing import Candidates
-from hubbub.decoder.regression import testing
-from hubbub.decoder.regression.estimates import Estimates, estimate_all
+from hubbub.decoder.counts import BitEstimates
+from hubbub.decoder.regression.estimates import Estimates, PresenceTests, estimate_all
 from hubbub.decoder.regression.model import Fit
 from significance import z_limit
 from unit.decoder.models import PARAMS, candidates_of, design_of, fit_of, noisy_bits
@@ -19,8 +18,8 @@ from unit.decoder.models import PARAMS, candidates_of, design_of, fit_of, noisy_
 N = 40
 DESIGN, CANDIDATES = design_of(N), candidates_of(N)
 SHARES = np.array([0.3, 0.1, 0.02, 0.015, 0.01, 0.0])
-SPREAD = 2e-5
-FREE = [i in {0, 1, 2} for i in range(12)]
+PRIOR_VARIANCE = 2e-5
+FIXED = [i in {0, 1, 2} for i in range(12)]
 
 
 def z_of(log_p: FloatArray | float) -> FloatArray:
@@ -31,17 +30,17 @@ def model_of(
     bits: BitEstimates, members: int = 12, candidates: Candidates = CANDIDATES
 ) -> tuple[Fit, Estimates, FloatArray]:
     """Return the model of the first strings, of which the first three are free, and p-values."""
-    fit = fit_of(bits, DESIGN, np.arange(members), FREE[:members], SPREAD)
+    fit = fit_of(bits, DESIGN, np.arange(members), FIXED[:members], PRIOR_VARIANCE)
     estimates = estimate_all(fit, candidates, bits, PARAMS)
-    return fit, estimates, testing.Tests(fit, candidates, bits, PARAMS).log_p_values(estimates)
+    return fit, estimates, PresenceTests(fit, candidates, bits, PARAMS).log_p_values(estimates)
 
 
 def without(member: int, bits: BitEstimates) -> float:
     """Return the p-value, as a z-score, of a member in a model fitted without it."""
     others = np.delete(np.arange(12), member)
-    fit = fit_of(bits, DESIGN, others, np.delete(FREE, member).tolist(), SPREAD)
+    fit = fit_of(bits, DESIGN, others, np.delete(FIXED, member).tolist(), PRIOR_VARIANCE)
     estimates = estimate_all(fit, CANDIDATES, bits, PARAMS)
-    log_p = testing.Tests(fit, CANDIDATES, bits, PARAMS).log_p_values(estimates)
+    log_p = PresenceTests(fit, CANDIDATES, bits, PARAMS).log_p_values(estimates)
     return float(z_of(log_p[member]))
 
 
@@ -77,7 +76,7 @@ def test_candidates_that_nobody_can_tell_apart_have_a_p_value_of_one(
     bits = noisy_bits(DESIGN, rng, SHARES)
     fit, estimates, _ = model_of(bits)
     estimates.share[[1, 20]] = np.nan
-    log_p = testing.Tests(fit, CANDIDATES, bits, PARAMS).log_p_values(estimates)
+    log_p = PresenceTests(fit, CANDIDATES, bits, PARAMS).log_p_values(estimates)
     assert log_p[[1, 20]].tolist() == [0, 0]
 
 
@@ -95,7 +94,7 @@ def test_p_values_of_absent_strings_are_uniform(rng: np.random.Generator) -> Non
         outside = Fit(np.empty(0, dtype=np.int64), fit.basis[:1], fit.penalties[:1],
                       fit.coefficients[:1], fit.covariance[:1, :1], fit.residuals, fit.weights,
                       fit.excess_variance, 0.0)  # fmt: skip
-        tests = testing.Tests(outside, candidates, bits, PARAMS)
+        tests = PresenceTests(outside, candidates, bits, PARAMS)
         log_p = tests.log_p_values(estimate_all(outside, candidates, bits, PARAMS))
         reached += (np.exp(log_p)[:, None] <= levels).sum(axis=0)
     n = 30_000
@@ -116,7 +115,7 @@ def test_threshold_is_where_the_p_value_crosses_the_cutoff(
     fit, estimates, log_p = model_of(bits)
     cutoff = float(np.log(0.05 * 3 / N))
     assert log_p[member] < cutoff - 1
-    tests = testing.Tests(fit, CANDIDATES, bits, PARAMS)
+    tests = PresenceTests(fit, CANDIDATES, bits, PARAMS)
     (threshold,) = tests.thresholds(estimates, log_p, np.array([member]), cutoff)
     assert 0 < threshold < estimates.share[member]
     less = estimates.share[member] - threshold
@@ -135,7 +134,7 @@ def test_thresholds_of_strings_outside_the_model_are_those_of_the_normal_law(
     bits = noisy_bits(DESIGN, rng, SHARES, 1e6)
     fit = fit_of(bits, DESIGN, np.arange(2))
     estimates = estimate_all(fit, CANDIDATES, bits, PARAMS)
-    tests = testing.Tests(fit, CANDIDATES, bits, PARAMS)
+    tests = PresenceTests(fit, CANDIDATES, bits, PARAMS)
     log_p = tests.log_p_values(estimates)
     cutoff = float(log_p[2]) / 2
     (threshold,) = tests.thresholds(estimates, log_p, np.array([2]), cutoff)
@@ -147,7 +146,7 @@ def test_thresholds_are_never_above_what_passed_them_and_never_negative(
 ) -> None:
     bits = noisy_bits(DESIGN, rng, SHARES, 4e5)
     fit, estimates, log_p = model_of(bits)
-    tests = testing.Tests(fit, CANDIDATES, bits, PARAMS)
+    tests = PresenceTests(fit, CANDIDATES, bits, PARAMS)
     for log_cutoff in np.log([1e-9, 1e-3, 0.05, 0.4]):
         detected = np.flatnonzero(log_p <= log_cutoff)
         thresholds = tests.thresholds(estimates, log_p, detected, float(log_cutoff))
@@ -165,7 +164,7 @@ def test_no_single_row_decides(rng: np.random.Generator) -> None:
     bits = noisy_bits(design, rng, np.array([]), params=params)
     bits.rate[5, 7] += 3
     fit = fit_of(bits, design, np.empty(0, dtype=np.int64), params=params)
-    log_p = testing.Tests(fit, candidates, bits, params).log_p_values(
+    log_p = PresenceTests(fit, candidates, bits, params).log_p_values(
         estimate_all(fit, candidates, bits, params)
     )
     assert log_p.min() > np.log(1e-6)

@@ -17,8 +17,7 @@ from scipy import stats
 from hubbub.decoder import CohortCounts, Correction
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.trends.changes import change_points, constancy, exceedance
-from hubbub.decoder.trends.decoding import Trends, decode_days
+from hubbub.decoder.trends.decoding import Trends, change_points, constancy, decode_days, exceedance
 from hubbub.decoder.trends.result import TYPES, TrendsResult, sparkline
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained

@@ -1,11 +1,13 @@
 """The types that a metric can have, by the name that metrics.toml gives them.
 
 A new type is a subclass of `MetricType` in a module of its own that `register` is given; nothing
-else on this side asks which type a metric has.
+else on this side asks which type a metric has. An installed package brings its own by an entry
+point.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from hubbub.protocol.metric_types.base import MetricType
@@ -23,6 +25,8 @@ _Type = TypeVar("_Type", bound=type[MetricType])
 
 METRIC_TYPES: dict[str, type[MetricType]] = {}
 """The types by name, in the order in which error messages list them."""
+ENTRY_POINTS = "hubbub.metric_types"
+"""Group in which installed packages name their types."""
 
 
 def register(metric_type: _Type) -> _Type:
@@ -36,6 +40,20 @@ def register(metric_type: _Type) -> _Type:
     if METRIC_TYPES.setdefault(metric_type.name, metric_type) is not metric_type:
         raise ValueError(f"metric type {metric_type.name!r}: must be registered only once")
     return metric_type
+
+
+def types_for(name: object) -> Mapping[str, type[MetricType]]:
+    """Return the types by name, and with them an installed package's if it has the one asked for.
+
+    Packages are searched for a name that isn't known, and not before: that takes longer than all
+    the rest of a client's start.
+    """
+    if isinstance(name, str) and name not in METRIC_TYPES:
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group=ENTRY_POINTS, name=name):
+            register(point.load())
+    return METRIC_TYPES
 
 
 for _metric_type in (StringType, EnumType, BooleanType, OrdinalType):

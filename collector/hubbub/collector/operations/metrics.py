@@ -329,7 +329,7 @@ class Metrics(Collector):
         cohort_ratio : float
             The most conspicuous cohort's size as a multiple of the mean.
         clients_must_send : float
-            See `poisoning.balance.Balance`.
+            See `poisoning.Balance`.
         repeated : int
             Reports that are equal to more others than is plausible.
         """

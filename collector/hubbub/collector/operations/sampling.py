@@ -33,7 +33,7 @@ _DAYS = 7
 
 @dataclass(frozen=True, slots=True)
 class CohortBalance:
-    """Of `poisoning.balance.Balance`, what the page shows, with each cohort's share.
+    """Of `poisoning.Balance`, what the page shows, with each cohort's share.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class CohortBalance:
 
 @dataclass(frozen=True, slots=True)
 class EqualReports:
-    """Of `poisoning.repeats.Repeats`, what the page shows."""
+    """Of `poisoning.Repeats`, what the page shows."""
 
     most: int
     plausible: int

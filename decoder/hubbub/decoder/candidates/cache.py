@@ -21,9 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from hubbub.decoder.candidates.files import CandidateList, read_list
-from hubbub.decoder.candidates.sources import STDIN
-from hubbub.decoder.candidates.string_table import StringTable
+from hubbub.decoder.candidates.files import STDIN, CandidateList, StringTable, read_list
 
 FORMAT = "hubbub hashed candidates 1"
 _DESCRIPTION = "description.json"
@@ -40,7 +38,7 @@ def read_candidates(path: str, cache: Path | None = None) -> CandidateList:
     Parameters
     ----------
     path : str
-        As of `candidate_sources.read_pieces`.
+        As of `files.read_pieces`.
     cache : Path, optional
         Directory to keep hashed lists in; made if there is none, for its owner's eyes only. Pipes
         and standard input are read without it.
@@ -48,7 +46,7 @@ def read_candidates(path: str, cache: Path | None = None) -> CandidateList:
     Raises
     ------
     CandidateError
-        As `candidate_files.read_list`. An unusable cache is no error: the list's notes tell of it.
+        As `read_list`. An unusable cache is no error: the list's notes mention it.
     """
     if cache is None or path == STDIN or not Path(path).is_file():
         return read_list(path)

@@ -1,27 +1,285 @@
 """A list of candidates, file or stream -> distinct strings and their hashes, in little memory.
 
-Strings are read and hashed piece by piece; what stays is a compact table, about 16 bytes a string
-beyond its text.
+A line of a text file is a string, or a row of a Parquet file's column. A string's bytes are kept as
+they are: nothing is stripped, quoted or normalised. Strings are read and hashed piece by piece.
+What stays is their UTF-8, end to end, and where each begins: 16 bytes a string beyond its text,
+its hash among them, where a Python string takes some 50. An item becomes a `str` when it is asked
+for.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, overload
 
 import numpy as np
 
-from hubbub.decoder.arrays import WordArray
-from hubbub.decoder.candidates.hashing import hash_words, repeated
-from hubbub.decoder.candidates.listing import Candidates, of_words
-from hubbub.decoder.candidates.sources import PARQUET, read_pieces
-from hubbub.decoder.candidates.string_table import StringTable
+from hubbub.collector.exchange.parquet import require_pyarrow
+from hubbub.collector.exchange.rappor_reports import open_unpacked
+from hubbub.decoder.arrays import BoolArray, ByteArray, IntArray, WordArray
+from hubbub.decoder.candidates.listing import Candidates, hash_words, of_words, repeated
 from hubbub.decoder.errors import CandidateError
+from hubbub.protocol.bloom import MAX_VALUE_BYTES
 from hubbub.protocol.params import RapporParams
 
-_SETTLE_ROWS = 2**20
+_BLOCK = 65_536
+_COMPARED_BYTES = 2**20
+STDIN = "-"
+PARQUET = ".parquet"
+COLUMNS = ("string", "candidate")
+"""Columns of a Parquet file that are taken, the first one that there is."""
+_PIECE_BYTES, _PIECE_ROWS = 2**18, 2**13
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LONGEST_LINE = 8 * MAX_VALUE_BYTES
+"""No normal form is so much shorter than its string that a longer line could be a value."""
+_MOST_REPEATED_ROWS = 2**20
+
+
+class StringTable(Sequence[str]):
+    """Strings by number, held as bytes.
+
+    Parameters
+    ----------
+    blob : uint8 array
+        Valid UTF-8 of each string, end to end.
+    offsets : int64 array, shape (n + 1,)
+        Where each string begins, and where the last one ends.
+    """
+
+    __slots__ = ("blob", "offsets")
+
+    def __init__(self, blob: ByteArray, offsets: IntArray) -> None:
+        self.blob = blob
+        self.offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.encoded(range(len(self))[index]).decode()
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _BLOCK):
+            offsets = self.offsets[start : start + _BLOCK + 1]
+            data = self.blob[offsets[0] : offsets[-1]].tobytes()
+            for first, end in pairwise((offsets - offsets[0]).tolist()):
+                yield data[first:end].decode()
+
+    def encoded(self, row: int) -> bytes:
+        """Return the UTF-8 of the string in a row, counted from 0."""
+        return self.blob[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
+    def equal(self, rows: IntArray, others: IntArray) -> BoolArray:
+        """Compare the strings of rows with those of other rows, one by one.
+
+        Parameters
+        ----------
+        rows, others : int64 arrays, shape (r,)
+
+        Returns
+        -------
+        bool array, shape (r,)
+        """
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
+        same: BoolArray = lengths == self.offsets[others + 1] - self.offsets[others]
+        unsure = np.flatnonzero(same & (lengths > 0))
+        before = np.cumsum(lengths[unsure]) - lengths[unsure]
+        for piece in _compared_pieces(before):
+            at = unsure[piece]
+            first = before[piece] - before[piece.start]
+            within = np.arange(first[-1] + lengths[at[-1]]) - np.repeat(first, lengths[at])
+            own = self.blob[np.repeat(self.offsets[rows[at]], lengths[at]) + within]
+            other = self.blob[np.repeat(self.offsets[others[at]], lengths[at]) + within]
+            same[at] = ~np.logical_or.reduceat(own != other, first)
+        return same
+
+    def only(self, kept: BoolArray) -> StringTable:
+        """Return the table of the marked rows, in the same order.
+
+        Parameters
+        ----------
+        kept : bool array, shape (n,)
+        """
+        lengths = np.diff(self.offsets)
+        return StringTable(self.blob[np.repeat(kept, lengths)], _offsets(lengths[kept]))
+
+
+def pack_strings(strings: Iterable[str]) -> StringTable:
+    """Return strings as a table.
+
+    Raises
+    ------
+    UnicodeEncodeError
+        If one holds a lone surrogate.
+    """
+    encoded = [string.encode() for string in strings]
+    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+    return StringTable(np.frombuffer(b"".join(encoded), dtype=np.uint8), _offsets(lengths))
+
+
+def _compared_pieces(before: IntArray) -> Iterator[slice]:
+    """Cut strings, given the bytes before each, into pieces of about a megabyte."""
+    start = 0
+    while start < len(before):
+        stop = int(np.searchsorted(before, before[start] + _COMPARED_BYTES))
+        yield slice(start, stop)
+        start = stop
+
+
+def _offsets(lengths: IntArray) -> IntArray:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+class Piece(NamedTuple):
+    """Strings that follow one another.
+
+    Attributes
+    ----------
+    encoded : sequence of bytes
+        In what should be UTF-8.
+    path, unit : str
+        Where they stand: the file, and "line" or "row".
+    first : int
+        Number of the first one, from 1.
+    """
+
+    encoded: Sequence[bytes]
+    path: str
+    unit: str
+    first: int
+
+    def place(self, index: int) -> str:
+        """Return how a message names one of them."""
+        return f"candidates {self.path}: {self.unit} {self.first + index}"
+
+
+def read_pieces(path: str) -> Iterator[Piece]:
+    """Yield the strings of a list, some thousands at a time.
+
+    Parameters
+    ----------
+    path : str
+        A text file, a pipe or "-" for standard input: a string a line, in which a byte order mark
+        and the carriage return of a Windows line end don't count; unpacked if the name ends in
+        .gz. Or a Parquet file, if it ends in .parquet: the column `string`, or else `candidate`, or
+        else the only one that holds text.
+
+    Raises
+    ------
+    CandidateError
+        If a line is far too long, or a Parquet file has no such column or a null in it.
+    OSError, EOFError, zlib.error
+        If it can't be read, or isn't what its name says.
+    """
+    if path.endswith(PARQUET):
+        yield from _rows(path)
+        return
+    with _opened(path) as file:
+        yield from _lines(path, file)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    if path == STDIN:
+        yield sys.stdin.buffer
+        return
+    with open_unpacked(Path(path)) as file:
+        yield file
+
+
+def _lines(path: str, file: BinaryIO) -> Iterator[Piece]:
+    first, rest, mark = 1, b"", _BYTE_ORDER_MARK
+    while data := file.read(_PIECE_BYTES):
+        complete, newline, after = data.removeprefix(mark).rpartition(b"\n")
+        mark = b""
+        if newline:
+            lines = (rest + complete).replace(b"\r\n", b"\n").removesuffix(b"\r").split(b"\n")
+            yield Piece(lines, path, "line", first)
+            first, rest = first + len(lines), after
+        else:
+            rest += after
+        if len(rest) > _LONGEST_LINE:
+            place = Piece((), path, "line", first).place(0)
+            raise CandidateError(
+                f"{place}: over {_LONGEST_LINE} bytes; expected at most {MAX_VALUE_BYTES} bytes of "
+                "UTF-8"
+            )
+    if rest:
+        yield Piece([rest.removesuffix(b"\r")], path, "line", first)
+
+
+def _rows(path: str) -> Iterator[Piece]:
+    pa = require_pyarrow()
+    try:
+        # By default Arrow would fetch the whole file ahead.
+        with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PIECE_BYTES) as file:
+            column = _text_column(pa, path, file.schema_arrow)
+            first = 1
+            for batch in file.iter_batches(_PIECE_ROWS, columns=[column], use_threads=False):
+                values = batch.column(0)
+                if values.null_count:
+                    row = first + values.is_null().to_pylist().index(True)
+                    raise CandidateError(
+                        f"candidates {path}: row {row}, column {column}: is null; expected a string"
+                    )
+                yield Piece(_encoded(pa, values), path, "row", first)
+                first += batch.num_rows
+    except pa.ArrowException as error:
+        raise OSError(str(error).splitlines()[0]) from error
+
+
+def _text_column(pa: Any, path: str, schema: Any) -> str:
+    kinds = [str(field.type) for field in schema]
+    texts = [field.name for field in schema if _is_text(pa, field.type)]
+    named = [name for name in COLUMNS if name in schema.names]
+    wanted = named[:1] or texts
+    if len(wanted) != 1 or schema.names.count(wanted[0]) != 1:
+        found = ", ".join(f"{n} ({kind})" for n, kind in zip(schema.names, kinds, strict=True))
+        raise CandidateError(
+            f"candidates {path}: columns {found or 'none'}; expected one named "
+            f"{' or '.join(COLUMNS)}, or only one that holds text"
+        )
+    if wanted[0] not in texts:
+        kind = kinds[schema.names.index(wanted[0])]
+        raise CandidateError(f"candidates {path}: column {wanted[0]}: {kind}; expected text")
+    return str(wanted[0])
+
+
+def _is_text(pa: Any, kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _encoded(pa: Any, values: Any) -> list[bytes]:
+    """Return the bytes of an Arrow array of strings, without a detour through Python's."""
+    values = values.cast(pa.large_string())
+    if not len(values):
+        return []
+    _, ends, data = values.buffers()
+    offsets = np.frombuffer(ends, dtype=np.int64)[values.offset :][: len(values) + 1]
+    start = int(offsets[0])
+    blob = bytes(memoryview(data)[start : int(offsets[-1])]) if data else b""
+    bounds = (offsets - start).tolist()
+    return [blob[a:b] for a, b in pairwise(bounds)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +292,7 @@ class CandidateList:
     words : uint32 array, shape (n, 2)
         Their hashes.
     repeats : int
-        Strings left out because the same one stands earlier.
+        Strings left out because an earlier one is the same.
     notes : tuple of str
         What became of a cache that couldn't be used.
     """
@@ -53,12 +311,12 @@ class CandidateList:
 
 
 def read_list(path: str) -> CandidateList:
-    """Read a list of candidates, and leave out those that stand earlier, too.
+    """Read a list of candidates, and leave out repeats.
 
     Parameters
     ----------
     path : str
-        As of `candidate_sources.read_pieces`.
+        As of `read_pieces`.
 
     Raises
     ------
@@ -82,12 +340,12 @@ def read_list(path: str) -> CandidateList:
 
 
 class _TableInMaking:
-    """A table that grows; strings that stand earlier, too, are dropped whenever it has doubled."""
+    """A growing table; repeats are dropped whenever it has doubled."""
 
     def __init__(self) -> None:
         self.given = 0
         self._blob, self._lengths, self._words = bytearray(), bytearray(), bytearray()
-        self._rows = self._settled = 0
+        self._rows = self._distinct = 0
 
     def add(self, encoded: Sequence[bytes], words: WordArray) -> None:
         self.given += len(encoded)
@@ -95,8 +353,8 @@ class _TableInMaking:
         self._blob += b"".join(encoded)
         self._lengths += np.fromiter(map(len, encoded), np.int64, len(encoded)).data
         self._words += words.data
-        if self._rows > 2 * max(_SETTLE_ROWS, self._settled):
-            self._settle()
+        if self._rows > 2 * max(_MOST_REPEATED_ROWS, self._distinct):
+            self._drop_repeats()
 
     def finished(self) -> CandidateList:
         blob = np.frombuffer(self._blob, dtype=np.uint8)
@@ -110,13 +368,13 @@ class _TableInMaking:
             strings, words = strings.only(~again), words[~again]
         return CandidateList(strings, words, self.given - len(strings))
 
-    def _settle(self) -> None:
-        settled = self.finished()
-        if len(settled) < self._rows:
-            self._blob = bytearray(settled.strings.blob.data)
-            self._lengths = bytearray(np.diff(settled.strings.offsets).data)
-            self._words = bytearray(settled.words.data)
-        self._rows = self._settled = len(settled)
+    def _drop_repeats(self) -> None:
+        distinct = self.finished()
+        if len(distinct) < self._rows:
+            self._blob = bytearray(distinct.strings.blob.data)
+            self._lengths = bytearray(np.diff(distinct.strings.offsets).data)
+            self._words = bytearray(distinct.words.data)
+        self._rows = self._distinct = len(distinct)
 
 
 def _unit(path: str) -> str:

@@ -1,22 +1,27 @@
-"""An enum's, boolean's or ordinal's counts in, estimates of every category and a summary out.
+"""Counts of a metric whose values are listed -> estimates of every category and a summary.
 
 The registry lists the categories, so there is nothing to search: estimates, tests and intervals are
 closed formulas. Deterministic: the same counts give the same result.
+
+Some bits have a rate that is known before any report. Reports fill whole bytes, and the bits that
+no category uses are pure noise, set with probability p* whatever people's values are; and where a
+value is one bit of several, exactly one of them is true in every report, so their sum has a known
+mean as well. Forged reports, and clients with other parameters than the registry's, may show in
+both.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.categories.known_rates import KnownRates, known_rates
 from hubbub.decoder.categories.ordinal import (
     OrdinalEstimates,
     bucket_bounds,
-    bucket_label,
     estimate_ordinal,
 )
 from hubbub.decoder.categories.shares import (
@@ -28,22 +33,104 @@ from hubbub.decoder.categories.shares import (
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import POWER
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
-from hubbub.decoder.regression.forgery import FORGED_SHARE
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.decoder.regression.sensitivity import FORGED_SHARE
+from hubbub.decoder.reports.anomalies import ALARM, REPORTS_A_CLIENT
+from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
 
+class KnownRates(NamedTuple):
+    """How far such rates are off.
+
+    Attributes
+    ----------
+    unused_bits : int
+        Bits of a report that no category uses.
+    unused_rate, expected_unused_rate : float
+        How often they are set, and should be (p*); nan if there are none.
+    own_bits_set, expected_own_bits_set : float
+        Mean number of the categories' bits that are set in a report; nan for booleans.
+    clients_must_send : float
+        Honest reports show this with probability above `alarm` only if some client sent more
+        reports than this.
+    suspicious : bool
+        Whether that is more than clients are supposed to send.
+    """
+
+    unused_bits: int
+    unused_rate: float
+    expected_unused_rate: float
+    own_bits_set: float
+    expected_own_bits_set: float
+    clients_must_send: float
+    suspicious: bool
+
+
+def known_rates(counts: CohortCounts, metric: Metric, alarm: float = ALARM) -> KnownRates:
+    """Compare the rates that are known with those of the reports.
+
+    Parameters
+    ----------
+    counts : CohortCounts
+        Of at least one report.
+    metric : Metric
+        Of type enum, boolean or ordinal.
+    alarm : float
+        In (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If the metric's type has no categories.
+
+    Notes
+    -----
+    Given their values, the bits of a client's reports are independent of each other, and of those
+    of other clients; but its reports share a permanent response. So a sum over w bits is one of
+    independent terms, each client's and bit's, in [0, r_i] if client i sent r_i <= R reports, and
+    by Hoeffding's inequality P(|sum - mean| >= t) <= 2 exp(-2 t^2 / (w N R)). Each unused bit, all
+    of them, and all own bits are such sums. Over s of them, deviations like the largest have
+    probability at most `alarm` unless R > 2 t^2 / (w N ln(2s / alarm)). No approximation is
+    involved.
+    """
+    width, params = metric.type.width, metric.params
+    if width is None:
+        raise ValueError(f"metric {metric.name!r}: must be of a type with categories")
+    n_reports, bits = counts.total, counts.bits[0].astype(np.float64)
+    own, unused = bits[:width], bits[width:]
+    expected_own = params.q_star + (width - 1) * params.p_star
+    squares = [_square_over_width(unused[i : i + 1] - n_reports * params.p_star)
+               for i in range(len(unused))]  # fmt: skip
+    if len(unused):
+        squares.append(_square_over_width(unused - n_reports * params.p_star))
+    one_hot = metric.type.true_bits(params) == range(1, 2)
+    if one_hot:
+        squares.append(_square_over_width(own - n_reports * expected_own / width))
+    must_send = 2 * max(squares) / (n_reports * np.log(2 * len(squares) / alarm))
+    return KnownRates(
+        unused_bits=len(unused),
+        unused_rate=float(unused.mean()) / n_reports if len(unused) else np.nan,
+        expected_unused_rate=params.p_star if len(unused) else np.nan,
+        own_bits_set=float(own.sum()) / n_reports if one_hot else np.nan,
+        expected_own_bits_set=expected_own if one_hot else np.nan,
+        clients_must_send=float(must_send),
+        suspicious=bool(must_send > (1 if metric.one_time else REPORTS_A_CLIENT)),
+    )
+
+
+def _square_over_width(deviations: FloatArray) -> float:
+    return float(deviations.sum()) ** 2 / len(deviations)
+
+
 @dataclass(frozen=True, slots=True)
 class CategorySummary:
-    """What a reader must know besides the rows.
+    """What a reader must know in addition to the rows.
 
     Attributes
     ----------
     type : str
-        "enum", "boolean" or "ordinal".
+        The name of the metric's type.
     reports, categories, detected : int
     alpha : float
     correction : Correction
@@ -76,7 +163,9 @@ class CategoryDecoding:
     categories : tuple of str, length n
         False before True; buckets as "< 10", "[10, 20)", ">= 20".
     bounds : tuple of (float, float)
-        Each bucket's edges, infinite where it is open; empty for other types than ordinal.
+        Each bucket's edges, infinite where it is open; empty if the type has no buckets.
+    ranked : bool
+        Whether results state how far each category is behind the largest.
     estimates : CategoryEstimates
     interval : Interval
         95% intervals of the shares.
@@ -91,6 +180,7 @@ class CategoryDecoding:
 
     categories: tuple[str, ...]
     bounds: tuple[tuple[float, float], ...]
+    ranked: bool
     estimates: CategoryEstimates
     interval: Interval
     q_value: FloatArray
@@ -129,14 +219,14 @@ def decode_categories(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
     estimates = estimate_categories(counts, metric)
-    kind, n_categories = metric.type, len(estimates.share)
+    labels, edges, ranked = decoder_of(metric).categories(metric.type)
+    n_categories = len(labels)
     log_q = log_q_values(estimates.log_p_value, correction)
     detected = log_q <= np.log(alpha)
-    edges = kind.edges if isinstance(kind, OrdinalType) else None
-    bounds = tuple(bucket_bounds(edges)) if edges else ()
     return CategoryDecoding(
-        categories=_labels(metric, bounds),
-        bounds=bounds,
+        categories=labels,
+        bounds=tuple(bucket_bounds(edges)) if edges else (),
+        ranked=ranked,
         estimates=estimates,
         interval=estimates.intervals(),
         q_value=np.exp(log_q),
@@ -144,7 +234,7 @@ def decode_categories(
         ordinal=estimate_ordinal(estimates, edges) if edges else None,
         known_rates=known_rates(counts, metric),
         summary=CategorySummary(
-            type=kind.name,
+            type=metric.type.name,
             reports=counts.total,
             categories=n_categories,
             detected=int(detected.sum()),
@@ -159,19 +249,12 @@ def decode_categories(
     )
 
 
-def _labels(metric: Metric, bounds: tuple[tuple[float, float], ...]) -> tuple[str, ...]:
-    if isinstance(metric.type, EnumType):
-        return metric.type.categories
-    return tuple(bucket_label(*bucket) for bucket in bounds) or ("false", "true")
-
-
 def _detection_limit(metric: Metric, n_reports: int, level: float) -> float:
     """Return the share whose one-sided test at `level` has power 0.9 (normal approximation).
 
-    A boolean's False is absent if every bit is true; the noisier of its two values counts.
+    Of two values that share a bit, the first is absent if every bit is set; the noisier one counts.
     """
-    both = isinstance(metric.type, BooleanType)
-    shares = np.array([0.0, 1.0] if both else [0.0])
+    shares = np.array([0.0, 1.0] if metric.type.width == 1 else [0.0])
     std_error = float(np.sqrt(noise_variance(shares, n_reports, metric.params)).max())
     return float((stats.norm.isf(level) + stats.norm.ppf(POWER)) * std_error)
 
@@ -180,12 +263,12 @@ def _leverage(estimates: CategoryEstimates, metric: Metric) -> float:
     """Return how far a forged report could move an estimated share, times the reports.
 
     An estimate is sum_i a_i y_i + constant. A forged report sets each of its bits to what helps, so
-    that y_i is one or zero (`largest_shift` in forgery.py), instead of what honest ones have.
+    that y_i is one or zero (see `largest_shift`), instead of what honest ones have.
     """
     params = metric.params
     slope = params.q_star - params.p_star
     ends = sorted(((1 - params.p_star) / slope, -params.p_star / slope))
-    if isinstance(metric.type, BooleanType):
+    if metric.type.width == 1:
         true = float(estimates.unbiased[1])
         return max(ends[1] - true, true - ends[0])
     weights, constant = _linear_form(estimates, params)

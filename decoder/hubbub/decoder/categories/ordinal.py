@@ -1,8 +1,8 @@
-"""Shares of buckets -> what was asked of an ordinal metric: cumulative shares, quantiles, a mean.
+"""Shares of buckets -> an ordinal metric's results: cumulative shares, quantiles, a mean.
 
-Reports say in which bucket a value lies, never where in it. So quantiles are given as buckets, with
-intervals that end at edges; and the first and last bucket are open, so no mean of all values can be
-told, only one of those between the first and the last edge.
+A report shows in which bucket a value lies, never where in it. So quantiles are given as buckets,
+with intervals that end at edges; and the first and last bucket are open, so no mean of all values
+can be estimated, only one of those between the first and the last edge.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class InnerMean:
 
 @dataclass(frozen=True, slots=True)
 class OrdinalEstimates:
-    """What the buckets' shares say together.
+    """What follows from the buckets' shares together.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ def estimate_ordinal(estimates: CategoryEstimates, edges: tuple[float, ...]) -> 
 
 
 def bucket_label(low: float, high: float) -> str:
-    """Return a bucket as people write it, such as "[10, 20)" or "< 10"."""
+    """Return a bucket in the usual notation, such as "[10, 20)" or "< 10"."""
     if math.isinf(low):
         return f"< {_number(high)}"
     return f">= {_number(low)}" if math.isinf(high) else f"[{_number(low)}, {_number(high)})"

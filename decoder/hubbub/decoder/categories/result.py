@@ -12,13 +12,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.categories.decoding import CategoryDecoding, CategorySummary
-from hubbub.decoder.categories.known_rates import KnownRates
+from hubbub.decoder.categories.decoding import CategoryDecoding, CategorySummary, KnownRates
 from hubbub.decoder.categories.ordinal import OrdinalEstimates, bucket_label
 from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.charts import Interval, IntervalChart, Labels
-from hubbub.decoder.results.provenance import Provenance
 from hubbub.decoder.results.result import (
     ROWS,
     Block,
@@ -26,7 +24,6 @@ from hubbub.decoder.results.result import (
     Heading,
     Line,
     Report,
-    Result,
     Section,
     Table,
     Types,
@@ -36,6 +33,7 @@ from hubbub.decoder.results.result import (
 from hubbub.decoder.results.wording import (
     ERROR_RATES,
     SUSPICIOUS,
+    DecodedResult,
     anomaly_lines,
     forgery_line,
     limit_line,
@@ -51,26 +49,8 @@ _MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class CategoriesResult(Result):
-    """How often each category occurs, in the registry's order.
-
-    Attributes
-    ----------
-    decoding : CategoryDecoding
-    anomalies : AnomalyReport, optional
-        What looks odd in the single reports.
-    provenance : Provenance, optional
-    detected_only : bool
-        Whether rows of others are left out.
-    limit : int
-        Most rows that a terminal shows.
-    """
-
-    decoding: CategoryDecoding
-    anomalies: AnomalyReport | None = None
-    provenance: Provenance | None = None
-    detected_only: bool = False
-    limit: int = 40
+class CategoriesResult(DecodedResult[CategoryDecoding]):
+    """How often each category occurs, in the registry's order."""
 
     @property
     def types(self) -> Types:
@@ -84,15 +64,11 @@ class CategoriesResult(Result):
     def document(self) -> Mapping[str, object]:
         """Return "summary", "scrutiny", "provenance", "known_rates" and "rows".
 
-        Ordinals have "quantiles" and "inner_mean" (or null) besides.
+        Ordinals have "quantiles" and "inner_mean" (or null) as well.
         """
         decoding = self.decoding
-        document: dict[str, object] = {
-            "summary": asdict(decoding.summary),
-            "scrutiny": self.anomalies and self.anomalies.as_json(),
-            "provenance": self.provenance and self.provenance.as_json(),
-            "known_rates": decoding.known_rates._asdict(),
-        }
+        document = self.document_head(decoding.summary)
+        document["known_rates"] = decoding.known_rates._asdict()
         if decoding.ordinal:
             mean = decoding.ordinal.inner_mean
             document["quantiles"] = [asdict(each) for each in decoding.ordinal.quantiles]
@@ -123,18 +99,16 @@ class CategoriesResult(Result):
 
     def report(self) -> Report:
         """Return the report, made of the same parts as that of strings."""
-        decoding, provenance = self.decoding, self.provenance
-        name = f" of {visible(provenance.metric)}" if provenance else ""
+        decoding, summary = self.decoding, self.decoding.summary
         facts = summary_lines(decoding, self.anomalies)
-        summary = decoding.summary
         sections = [
             _shares(decoding),
             *_quantiles(decoding),
             Section("Summary", facts=facts),
             privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-            provenance_section(provenance),
+            provenance_section(self.provenance),
         ]
-        title = f"What the reports{name} say"
+        title = f"What the reports{self.of_metric} say"
         return Report(title, _headline(decoding), sections, warnings_of(facts))
 
 
@@ -145,7 +119,7 @@ def _rows(decoding: CategoryDecoding, *, detected_only: bool = False) -> Iterato
         if detected_only and not decoding.detected[index]:
             continue
         row = _common(decoding, index)
-        if decoding.summary.type == "enum":
+        if decoding.ranked:
             row |= {
                 "behind": float(behind[index]),
                 "behind_std_error": float(behind_error[index]),
@@ -201,7 +175,7 @@ def _table(decoding: CategoryDecoding, indices: IntArray) -> Table:
     heads = headings("bucket" if ordinal else "category", "count", "share", _INTERVAL)
     if ordinal:
         heads += (Heading("up to here"), Heading(_INTERVAL))
-    if decoding.summary.type == "enum":
+    if decoding.ranked:
         heads += (Heading("points behind the largest"),)
     every = list(_rows(decoding))
     rows = [every[int(index)] for index in indices]

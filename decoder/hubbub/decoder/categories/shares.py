@@ -17,8 +17,7 @@ import numpy as np
 from scipy import special, stats
 
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.bits import estimate_bits
-from hubbub.decoder.counts import CohortCounts
+from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metrics import Metric

@@ -10,16 +10,16 @@ import math
 
 import click
 
-from hubbub.decoder.cli.errors import cli_errors
 from hubbub.decoder.cli.options import (
+    MIN_REPORTS,
     STORE,
     InputOptions,
-    OutputOptions,
     check_candidates,
     check_outputs,
     check_reports,
+    cli_errors,
 )
-from hubbub.decoder.reports.release import MIN_REPORTS
+from hubbub.decoder.type_decoder import OutputOptions
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 

@@ -1,13 +1,17 @@
 """`hubbub-decoder decode`, after its options are understood: read, decode, write the result.
 
-Candidates are read before reports, so that the mistakes that are quickly found come first.
+The metric's type does the decoding, and asks the job for what it needs. Fewer reports than a
+release needs don't get past the job. Candidates are read before reports, so that the mistakes that
+are quickly found come first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -15,26 +19,26 @@ from pathlib import Path
 import click
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from hubbub.decoder.categories.decoding import decode_categories
-from hubbub.decoder.categories.result import CategoriesResult
-from hubbub.decoder.cli.inputs import (
-    CandidateInput,
-    ReportInput,
-    counted_reports,
-    list_candidates,
-    metric_of,
-    reports_file,
-    stored_reports,
-)
-from hubbub.decoder.cli.options import STORE, InputOptions, OutputOptions, check_candidates
+from hubbub.decoder.candidates.cache import read_candidates
+from hubbub.decoder.candidates.listing import Candidates
+from hubbub.decoder.cli.options import STORE, InputOptions, check_candidates
 from hubbub.decoder.cli.progress import pass_counter, progress_bar
-from hubbub.decoder.decoding import decode
+from hubbub.decoder.counts import CohortCounts
+from hubbub.decoder.errors import InputError
 from hubbub.decoder.formats.writers import needs_provenance, write_results
-from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.likelihood.choice import Choice, Method
-from hubbub.decoder.rappor.csv_files import read_params
+from hubbub.decoder.rappor.csv_files import read_counts, read_params
+from hubbub.decoder.rappor.map_files import is_uneven, read_map
 from hubbub.decoder.reports.anomalies import AnomalyDetector
-from hubbub.decoder.reports.loading import SpoolFor, load_days
+from hubbub.decoder.reports.loading import (
+    ReportInput,
+    SpoolFor,
+    load_counts,
+    load_days,
+    load_file,
+    require_enough,
+    require_reports,
+)
+from hubbub.decoder.reports.packed import ReportSpool
 from hubbub.decoder.results.provenance import (
     Provenance,
     Source,
@@ -42,13 +46,17 @@ from hubbub.decoder.results.provenance import (
     file_source,
     strings_source,
 )
-from hubbub.decoder.results.result import Result
-from hubbub.decoder.results.strings import StringsResult
-from hubbub.decoder.trends.decoding import decode_days
-from hubbub.decoder.trends.result import TrendsResult
+from hubbub.decoder.type_decoder import OutputOptions, decoder_of
+from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
+
+_UNEVEN = (
+    "some bits occur in the map far more often than others; p-values take them to be equally "
+    "likely, and are too small where their hash doesn't make them so"
+)
 
 
 def run(inputs: InputOptions, outputs: OutputOptions) -> None:
@@ -58,190 +66,224 @@ def run(inputs: InputOptions, outputs: OutputOptions) -> None:
     ------
     HubbubError, StoreError, DecoderError, OSError, click.UsageError
     """
+    job = DecodeJob(inputs, outputs, _metric(inputs))
+    decoder = decoder_of(job.metric)
+    refusal = decoder.refusal(job)
+    if refusal:
+        raise click.UsageError(refusal)
     # Last digits depend on how many threads linear algebra takes; results must not depend on cores.
     with threadpool_limits(1):
-        write_results(_result(inputs, outputs), outputs.files)
+        write_results(decoder.decode(job), outputs.files)
 
 
-def _result(inputs: InputOptions, outputs: OutputOptions) -> Result:
-    metric = None  # there are only counts
-    if inputs.metric is not None:
-        metric = Registry.load(inputs.metrics or "")[inputs.metric]
-    elif inputs.reports is not None:
-        metric = metric_of(inputs.params or "")
-    if metric and not isinstance(metric.type, StringType):
-        _refuse_options_of_strings(metric, inputs, outputs)
-        return _categories(metric, inputs, outputs)
-    check_candidates(inputs)
-    params = metric.params if metric else read_params(Path(inputs.params or ""))
-    cache = Path(outputs.candidate_cache) if outputs.candidate_cache else None
-    listed = list_candidates(inputs.candidates, inputs.map, params, cache)
-    for note in listed.notes:
-        click.echo(f"note: {note}", err=True)
-    if metric and outputs.by:
-        return _trends(metric, listed, inputs, outputs)
-    choice = Choice(Method(outputs.method), params, len(listed.candidates))
-    if metric:
-        reports = _reports(inputs, metric, outputs.min_reports, choice.spool_for)
-    else:
-        reports = counted_reports(inputs.counts or "", params, min_reports=outputs.min_reports)
-    return _strings(metric, reports, listed, choice, inputs, outputs)
-
-
-def _refuse_options_of_strings(
-    metric: Metric, inputs: InputOptions, outputs: OutputOptions
-) -> None:
-    """Refuse strings to look for, and their method, where the registry says what there is."""
-    what = f"metrics.{metric.name}.type = {metric.type.name!r}"
-    for name in inputs.names("candidates", "map"):
-        raise click.UsageError(f"{name}: must be left out; {what} says which values there are.")
-    if outputs.method == "likelihood":
-        raise click.UsageError(
-            f"--method likelihood: {what}; its bit counts say all that whole reports do. "
-            "Leave --method out."
-        )
-    if outputs.by:
-        raise click.UsageError(
-            f"--by day: {what}; days can be compared for metrics of type 'string' only. "
-            "Use --since and --until, a day at a time."
-        )
-
-
-def _categories(metric: Metric, inputs: InputOptions, outputs: OutputOptions) -> CategoriesResult:
-    reports = _reports(inputs, metric, outputs.min_reports, lambda _total: None)
-    decoding = decode_categories(
-        reports.counts, metric, alpha=outputs.alpha, correction=Correction(outputs.correction)
-    )
-    origin = _provenance(inputs, outputs, metric, reports, method="inversion")
-    return CategoriesResult(
-        decoding, reports.anomalies, origin, outputs.detected_only, outputs.rows
-    )
-
-
-def _trends(
-    metric: Metric, listed: CandidateInput, inputs: InputOptions, outputs: OutputOptions
-) -> TrendsResult:
-    detector = AnomalyDetector(metric)
-    with progress_bar("counting reports") as bar:
-        loading = load_days(
-            inputs.store or STORE, metric, *_days(inputs), detector=detector, progress=bar
-        )
-        by_day = asyncio.run(loading)
-    trends = decode_days(
-        by_day,
-        metric.params,
-        listed.candidates,
-        alpha=outputs.alpha,
-        correction=Correction(outputs.correction),
-        min_reports=outputs.min_reports,
-    )
-    anomalies = detector.result()
-    reports = ReportInput(metric.params, reduce(add, by_day.values()), anomalies)
-    strings = trends.pooled.candidates
-    origin = _provenance(
-        inputs, outputs, metric, reports, method="least squares, day by day", strings=strings
-    )
-    return TrendsResult(trends, anomalies, origin, outputs.rows)
-
-
-def _strings(
-    metric: Metric | None,
-    reports: ReportInput,
-    listed: CandidateInput,
-    choice: Choice,
-    inputs: InputOptions,
-    outputs: OutputOptions,
-) -> StringsResult:
-    counted = decode(
-        reports.counts,
-        reports.params,
-        listed.candidates,
-        alpha=outputs.alpha,
-        correction=Correction(outputs.correction),
-    )
-    with pass_counter("maximising the likelihood") as passed:
-        decoding = choice.complete(counted, reports.whole, listed.candidates, passed)
-    method, strings = decoding.summary.method, decoding.candidates
-    origin = _provenance(inputs, outputs, metric, reports, method=method, strings=strings)
-    return StringsResult(decoding, reports.anomalies, origin, outputs.detected_only, outputs.rows)
-
-
-def _reports(
-    inputs: InputOptions, metric: Metric, min_reports: int, spool_for: SpoolFor
-) -> ReportInput:
-    with progress_bar("counting reports") as bar:
-        if inputs.reports is not None:
-            return reports_file(
-                inputs.reports, metric, min_reports=min_reports, progress=bar, spool_for=spool_for
-            )
-        return stored_reports(
-            inputs.store or STORE,
-            metric,
-            *_days(inputs),
-            min_reports=min_reports,
-            progress=bar,
-            spool_for=spool_for,
-        )
-
-
-def _days(inputs: InputOptions) -> tuple[dt.date | None, dt.date | None]:
-    return (
-        inputs.since.date() if inputs.since else None,
-        inputs.until.date() if inputs.until else None,
-    )
-
-
-def _provenance(
-    inputs: InputOptions,
-    outputs: OutputOptions,
-    metric: Metric | None,
-    reports: ReportInput,
-    *,
-    method: str,
-    strings: Sequence[str] = (),
-) -> Provenance | None:
-    """Return where a result comes from, unless no output says it.
-
-    Candidates are named by the digest of `strings` if they came through a pipe, which is read only
-    once.
+def _metric(inputs: InputOptions) -> Metric:
+    """Return what is decoded; a params.csv stands for a metric of strings in no registry.
 
     Raises
     ------
-    OSError
-        If a file that was read is gone.
+    HubbubError, InputError
+        If a file holds anything else, or parameters that our reports can't have.
     """
-    if not needs_provenance(outputs.files):
-        return None
-    sources: list[Source] = []
-    if inputs.candidates is not None:
-        is_file = Path(inputs.candidates).is_file()
-        sources.append(
-            file_source("candidates", inputs.candidates)
-            if is_file
-            else strings_source("candidates", strings)
+    if inputs.metric is not None:
+        return Registry.load(inputs.metrics or "")[inputs.metric]
+    path = inputs.params or ""
+    params: RapporParams = read_params(Path(path))
+    if inputs.counts is None:
+        try:
+            params = RapporParams(*params)
+        except ParameterError as error:
+            raise InputError(f"{path}: {error}; only --counts may have other parameters") from error
+    return Metric(
+        application="",
+        name=path,
+        version=1,
+        type=StringType(),
+        params=params,
+        description="",
+        owner="",
+        expires=dt.date.max,
+    )
+
+
+def list_candidates(
+    candidates: str | None, map_file: str | None, params: RapporParams, cache: Path | None = None
+) -> tuple[Candidates, tuple[str, ...]]:
+    """Read a list of candidates ("-": standard input), or a map; also notes for the reader.
+
+    Parameters
+    ----------
+    candidates, map_file : str, optional
+    params : RapporParams
+    cache : Path, optional
+        Directory in which hashed lists are kept.
+
+    Raises
+    ------
+    CandidateError, InputError
+        If it can't be read, or holds something else.
+    """
+    if map_file is not None:
+        found = read_map(Path(map_file), params)
+        notes = (_UNEVEN,) if is_uneven(found.candidates.positions(slice(None)), params) else ()
+        return found.candidates, (*_repeats(found.repeats), *notes)
+    listed = read_candidates(candidates or "-", cache)
+    return listed.hashed(params), (*listed.notes, *_repeats(listed.repeats))
+
+
+def _repeats(left_out: int) -> tuple[str, ...]:
+    return (f"{left_out:,} repeated candidates left out",) if left_out else ()
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeJob:
+    """What the command line asks for, as a type's decoder sees it (`type_decoder.Job`).
+
+    Attributes
+    ----------
+    inputs : InputOptions
+    outputs : OutputOptions
+    metric : Metric
+    """
+
+    inputs: InputOptions
+    outputs: OutputOptions
+    metric: Metric
+
+    def named(self, *options: str) -> list[str]:
+        """Return those of some options that were given, as a person wrote them."""
+        return self.inputs.names(*options)
+
+    def candidates(self) -> Candidates:
+        """Read the list or map, and print notes about it.
+
+        Raises
+        ------
+        click.UsageError
+            If there is neither, or both.
+        CandidateError, InputError
+        """
+        check_candidates(self.inputs)
+        cache = Path(self.outputs.candidate_cache) if self.outputs.candidate_cache else None
+        listed, notes = list_candidates(
+            self.inputs.candidates, self.inputs.map, self.metric.params, cache
         )
-    files = (
-        ("params", inputs.params),
-        ("map", inputs.map),
-        ("counts file", inputs.counts),
-        ("reports", inputs.reports),
-    )
-    sources += [file_source(role, path) for role, path in files if path is not None]
-    days = "not known"
-    if inputs.metric is not None and inputs.reports is None:
-        since, until = _days(inputs)
-        days = f"{since or 'the first'} to {until or 'the last'}"
-    return build_provenance(
-        reports.params,
-        reports.counts,
-        metric=Path(metric.name if metric else inputs.params or "").name,
-        metric_version=metric.version if metric and inputs.metric else None,
-        settings={
-            "alpha": f"{outputs.alpha:g}",
-            "correction": outputs.correction,
-            "method": method,
-            "min_reports": f"{outputs.min_reports}",
-        },
-        days=days,
-        sources=sources,
-    )
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
+        return listed
+
+    def reports(self, spool_for: SpoolFor = lambda _total: None) -> ReportInput:
+        """Count the reports of the store, the file of reports, or the file of counts.
+
+        Raises
+        ------
+        StoreError, InputError
+            If they can't be read, or were made with other parameters.
+        UndecodableError
+            If there are too few.
+        """
+        metric, needed = self.metric, self.outputs.min_reports
+        if self.inputs.counts is not None:
+            counts = read_counts(Path(self.inputs.counts), metric.params)
+            require_enough(self.inputs.counts, counts.total, needed)
+            return ReportInput(counts)
+        detector = AnomalyDetector(metric)
+        spool: ReportSpool | None = None
+
+        def remembered(total: int) -> ReportSpool | None:
+            nonlocal spool
+            spool = spool_for(total)
+            return spool
+
+        with progress_bar("counting reports") as bar:
+            if self.inputs.reports is not None:
+                path = self.inputs.reports
+                counts = load_file(
+                    Path(path), metric, detector=detector, spool_for=remembered, progress=bar
+                )
+                require_enough(path, counts.total, needed)
+            else:
+                since, until = self._days()
+                loading = load_counts(
+                    self.inputs.store or STORE,
+                    metric,
+                    since,
+                    until,
+                    detector=detector,
+                    spool_for=remembered,
+                    progress=bar,
+                )
+                counts = asyncio.run(loading)
+                require_reports(metric, counts.total, needed, since, until)
+            return ReportInput(counts, detector.result(), spool.finish() if spool else None)
+
+    def reports_by_day(self) -> tuple[dict[dt.date, CohortCounts], ReportInput]:
+        """Count the reports of the store day by day, and together (raises StoreError)."""
+        detector = AnomalyDetector(self.metric)
+        with progress_bar("counting reports") as bar:
+            loading = load_days(
+                self.inputs.store or STORE,
+                self.metric,
+                *self._days(),
+                detector=detector,
+                progress=bar,
+            )
+            by_day = asyncio.run(loading)
+        return by_day, ReportInput(reduce(add, by_day.values()), detector.result())
+
+    def pass_counter(self) -> AbstractContextManager[Callable[[int, float], None]]:
+        """Show the likelihood's passes on a terminal."""
+        return pass_counter("maximising the likelihood")
+
+    def provenance(
+        self, reports: ReportInput, *, method: str, strings: Sequence[str] = ()
+    ) -> Provenance | None:
+        """Return where a result comes from, unless no output says it.
+
+        Candidates are named by the digest of `strings` if they came through a pipe, which is read
+        only once.
+
+        Raises
+        ------
+        OSError
+            If a file that was read is gone.
+        """
+        inputs, outputs = self.inputs, self.outputs
+        if not needs_provenance(outputs.files):
+            return None
+        sources: list[Source] = []
+        if inputs.candidates is not None:
+            is_file = Path(inputs.candidates).is_file()
+            sources.append(
+                file_source("candidates", inputs.candidates)
+                if is_file
+                else strings_source("candidates", strings)
+            )
+        files = (
+            ("params", inputs.params),
+            ("map", inputs.map),
+            ("counts file", inputs.counts),
+            ("reports", inputs.reports),
+        )
+        sources += [file_source(role, path) for role, path in files if path is not None]
+        days = "not known"
+        if inputs.metric is not None and inputs.reports is None:
+            since, until = self._days()
+            days = f"{since or 'the first'} to {until or 'the last'}"
+        return build_provenance(
+            self.metric.params,
+            reports.counts,
+            metric=Path(self.metric.name).name,
+            metric_version=self.metric.version if inputs.metric else None,
+            settings={
+                "alpha": f"{outputs.alpha:g}",
+                "correction": outputs.correction,
+                "method": method,
+                "min_reports": f"{outputs.min_reports}",
+            },
+            days=days,
+            sources=sources,
+        )
+
+    def _days(self) -> tuple[dt.date | None, dt.date | None]:
+        since, until = self.inputs.since, self.inputs.until
+        return since and since.date(), until and until.date()

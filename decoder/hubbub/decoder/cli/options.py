@@ -1,25 +1,38 @@
-"""What the options of `decode` mean, and which of them belong together.
+"""What the options of commands mean, which of them belong together, and how errors are shown.
 
 Reports come in three ways: METRIC in a store, a file of reports, or a file of counts. Every
 combination that would leave something out, or silently ignore what was said, is a usage error.
+Other errors that a command expects are one line on standard error, and exit code 1.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from hubbub.collector.errors import StoreError
+from hubbub.decoder.errors import DecoderError
+from hubbub.decoder.type_decoder import OutputOptions
+from hubbub.protocol.errors import HubbubError
+
 STORE = "sqlite:///hubbub.db"
 """Where reports are if nothing else is said."""
+MIN_REPORTS = 1_000
+"""Fewest reports that are decoded unless the operator says otherwise (docs/poisoning.md).
+
+Each report is private by itself, whoever decodes it; this is a second safeguard: against results
+about so few people that they are about somebody, and against taking noise for news.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """What the command line says of the input; None where it says nothing.
+    """The input that the command line names; None where it names none.
 
     Attributes
     ----------
@@ -54,38 +67,6 @@ class InputOptions:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
-    """What the command line says is to be done with the input; see its --help.
-
-    Attributes
-    ----------
-    alpha : float
-    correction : str
-        A value of `hubbub.decoder.inference.multiple_testing.Correction`.
-    detected_only : bool
-    files : tuple of str
-        Where to write, "-" being CSV on standard output.
-    rows, min_reports : int
-    by : str, optional
-        "day" for a result a day.
-    candidate_cache : str, optional
-        A folder of hashed candidates.
-    method : str
-        A value of `hubbub.decoder.likelihood.choice.Method`.
-    """
-
-    alpha: float
-    correction: str
-    detected_only: bool
-    files: tuple[str, ...]
-    rows: int
-    min_reports: int
-    by: str | None = None
-    candidate_cache: str | None = None
-    method: str = "auto"
-
-
 def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
     """Refuse results that can't be made of the input, and files that can't be written.
 
@@ -114,7 +95,7 @@ def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
 
 
 def check_reports(inputs: InputOptions) -> None:
-    """Refuse options that don't say, or contradict each other about, what is decoded.
+    """Refuse options that leave open what is decoded, or contradict each other.
 
     Raises
     ------
@@ -144,7 +125,7 @@ def check_reports(inputs: InputOptions) -> None:
 
 
 def check_candidates(inputs: InputOptions) -> None:
-    """Refuse options that don't say which strings to look for.
+    """Refuse options that leave open which strings to look for.
 
     Raises
     ------
@@ -177,3 +158,22 @@ def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:
         return paths
 
     return check
+
+
+@contextmanager
+def cli_errors() -> Iterator[None]:
+    """Turn what can go wrong on purpose, and failing files, into a message without a traceback.
+
+    Raises
+    ------
+    click.ClickException
+    """
+    try:
+        yield
+    except (HubbubError, StoreError, DecoderError) as error:
+        raise click.ClickException(str(error)) from error
+    except BrokenPipeError:
+        raise  # whoever reads standard output has seen enough; click ends quietly
+    except OSError as error:
+        where = error.filename or "standard output"
+        raise click.ClickException(f"{where}: {error.strerror}") from error

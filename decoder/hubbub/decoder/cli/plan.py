@@ -9,24 +9,26 @@ import math
 
 import click
 
-from hubbub.decoder.cli.errors import cli_errors
-from hubbub.decoder.cli.options import only_files
+from hubbub.decoder.cli.options import cli_errors, only_files
 
 _WIDTH_OFF_TERMINAL = 150
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
-    """A number such as 1e6 or 250_000 between two bounds, which are outside."""
+    """A number such as 1e6 or 250_000 between two bounds, which are outside; or also inf."""
 
-    name = "number"
-
-    def __init__(self, low: float, high: float) -> None:
-        self._low, self._high = low, high
+    def __init__(
+        self, low: float, high: float, *, name: str = "number", infinite: bool = False
+    ) -> None:
+        self.name = name
+        self._low, self._high, self._infinite = low, high, infinite
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the number, or refuse it by name."""
+        if self._infinite and str(value) == "inf":
+            return math.inf
         try:
             number = float(str(value))
         except ValueError:
@@ -35,21 +37,6 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
             top = "" if math.isinf(self._high) else f" and below {self._high:g}"
             self.fail(f"{value} must be above {self._low:g}{top}", param, ctx)
         return number
-
-
-class _Epsilon(_Number):
-    """As a number above 0; inf is one, too."""
-
-    name = "epsilon"
-
-    def __init__(self) -> None:
-        super().__init__(0, math.inf)
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the number, or refuse it by name."""
-        return math.inf if str(value) == "inf" else super().convert(value, param, ctx)
 
 
 @click.command()
@@ -68,7 +55,7 @@ class _Epsilon(_Number):
 @click.option(
     "--epsilon-permanent",
     required=True,
-    type=_Epsilon(),
+    type=_Number(0, math.inf, name="epsilon", infinite=True),
     help="What all reports of one value may reveal together; inf for one-time collection.",
 )
 @click.option(

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import click
 
-from hubbub.decoder.cli.errors import cli_errors
-from hubbub.decoder.cli.options import only_files
+from hubbub.decoder.cli.options import cli_errors, only_files
 
 _WIDTH_OFF_TERMINAL = 150
 _MOST_REPORTS = 1_000_000_000

@@ -18,8 +18,14 @@ import numpy as np
 from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.sums import Mixture, block_rows, in_order
-from hubbub.decoder.likelihood.terms import densities, distinct_positions, ratio_rows
+from hubbub.decoder.likelihood.sums import (
+    Mixture,
+    block_rows,
+    densities,
+    distinct_positions,
+    in_order,
+    ratio_rows,
+)
 from hubbub.decoder.reports.packed import Block
 from hubbub.protocol.params import RapporParams
 

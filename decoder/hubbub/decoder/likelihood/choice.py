@@ -14,8 +14,7 @@ from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.cells import require_tabulable
-from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.likelihood.fitting import MOST_MEMBERS
+from hubbub.decoder.likelihood.decoding import MOST_MEMBERS, decode_reports
 from hubbub.decoder.reports.packed import GROUPED_BITS, PackedReports, ReportSpool
 from hubbub.protocol.params import RapporParams
 
@@ -36,7 +35,7 @@ def variance_gain(params: RapporParams) -> float:
 
     ((1 + c)^h - 1) / (h c) - 1 with c = (q* - p*)^2 / (p*(1 - p*)): the information of h bits taken
     together over that of the bits one by one, where a string's share is small and its bits are its
-    own. In crowded filters the gain is larger: pairs of bits tell apart what single bits can't.
+    own. In crowded filters the gain is larger: pairs of bits distinguish what single bits can't.
     """
     slope = params.q_star - params.p_star
     contrast: float = slope * slope / (params.p_star * (1 - params.p_star))
@@ -75,7 +74,7 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
 
 
 class Method(enum.StrEnum):
-    """What the operator wants."""
+    """The method that the operator asked for."""
 
     AUTO = "auto"
     LIKELIHOOD = "likelihood"
@@ -139,7 +138,7 @@ class Choice:
         Raises
         ------
         UndecodableError
-            If the likelihood is asked for, but the reports tell it too little.
+            If the likelihood is asked for, but the reports hold too little information.
         """
         if reports is not None:
             reason = self.reason

@@ -1,8 +1,16 @@
 """From the most likely mixture to an estimate, an error and a p-value of *every* candidate.
 
 A candidate in the model has its share there, every other one the share that it would have if it
-alone were let free (one Newton step, which is what makes it unbiased). Errors come from the
-observed information, widened by what unlisted strings add; docs/likelihood.md derives all of it.
+alone were added (one Newton step, which is what makes it unbiased). Errors come from the observed
+information, widened by what unlisted strings add; docs/likelihood.md derives all of it.
+
+P-values come from the distribution of a score over the hash, given everything else. An absent
+string's positions are independent and uniform, whatever the reports hold, so its score in a model
+that doesn't know it has exactly the distribution of the score tables' cells. Each cohort's score is
+weighted, so that no single collision with a strong unlisted string decides. A member is tested as
+if it had never been proposed: it is taken out, and the others move to where they would be the most
+likely without it. Invariant: they move *all*, those at 0 too; otherwise, of many absent strings
+that compete to explain an unlisted one, the winner looks present.
 """
 
 from __future__ import annotations
@@ -15,19 +23,176 @@ from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.hash_null import HashNull
-from hubbub.decoder.likelihood.cells import tabulate, totals
-from hubbub.decoder.likelihood.mixture import Solution
-from hubbub.decoder.likelihood.model import FreeModel, let_free, probe
-from hubbub.decoder.likelihood.sums import Mixture, Overlaps
-from hubbub.decoder.likelihood.terms import distinct_positions
-from hubbub.decoder.likelihood.tests import member_scores, weigh_scores
+from hubbub.decoder.likelihood.cells import CellTables, tabulate, totals
+from hubbub.decoder.likelihood.maximum import (
+    EstimationModel,
+    Solution,
+    best_of_quadratic,
+    estimation_model,
+    probe,
+    random_strings,
+)
+from hubbub.decoder.likelihood.sums import Mixture, Moved, Overlaps, distinct_positions
 
+_CLIP = 4.0
+_PROBE_CELLS = 16_384
+_LEAST_VARIANCE = 1e-3
+_SURE_Z = 6.0
+PARTS = np.linspace(0.0, 1.0, 41)
 _EXACT_WORK = 2e10
 _LEAST_EXACT, _EXACT_AT_ONCE = 256, 512
 _TINY = 1e-9
 _LEAST_INFORMATION = 1.0
 """Of reports about a string's share: its standard error, 1 over the root, is below 100%."""
 _LEAST_NOISE = 1e-3  # of a variance that is left when the sampling of a string's own clients goes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighed:
+    """Scores in which each cohort has the weight that its noise allows.
+
+    Attributes
+    ----------
+    excess_variance : float
+        tau^2: variance of a cohort's own estimate of the share beyond the model's.
+    floor : float
+        Least variance of a cohort's score.
+    table : float64 array, shape (m, cells)
+    null : HashNull
+        Distribution of an absent string's total.
+    mean, deviation : float
+        Of that distribution.
+    """
+
+    excess_variance: float
+    floor: float
+    table: FloatArray
+    null: HashNull
+    mean: float
+    deviation: float
+
+    def __call__(self, score: FloatArray, variance: FloatArray) -> FloatArray:
+        """Return weighed scores."""
+        return _weighed(score, variance, self.excess_variance, self.floor)
+
+
+def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
+    """Weigh each cohort's score by its noise, and bound it at 4 standard deviations.
+
+    Parameters
+    ----------
+    tables : CellTables
+    reports : float64 array, shape (m,)
+        Of each cohort.
+
+    Notes
+    -----
+    A cohort's score G with variance V estimates the share by G / V. Unlisted strings give that
+    estimate a variance tau^2 beyond 1 / V, taken to be the same everywhere and estimated by moments
+    over all cells; the best weights of such estimates turn G into G / (1 + tau^2 V). Without
+    unlisted strings tau is 0 and the score the likelihood's own.
+    """
+    variance = tables.information - reports[:, None]
+    chance = np.bincount(tables.cells.of_tuple) / len(tables.cells.of_tuple)
+    floor = _LEAST_VARIANCE * float((variance @ chance).mean())
+    excess = float(((tables.score**2 - variance) @ chance).sum())
+    excess_variance = max(0.0, excess / float((variance**2 @ chance).sum()))
+    table = _weighed(tables.score, variance, excess_variance, floor)
+    distribution = table[:, tables.cells.of_tuple]
+    mean, deviation = (
+        float(distribution.mean(axis=1).sum()),
+        float(np.sqrt(distribution.var(axis=1).sum())),
+    )
+    return Weighed(excess_variance, floor, table, HashNull(distribution, 1), mean, deviation)
+
+
+def member_scores(
+    mixture: Mixture, solution: Solution, model: EstimationModel, weighed: Weighed, phi: float
+) -> FloatArray:
+    """Return the members' weighed scores in the mixture without them, as draws from the null.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        Of all members, those at 0, too.
+    solution : Solution
+        Its most likely shares.
+    model : EstimationModel
+    weighed : Weighed
+    phi : float
+        Overdispersion.
+
+    Returns
+    -------
+    float64 array, shape (a, parts)
+        As if a member's estimate were the part `PARTS` of what it is.
+
+    Notes
+    -----
+    By how much the distribution of absent strings' scores moves and widens when a member is taken
+    out is seen on random strings, to first order in the shares' moves; its shape is taken to stay.
+    The member's own score is taken to first order, too, so that the two agree, unless it is 6
+    standard errors above 0: then that would be far too little, for a large share explains its own
+    reports.
+    """
+    chosen = model.kept[1:]
+    sure = solution.shares[chosen] > _SURE_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
+    moves = np.zeros((len(solution.shares), 1 + len(chosen)))
+    moves[model.kept, 0] = model.step
+    for column, component in enumerate(chosen, start=1):
+        moves[:, column] = _move_without(int(component), solution)
+    params = mixture.reports.params
+    others = random_strings(params, max(_PROBE_CELLS // params.m, 1))
+    own, other = mixture.moved(solution.shares, moves, chosen, others)
+    before = _moments(weighed, other, 0)
+    tested = np.empty((len(chosen), len(PARTS)))
+    for place in range(len(chosen)):
+        mean, deviation = _moments(weighed, other, 1 + place)
+        for column, part in enumerate(PARTS):
+            aside = np.array([1 - part, 0.0, part] if sure[place] else [1 - part, part, 0.0])
+            scores = weighed(
+                own.score[:, place] + own.score_change[:, place] @ aside,
+                own.variance[:, place] + own.variance_change[:, place] @ aside,
+            )
+            shifted = float(scores.sum()) - part * (mean - before[0]) - weighed.mean
+            widened = 1 + part * (deviation / before[1] - 1)
+            tested[place, column] = weighed.mean + shifted / widened
+    return tested
+
+
+def _move_without(component: int, solution: Solution) -> FloatArray:
+    """Return how the shares move if a member is taken out, the log-likelihood being a parabola."""
+    information = solution.at.information
+    score = solution.at.gradient - float(solution.shares @ solution.at.gradient)
+    rest = np.delete(np.arange(len(score)), component)
+    # The unknown may go below 0: it is moved up by all there is, and back.
+    floor = (rest == 0).astype(np.float64)
+    aim = best_of_quadratic(
+        information[np.ix_(rest, rest)],
+        score[rest] + information[rest, component] * solution.shares[component],
+        solution.shares[rest] + floor,
+    )
+    move = np.empty(len(score))
+    move[component] = -solution.shares[component]
+    move[rest] = aim - floor - solution.shares[rest]
+    return move
+
+
+def _moments(weighed: Weighed, other: Moved, move: int) -> tuple[float, float]:
+    """Return mean and standard deviation of absent strings' totals, cohorts being independent."""
+    scores = weighed(
+        other.score + other.score_change[:, :, move],
+        other.variance + other.variance_change[:, :, move],
+    )
+    return float(scores.mean(axis=1).sum()), float(np.sqrt(scores.var(axis=1).sum()))
+
+
+def _weighed(
+    score: FloatArray, variance: FloatArray, excess_variance: float, floor: float
+) -> FloatArray:
+    known = np.maximum(variance, floor)
+    deviation = np.sqrt(known + excess_variance * known**2)
+    return np.clip(score / deviation, -_CLIP, _CLIP) * (known / deviation)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,12 +213,12 @@ class Test:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inference:
-    """What the likelihood says of every candidate; nan where the reports can't tell.
+    """Estimates and tests of every candidate; nan where the reports don't determine them.
 
     Attributes
     ----------
     share, std_error : float64 array, shape (n,)
-        Unbiased share of the collected reports; negative where the reports speak against it.
+        Unbiased share of the collected reports; negative where the reports are evidence against it.
     log_p : float64 array, shape (n,)
         ln of the one-sided p-value of "nobody has it".
     test : Test
@@ -105,7 +270,7 @@ def infer(
     UndecodableError
         If a typical candidate's share would have a standard error of 100% or more.
     """
-    model = let_free(mixture, solution, members)
+    model = estimation_model(mixture, solution, members)
     probes = probe(mixture, solution.shares)
     left_over = float(model.left_over(probes.own, probes.shared[:, model.kept]).mean())
     _require_information(left_over, mixture.reports.total)
@@ -165,7 +330,7 @@ def _without_sampling(variance: FloatArray, share: FloatArray, n_reports: int) -
 
 
 def _information(
-    model: FreeModel,
+    model: EstimationModel,
     solution: Solution,
     probes: Overlaps,
     candidates: Candidates,

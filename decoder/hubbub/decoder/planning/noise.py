@@ -1,12 +1,10 @@
 """Which noise two epsilons buy: f, p and q for a budget, and how they compare with the optimum.
 
-The RAPPOR paper's own formulas for what can be learned (no collisions, one string at a time) are
-here, too.
-
 The permanent epsilon fixes f, the report's epsilon the odds ratio of p* and q*; what is left is
-one number, q*, between "ones are rare" and "ones are common".
+one number, q*, between "ones are rare" and "ones are common". The RAPPOR paper's own formulas for
+what can be learned (no collisions, one string at a time) are here, too.
 
-Invariant: parameters that are given out stay within the budget as `RapporParams` computes it, to
+Invariant: returned parameters stay within the budget as `RapporParams` computes it, to
 the last bit.
 """
 
@@ -209,7 +207,7 @@ def _rate_variance(p_star: float, q_star: float) -> float:
 def _rounded(
     k: int, h: int, m: int, budget: Budget, epsilon_report: float, q_star: float, digits: int
 ) -> RapporParams | None:
-    """Return decimal parameters near a target; None if so few digits can't say it."""
+    """Return decimal parameters near a target; None if they need more digits."""
     f = _up(permanent_noise(h, budget.permanent), digits)
     if f < 1 and RapporParams(8, h, 1, f, 0.25, 0.75).epsilon_permanent > budget.permanent:
         f = _up(f + 10.0**-digits / 2, digits)  # the double was a little below the decimal

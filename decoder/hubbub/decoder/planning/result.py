@@ -7,8 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hubbub.decoder.planning.limits import detection_power, reports_needed
-from hubbub.decoder.planning.plans import Comparison, Plan
-from hubbub.decoder.planning.search import Point, limit_by_epsilon, limit_by_reports
+from hubbub.decoder.planning.search import (
+    Comparison,
+    Plan,
+    Point,
+    limit_by_epsilon,
+    limit_by_reports,
+)
 from hubbub.decoder.results.charts import Curves
 from hubbub.decoder.results.result import (
     ROWS,
@@ -33,7 +38,7 @@ _TYPES: dict[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class PlanResult(Result):
-    """A search's outcome, and what was asked.
+    """The result of a search, and its question.
 
     Attributes
     ----------

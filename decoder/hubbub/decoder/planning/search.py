@@ -1,6 +1,6 @@
 """The best parameters for a budget: which k, h, m, f, p and q detect the smallest share.
 
-Each h from 1 to 8 gets its best noise (one number, see `planning_noise`), then the fewest bits and
+Each h from 1 to 8 gets its best noise (one number, see `planning.noise`), then the fewest bits and
 cohorts that come close to the best; the smallest limit among the eight wins. Nothing is tabulated:
 the limit is computed anew for each trial, so whatever the theory says decides.
 """
@@ -17,9 +17,9 @@ import numpy as np
 from scipy import optimize
 
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.information import bit_rate
 from hubbub.decoder.planning.limits import (
     Question,
+    bit_rate,
     coin_variance,
     detection_limit,
     fewest_cohorts,
@@ -28,12 +28,13 @@ from hubbub.decoder.planning.limits import (
 from hubbub.decoder.planning.noise import (
     Budget,
     common_rates,
+    count_variance,
+    oue_variance,
     paper_within,
     params_within,
     permanent_noise,
     rare_rate,
 )
-from hubbub.decoder.planning.plans import Comparison, Plan, make_plan
 from hubbub.protocol.params import RapporParams
 
 MOST_BITS = 1024
@@ -47,6 +48,64 @@ _ROUNDS = 8
 _ROUND_STEPS = (20, 100)  # as fractions of 1: multiples of .05, else of .01
 _MOST_ROUND = 12
 _CURVE_POINTS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Parameters, and what they achieve.
+
+    Attributes
+    ----------
+    name : str
+    params : RapporParams
+    reports : float
+        N.
+    limit : float
+        Share that N reports show with the question's power; infinite if none.
+    """
+
+    name: str
+    params: RapporParams
+    reports: float
+    limit: float
+
+    @property
+    def oue_ratio(self) -> float:
+        """How much more an absent string's estimate varies than the best one-hot noise's.
+
+        Both at the report's epsilon; without collisions (Wang et al. 2017).
+        """
+        return count_variance(self.params) / oue_variance(self.params.epsilon_report)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a search found.
+
+    Attributes
+    ----------
+    question : Question
+    budget : Budget
+    best : Plan
+    by_hashes : tuple of Plan
+        The best of each h that can be had.
+    paper : Plan or None
+        The RAPPOR paper's default moved to the same epsilons; None if that can't be.
+    simple : Plan or None
+        The best with round numbers, if there are any within the budget.
+    """
+
+    question: Question
+    budget: Budget
+    best: Plan
+    by_hashes: tuple[Plan, ...]
+    paper: Plan | None
+    simple: Plan | None
+
+
+def make_plan(name: str, params: RapporParams, n_reports: float, question: Question) -> Plan:
+    """Return parameters with what they achieve."""
+    return Plan(name, params, n_reports, detection_limit(params, n_reports, question))
 
 
 def compare(
@@ -106,13 +165,6 @@ def compare_for_share(
     return compare(budget, question, math.ceil(needed), most_bits)
 
 
-def _limit_at_epsilon(plan: Plan, budget: Budget, question: Question) -> float:
-    """Return the limit within another budget, with the plan's k, h, m and number of reports."""
-    params = plan.params
-    limit_at = _limit_at(params.k, params.h, params.m, budget, question, plan.reports)
-    return limit_at(_best_rate(params.h, budget, limit_at))
-
-
 def _best_of_each(
     budget: Budget, question: Question, n_reports: float, most_bits: int
 ) -> list[Plan]:
@@ -160,7 +212,7 @@ def _best_params(
 
 
 def _allowed_cohorts(wanted: int, k: int, h: int, question: Question, n_reports: float) -> int:
-    """Return the nearest m that tells absent strings apart and leaves each cohort its reports."""
+    """Return the nearest m with which tests work and each cohort has enough reports."""
     most = min(int(n_reports / _REPORTS_A_COHORT), _MOST_COHORTS)
     return min(max(fewest_cohorts(k, h, question.level), min(wanted, most)), _MOST_COHORTS)
 
@@ -304,7 +356,9 @@ def limit_by_epsilon(found: Comparison) -> list[Point]:
     points = []
     for epsilon in np.geomspace(spent / 4, highest, _CURVE_POINTS).tolist():
         budget = Budget(found.budget.permanent, min(epsilon, found.budget.permanent))
-        best = _limit_at_epsilon(found.best, budget, found.question)
+        k, h, m, *_ = found.best.params
+        limit_at = _limit_at(k, h, m, budget, found.question, found.best.reports)
+        best = limit_at(_best_rate(h, budget, limit_at))
         points.append(Point(epsilon, best, _paper_at(found, budget)))
     return points
 

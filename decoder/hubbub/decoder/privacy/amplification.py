@@ -4,6 +4,11 @@ Whoever sees N shuffled reports doesn't know which is whose. Three theorems turn
 each an upper bound: a closed form, the numbers behind it, and one that knows the likelihood ratios
 of RAPPOR's own reports.
 
+The last one needs E[(X_1 + ... + X_N)_+] of independent draws of a variable with few values. The
+values move to a lattice, each split between its two neighbours so that the mean stays: that makes
+the sum more spread out in the convex order, and so its positive part larger, never smaller. The
+distribution of the sum follows by one Fourier transform; what that could lose is bounded and added.
+
 Invariant: every rounding, cut and discretisation makes delta larger. docs/privacy.md has the
 proofs.
 """
@@ -15,14 +20,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import fft, optimize, stats
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.privacy.blanket_sum import mean_positive_part
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
+_CELLS_OF_A_DEVIATION = 24
+_FEWEST_CELLS, _MOST_CELLS = 2**12, 2**19
+_HALF_WIDTHS = (12.0, 24.0, 48.0, 96.0, 192.0)  # of the window, in standard deviations
+_SMALL = 1e-3  # of the resolution: what may fall outside the window
+_UNIT = 2.0**-52
+_TINY = 1e-300
+_NEVER = 1e-12
+_ROUNDING = 1e-9  # relative: of sums of doubles, and of means that the lattice keeps but for those
 _RELATIVE = 2e-4
 _TINIEST = 1e-300
 _SLACK = 1e-11  # relative: of tails of binomials, and of sums of a few thousand doubles
@@ -30,9 +42,122 @@ _LEFT_OUT = 1e-18
 _BLOCKS = 8000
 
 
+def mean_positive_part(
+    values: FloatArray, chance: FloatArray, n_draws: int, resolution: float
+) -> float:
+    """Return an upper bound on E[(X_1 + ... + X_n)_+].
+
+    Parameters
+    ----------
+    values : float64 array, shape (a,)
+    chance : float64 array, shape (a,)
+        Of each value; what is missing to 1 is the probability of 0.
+    n_draws : int
+    resolution : float
+        The window grows until what it may leave out is far below this.
+    """
+    at_most = n_draws * float(chance @ np.maximum(values, 0.0))
+    if values.max() <= _NEVER * np.abs(values).max():
+        return at_most  # no draw is positive, but for rounding
+    tilt = _tilt(values, chance)
+    lifted, _ = _tilted(values, chance, tilt)
+    deviation = math.sqrt(n_draws * max(float(lifted @ values**2 - (lifted @ values) ** 2), _TINY))
+    for half_width in _HALF_WIDTHS:
+        cells, step = _lattice(half_width * deviation, values, chance)
+        places, weights = _on_lattice(values / step, chance)
+        top = cells // 2
+        lost = _beyond(places, weights, n_draws, top)
+        if lost * step <= _SMALL * resolution:
+            break
+    inside = _inside(places, weights, n_draws, top, tilt * step)
+    bound = step * (inside + lost) * (1 + _ROUNDING + 16 * _UNIT * n_draws)
+    return min(bound, at_most)
+
+
+def _tilt(values: FloatArray, chance: FloatArray) -> float:
+    """Return the t >= 0 at which draws weighted by e^(tX) have mean 0 (or 0, if it's there)."""
+    if chance @ values >= 0:
+        return 0.0
+
+    def mean(tilt: float) -> float:
+        return float(_tilted(values, chance, tilt)[0] @ values)
+
+    highest = 1 / float(values.max())
+    while mean(highest) < 0:
+        highest *= 2
+    return float(optimize.brentq(mean, 0, highest, rtol=1e-6))
+
+
+def _tilted(values: FloatArray, chance: FloatArray, tilt: float) -> tuple[FloatArray, float]:
+    """Return probabilities in proportion to e^(tX), and the log of what they add up to.
+
+    What is missing of `chance` to 1 counts as X = 0.
+    """
+    exponents = tilt * values
+    highest = max(float(exponents.max()), 0.0)
+    weights = chance * np.exp(exponents - highest)
+    none = max(1.0 - float(chance.sum()), 0.0) * math.exp(-highest)
+    total = float(weights.sum()) + none
+    return weights / total, highest + math.log(total)
+
+
+def _lattice(half_width: float, values: FloatArray, chance: FloatArray) -> tuple[int, float]:
+    """Return the number of cells (a power of two) and their width."""
+    deviation = math.sqrt(float(chance @ values**2) / float(chance.sum()))
+    wanted = 2 * half_width / deviation * _CELLS_OF_A_DEVIATION
+    cells = min(max(2 ** math.ceil(math.log2(max(wanted, 1.0))), _FEWEST_CELLS), _MOST_CELLS)
+    return cells, 2 * half_width / cells
+
+
+def _on_lattice(scaled: FloatArray, chance: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Split each value between the whole numbers around it, keeping the mean."""
+    below = np.floor(scaled)
+    upper = (scaled - below) * chance
+    places = np.concatenate([below, below + 1, [0.0]]).astype(np.int64)
+    return places, np.concatenate([chance - upper, upper, [max(1.0 - chance.sum(), 0.0)]])
+
+
+def _beyond(places: IntArray, weights: FloatArray, n_draws: int, top: int) -> float:
+    """Bound E[S; S >= top] by Chernoff: top e^(n K(t) - t top) for any t >= 1/top."""
+    deviation = math.sqrt(n_draws * float(weights @ places.astype(np.float64) ** 2))
+    slopes = np.maximum(np.geomspace(0.5, 200, 60) / deviation, 1 / top)
+    cumulants = np.array([_log_mean_exp(t * places, weights) for t in slopes])
+    return top * math.exp(min(float(np.min(n_draws * cumulants - slopes * top)), 700.0))
+
+
+def _log_mean_exp(exponents: FloatArray, weights: FloatArray) -> float:
+    highest = float(exponents.max())
+    return highest + math.log(float(weights @ np.exp(exponents - highest)))
+
+
+def _inside(
+    places: IntArray, weights: FloatArray, n_draws: int, cells_above: int, tilt: float
+) -> float:
+    """Return E[S_+; S < top] plus a bound on the transforms' error; the window has 2 top cells.
+
+    The distribution is tilted by e^(tS), so that what matters isn't in its tail, and tilted back
+    afterwards: errors are then small against the result. Mass from outside of the window is folded
+    into it, which can only add.
+    """
+    cells = 2 * cells_above
+    tilted, log_total = _tilted(places.astype(np.float64), weights, tilt)
+    distribution = np.zeros(cells)
+    np.add.at(distribution, places % cells, tilted)
+    transform = fft.rfft(distribution)
+    law_of_sum = fft.irfft(transform**n_draws, cells)
+    sums = np.arange(1, cells_above)
+    worth = sums * np.exp(n_draws * log_total - tilt * sums)
+    # A transform of a probability vector is off by at most this; a power of it by n |.|^(n-1) times
+    # that, and the inverse transform averages over the frequencies.
+    error = 4 * _UNIT * math.log2(cells)
+    slopes = np.abs(transform) ** (n_draws - 1)
+    each = error * (n_draws + 1) * float(slopes.mean()) * 2
+    return float(worth @ (np.maximum(law_of_sum[sums], 0.0) + each))
+
+
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """What a report may say for one value against another, and how much hides it.
+    """Likelihood ratios of a report for one value against another, and how much noise hides them.
 
     Attributes
     ----------
@@ -40,9 +165,9 @@ class Ratios:
         Share gamma of a report that doesn't depend on the value: with this probability a report
         is a draw from one distribution, the blanket, whoever sends it.
     chance : float64 array, shape (a,)
-        The blanket's probability of each kind of report.
+        The blanket's probability of each class of reports with equal ratios.
     first, second : float64 array, shape (a,)
-        How likely it is under either value, relative to the blanket.
+        How likely such a report is under either value, relative to the blanket.
     """
 
     blanket: float
@@ -105,13 +230,13 @@ def amplify(metric: Metric, n_reports: int, delta: float) -> Amplification:
     if n_reports < 1 or not 0 < delta < 1:
         raise ValueError(f"n_reports = {n_reports}, delta = {delta}: must be >= 1 and in (0, 1)")
     local = metric.epsilon_report
-    kinds = report_ratios(metric)
+    worst = decoder_of(metric).report_ratios(metric.params)
     return Amplification(
         local=local,
         closed_form=closed_form(local, n_reports, delta),
         highest_local=highest_local(n_reports, delta),
         clones=smallest_epsilon(lambda e: clone_delta(e, local, n_reports), delta, local),
-        blanket=max(blanket_epsilon(ratios, n_reports, delta, local) for ratios in kinds),
+        blanket=max(blanket_epsilon(ratios, n_reports, delta, local) for ratios in worst),
     )
 
 
@@ -210,14 +335,6 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float, local: fl
         if epsilon < local and delta_at(epsilon) <= delta:
             return epsilon
     return local
-
-
-def report_ratios(metric: Metric) -> tuple[Ratios, ...]:
-    """Return the ratios of the metric's worst pair of values, in each direction that differs."""
-    if isinstance(metric.type, BooleanType):
-        ratios = bit_ratios(metric.params)
-        return ratios, ratios.swapped()
-    return (filter_ratios(metric.params),)  # the two values play the same part
 
 
 def filter_ratios(params: RapporParams) -> Ratios:

@@ -1,4 +1,4 @@
-"""What a registry's metrics reveal: of a report, a life, a household, a whole registry, a crowd.
+"""What a registry's metrics reveal: by a report, over a life, together, and after shuffling.
 
 Each figure is an upper bound and names the theorem that it rests on. What a client's reports reveal
 over time has two figures: for histories that change at the same times, which is what the client's
@@ -20,18 +20,16 @@ from hubbub.decoder.privacy.histories import (
     constant_epsilon,
     linked_epsilon,
     most_periods,
+    reports_to_know,
     same_times_epsilon,
 )
-from hubbub.decoder.privacy.tracking import reports_to_know
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 
 KNOWN = (0.5, 0.99)
 """Probabilities with which an observer is said to know a permanent response."""
 
-OF_PAPER = "Erlingsson, Pihur, Korolova 2014, theorem {}"
-OF_BIT = "the exact law of one randomized bit (Warner 1965), as RAPPOR's theorem {} for one bit"
 OF_DAYS = (
     "min(reports x epsilon_report, epsilon_permanent): docs/statistics.md, What a client spends"
 )
@@ -79,9 +77,9 @@ class Situation:
     household : int
         Clients whose reports stand for the same person, or people with the same answer.
     reports : int or None
-        N shuffled reports of each metric, one a client; None: no figures for a crowd.
+        N shuffled reports of each metric, one a client; None: no figures after shuffling.
     delta : float
-        Of the crowd's (epsilon, delta).
+        Of the (epsilon, delta) after shuffling.
 
     Raises
     ------
@@ -125,7 +123,7 @@ class Figure:
 def metric_figures(
     metric: Metric, situation: Situation, budget: Budget | None = None
 ) -> tuple[Figure, ...]:
-    """Return all figures of a metric; those of a crowd only if its size is known.
+    """Return all figures of a metric; those after shuffling only if the number of reports is known.
 
     Parameters
     ----------
@@ -135,28 +133,28 @@ def metric_figures(
         The registry's; without it there is no bound but the metric's own caps.
     """
     budget = budget or Budget()
-    law = OF_BIT if isinstance(metric.type, BooleanType) else OF_PAPER
+    theorem = decoder_of(metric).theorem
     of_days, composed = OF_DAYS, f"{OF_DAYS}; {SEQUENTIAL}"
     if metric.memory == "period":
         of_days = composed = OF_PERIODS.format(most_periods(metric, situation.days))
     same_times, any_history = _spent(metric, situation, budget), _any(metric, situation, budget)
-    theorem = _why_any(metric, situation, budget)
+    why_any = _why_any(metric, situation, budget)
     household = situation.household
     figures = [
-        Figure("epsilon_report", metric.epsilon_report, law.format(2)),
-        Figure("epsilon_permanent", metric.epsilon_permanent, law.format(1)),
+        Figure("epsilon_report", metric.epsilon_report, theorem.format(2)),
+        Figure("epsilon_permanent", metric.epsilon_permanent, theorem.format(1)),
         Figure("epsilon_days", constant_epsilon(metric, situation.days), of_days),
         Figure("epsilon_days_exact", linked_epsilon(metric, situation.days), EXACT),
         Figure("epsilon_values", same_times, composed),
-        Figure("epsilon_any_history", any_history, theorem),
+        Figure("epsilon_any_history", any_history, why_any),
         Figure("epsilon_household", household * same_times, GROUP),
-        Figure("epsilon_household_any_history", household * any_history, f"{theorem}; {GROUP}"),
+        Figure("epsilon_household_any_history", household * any_history, f"{why_any}; {GROUP}"),
     ]
     for probability in KNOWN:
         reports = math.nan if metric.one_time else reports_to_know(metric.params, probability)
         figures.append(Figure(f"reports_known_{probability:g}", reports, TRACKING))
     if situation.reports is not None:
-        figures.extend(_crowd(amplify(metric, situation.reports, situation.delta), situation))
+        figures.extend(_shuffled(amplify(metric, situation.reports, situation.delta), situation))
     return tuple(figures)
 
 
@@ -238,7 +236,7 @@ def _total(epsilons: Mapping[str, float], exclusive: Sequence[Collection[str]]) 
     return math.fsum(alone + worst) * ROUNDED_UP
 
 
-def _crowd(found: Amplification, situation: Situation) -> list[Figure]:
+def _shuffled(found: Amplification, situation: Situation) -> list[Figure]:
     size = f"; {situation.reports:,} reports, one a client, delta = {situation.delta:g}"
     closed = CLOSED_FORM.format(found.highest_local)
     return [

@@ -38,7 +38,7 @@ _HOUSEHOLD = {
     "epsilon_household": "household of {household:,}, same times",
     "epsilon_household_any_history": "household of {household:,}, any history",
 }
-_CROWD = {
+_SHUFFLED = {
     "central_closed_form": "closed form",
     "central_clones": "clones",
     "central_blanket": "blanket",
@@ -105,7 +105,7 @@ class PrivacyResult(Result):
         tables = [("What a client reveals (epsilon)", _REPORTS), (days, over_time)]
         if situation.reports is not None:
             size = f"{situation.reports:,} reports (epsilon at delta {situation.delta:g})"
-            tables.append((f"After shuffling {size}", _CROWD))
+            tables.append((f"After shuffling {size}", _SHUFFLED))
         for title, headings in tables:
             yield _table(self, title, headings)
             yield Line("")

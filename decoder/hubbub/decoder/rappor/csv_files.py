@@ -4,7 +4,7 @@ Their tools sum reports up to a line a cohort: the number of reports, then how m
 0 set, bit 1, and so on.
 
 Invariant: though they write a *report* with its highest bit first, column j of their counts,
-position j of their maps and column j of `CohortCounts` are the same bit, so nothing is turned round
+position j of their maps and column j of `CohortCounts` are the same bit, so nothing is reversed
 here.
 """
 
@@ -40,7 +40,7 @@ class DecodingParams(RapporParams):
     """As `RapporParams`, but for any k, h and m whose counts the decoder can take.
 
     Clients and stores of hubbub need k to fill bytes, and h and m within what the protocol allows;
-    bit counts need neither. Where single reports are read, `RapporParams` is asked for.
+    bit counts need neither. Single reports need `RapporParams`.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class Row(NamedTuple):
 def read_rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a UTF-8 CSV, or .csv.gz, that aren't blank lines.
 
-    Cells are as they stand there: nothing is stripped, and no text means anything special.
+    Cells are taken literally: nothing is stripped, and no text is special.
 
     Raises
     ------

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hubbub.decoder.arrays import PositionArray
+from hubbub.decoder.candidates.files import pack_strings
 from hubbub.decoder.candidates.listing import Candidates, mapped
-from hubbub.decoder.candidates.string_table import pack
 from hubbub.decoder.errors import InputError
 from hubbub.decoder.rappor.csv_files import Row, read_rows, shown
 from hubbub.protocol.params import RapporParams
@@ -81,11 +81,11 @@ def read_map(path: Path, params: RapporParams) -> CandidateMap:
         raise InputError(f"{path}: empty; expected a row a candidate: {meaning}")
     table = np.frombuffer(numbers, dtype=np.int32).reshape(-1, params.m, params.h)
     within = _within_cohorts(path, table, lines, params)
-    return CandidateMap(mapped(pack(strings), within, params), repeats)
+    return CandidateMap(mapped(pack_strings(strings), within, params), repeats)
 
 
 def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
-    """Say whether the positions aren't equally likely (chi-square, P(false alarm) = 1e-6).
+    """Return whether the positions aren't equally likely (chi-square, P(false alarm) = 1e-6).
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def _with_shared_bits(row: Row, given: list[int], params: RapporParams) -> array
         if not 1 <= len(of_cohort) <= params.h:
             found = f"empty cells, and {len(of_cohort)} positions of cohort {cohort}"
             row.refuse(None, found, f"{params.h} in each, or fewer where hashes share a bit")
-        while len(of_cohort) < params.h:  # which of several is shared isn't told: any will do
+        while len(of_cohort) < params.h:  # any of them may be the shared one
             of_cohort.append(of_cohort[sum(of_cohort) % len(of_cohort)])
         complete.extend(of_cohort)
     return complete

@@ -1,10 +1,15 @@
-"""A share and its standard error for every candidate, in the model or not.
+"""A share, its standard error and a p-value for every candidate, in the model or not.
 
 A candidate outside of the model gets the coefficient that it would have if it alone were added (a
-one-step, de-biased estimate); a member its own as if it alone were freed of its penalty. Standard
+one-step, de-biased estimate); a member its own as if it alone
+were a fixed effect. Standard
 errors take account of three things that the weights of the regression don't know: the bits of one
 report are correlated, the scatter of the rows may differ from what was assumed, and the target is
 the share among the *collected* reports, so that drawing these from a population adds nothing.
+
+The null hypothesis of a test is that nobody has the string. Then its bits are random, and the
+distribution of its score over the hash is known exactly given the scores of the rows (`hash_null`),
+whatever unlisted strings these hold. A member of the model is tested in the model without it.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, optimize, sparse
+from scipy import linalg, optimize, sparse, special
 
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.bits import BitEstimates
 from hubbub.decoder.candidates.listing import Candidates, make_design
 from hubbub.decoder.candidates.scanning import scan
-from hubbub.decoder.regression.model import Fit, unknown_column
+from hubbub.decoder.counts import BitEstimates
+from hubbub.decoder.inference.hash_null import HashNull, score_totals
+from hubbub.decoder.regression.model import Fit, reports_by_row, row_weights, unknown_column
 from hubbub.protocol.params import RapporParams
 
 _EXACT = 16_384
@@ -31,11 +37,17 @@ _LEAST = 0.1
 _FIRM = 1e4
 _RIDGE = 1e-9
 _STEPS = 30
+_CLIP = 4.0
+_EXACT_FROM_Z = 1.2
+_SEARCH_STEPS = 5
+_CLOSE = 0.01
+_LARGEST_LOG_P = -1e-9
+_SURE_Z = 12.0
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """One share and its standard error a candidate; nan where the data can't tell.
+    """One share and its standard error a candidate; nan where the data don't determine them.
 
     Attributes
     ----------
@@ -54,7 +66,7 @@ class Estimates:
 def estimate_all(
     fit: Fit, candidates: Candidates, bits: BitEstimates, params: RapporParams
 ) -> Estimates:
-    """Estimate every candidate as if it alone were added to the fit, or freed in it.
+    """Estimate every candidate as if it alone were added to the fit as a fixed effect.
 
     Parameters
     ----------
@@ -70,13 +82,13 @@ def estimate_all(
     information = _information(fit, candidates, score, weight)
     share = np.divide(score, information, out=np.zeros_like(score), where=information > 0)
     own = np.diag(fit.covariance)[1:]
-    share[fit.selected] = fit.coefficients[1:] / np.maximum(fit.freedom, _UNDETERMINED)
-    information[fit.selected] = fit.freedom / own
+    share[fit.selected] = fit.coefficients[1:] / np.maximum(fit.reliability, _UNDETERMINED)
+    information[fit.selected] = fit.reliability / own
     undetermined = information <= _UNDETERMINED * weight
     share[undetermined] = np.nan
     variance = np.divide(1.0, information, out=np.full_like(score, np.nan), where=~undetermined)
-    freed = fit.covariance[:, 1:] / np.maximum(fit.freedom, _UNDETERMINED)
-    variance[fit.selected] += correlated_bits(fit, bits, params, freed)
+    as_fixed = fit.covariance[:, 1:] / np.maximum(fit.reliability, _UNDETERMINED)
+    variance[fit.selected] += correlated_bits(fit, bits, params, as_fixed)
     dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
     variance *= dispersion
     clipped = np.clip(share, 0.0, 1.0)
@@ -104,11 +116,11 @@ def total_share(
     inside = np.isin(of, fit.selected)
     apart = float((estimates.std_error[of[~inside]] ** 2).sum())
     places = np.searchsorted(fit.selected, of[inside])
-    freedom = fit.freedom[places]
-    combination = (fit.covariance[:, 1 + places] / freedom).sum(axis=1, keepdims=True)
-    own, penalties = np.diag(fit.covariance)[1 + places] / freedom, fit.penalties[1 + places]
+    reliability = fit.reliability[places]
+    combination = (fit.covariance[:, 1 + places] / reliability).sum(axis=1, keepdims=True)
+    own, penalties = np.diag(fit.covariance)[1 + places] / reliability, fit.penalties[1 + places]
     moved = combination[1 + places, 0]
-    variance = float((moved / freedom + penalties * own * (own - 2 * moved)).sum())
+    variance = float((moved / reliability + penalties * own * (own - 2 * moved)).sum())
     variance += float(correlated_bits(fit, bits, params, combination)[0])
     clipped = float(np.clip(total, 0.0, 1.0))
     drawing = clipped * (1 - clipped) / float(bits.reports.sum())
@@ -119,7 +131,7 @@ def total_share(
 def _information(
     fit: Fit, candidates: Candidates, score: FloatArray, weight: FloatArray
 ) -> FloatArray:
-    """Return x'Px of those outside: what their rows tell of them besides what the model takes up.
+    """Return x'Px of those outside: the information of their rows beyond what the model explains.
 
     Of a long list that is worked out for those that stand out; the others get their x'Wx times the
     mean quotient of the two, which differs little between absent strings.
@@ -128,26 +140,27 @@ def _information(
     if n <= _EXACT:
         outside = np.setdiff1d(np.arange(n), fit.selected)
         exactly = weight.copy()
-        exactly[outside] -= _taken_up(fit, candidates, outside)
+        exactly[outside] -= _explained(fit, candidates, outside)
         return exactly
     sample = np.linspace(0, n - 1, _SAMPLE).astype(np.int64)
-    quotient = 1 - _taken_up(fit, candidates, sample).sum() / weight[sample].sum()
+    quotient = 1 - _explained(fit, candidates, sample).sum() / weight[sample].sum()
     information: FloatArray = weight * quotient
     exact = np.flatnonzero(np.abs(score) > _INTERESTING_Z * np.sqrt(np.maximum(information, 0)))
-    information[exact] = weight[exact] - _taken_up(fit, candidates, exact)
+    information[exact] = weight[exact] - _explained(fit, candidates, exact)
     return information
 
 
-def _taken_up(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
+def _explained(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
     """Return x'W B' C B W x of some candidates."""
     weighted = (fit.basis @ sparse.diags_array(fit.weights)).T.tocsr()
-    taken = np.empty(len(rows))
+    explained = np.empty(len(rows))
     for start in range(0, len(rows), _SAMPLE):
         block = rows[start : start + _SAMPLE]
         design = make_design(candidates.positions(block), candidates.params)
         overlap = (design.matrix @ weighted).toarray()
-        taken[start : start + _SAMPLE] = np.einsum("ij,ij->i", overlap @ fit.covariance, overlap)
-    return taken
+        end = start + _SAMPLE
+        explained[start:end] = np.einsum("ij,ij->i", overlap @ fit.covariance, overlap)
+    return explained
 
 
 def correlated_bits(
@@ -222,7 +235,7 @@ def _overdispersion_of_members(
 ) -> float:
     own = variance[fit.selected]
     absent = np.flatnonzero(np.abs(share[fit.selected]) < _ABSENT_Z * np.sqrt(own))
-    information = (fit.freedom / np.diag(fit.covariance)[1:])[absent]
+    information = (fit.reliability / np.diag(fit.covariance)[1:])[absent]
     found = 0.0
     for start in range(0, len(absent), _BLOCK):
         block = absent[start : start + _BLOCK]
@@ -287,3 +300,136 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
     wanted = np.append(root @ fit.coefficients[fixed], firm)
     shares, _ = optimize.nnls(rows, wanted, maxiter=_STEPS * len(root))
     return fit.selected[fixed[1:]], np.asarray(shares / shares.sum())[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceTests:
+    """Tests of candidates against a fitted model.
+
+    Attributes
+    ----------
+    fit : Fit
+    candidates : Candidates
+    bits : BitEstimates
+        To which the model was fitted.
+    params : RapporParams
+    """
+
+    fit: Fit
+    candidates: Candidates
+    bits: BitEstimates
+    params: RapporParams
+
+    def log_p_values(self, estimates: Estimates) -> FloatArray:
+        """Return ln p of every candidate, one-sided; 0 where the data don't determine it.
+
+        Members that look absent get the normal distribution's p-value: nothing depends on which of
+        two large p-values is the larger.
+        """
+        scores = self._table(self.fit.scores, self.fit.weights)
+        null = HashNull(scores, self.params.h)
+        totals, _ = scan(self.candidates, [scores], [])
+        log_p = null.log_tails(totals[:, 0])
+        selected = self.fit.selected
+        share, std_error = estimates.share[selected], estimates.std_error[selected]
+        z = np.divide(share, std_error, out=np.zeros_like(share), where=std_error > 0)
+        log_p[selected] = special.log_ndtr(-z)
+        for place in np.flatnonzero(z > _EXACT_FROM_Z):
+            log_p[selected[place]] = self._member_log_p(int(place))
+        log_p[np.isnan(estimates.share)] = 0.0
+        return log_p
+
+    def thresholds(
+        self, estimates: Estimates, log_p: FloatArray, detected: IntArray, log_cutoff: float
+    ) -> FloatArray:
+        """Return the shares above which detected candidates are detected.
+
+        Given the model without it, a candidate's p-value is a falling function of its estimate
+        alone; this is where it crosses the cutoff.
+
+        Parameters
+        ----------
+        estimates : Estimates
+        log_p : float64 array, shape (n,)
+        detected : int64 array, shape (d,)
+        log_cutoff : float
+            ln of the largest p-value that counts as a detection.
+
+        Returns
+        -------
+        float64 array, shape (d,)
+        """
+        places = np.searchsorted(self.fit.selected, detected)
+        members = np.zeros(len(detected), dtype=np.bool_)
+        inside = places < len(self.fit.selected)
+        members[inside] = self.fit.selected[places[inside]] == detected[inside]
+        sure = estimates.share[detected] > _SURE_Z * estimates.std_error[detected]
+        needed = float(_z_of(np.array(log_cutoff)))
+        errors = estimates.share[detected] / estimates.std_error[detected]
+        z = np.where(sure | members, errors, _z_of(log_p[detected]))
+        parts = np.clip(needed / np.maximum(z, _CLOSE), 0.0, 1.0)
+        for i in np.flatnonzero(members & ~sure):
+            parts[i] = self._part_at(int(places[i]), float(parts[i]), needed)
+        return np.asarray(estimates.share[detected] * parts)
+
+    def noise(self) -> HashNull:
+        """Return the distribution of an absent string's score, no row's part bounded."""
+        return HashNull(self.fit.scores.reshape(self.params.m, self.params.k), self.params.h)
+
+    def _member_log_p(self, place: int) -> float:
+        """Test a member in the model without it."""
+        residuals, weights = self._without(place)
+        return self._log_p_of(place, residuals, weights)
+
+    def _part_at(self, place: int, part: float, needed: float) -> float:
+        """Return the part of a member's share at which its p-value is the cutoff (secant steps).
+
+        P-values are taken as the z-scores that they are a normal distribution's tails of, because
+        these are close to a straight line in the share: 0 where nothing is left of it.
+        """
+        residuals, weights = self._without(place)
+        taken = (residuals - self.fit.residuals) / self.fit.reliability[place]
+        previous, height = 0.0, 0.0
+        for _ in range(_SEARCH_STEPS):
+            log_p = self._log_p_of(place, residuals - (1 - part) * taken, weights)
+            reached = float(_z_of(np.array(log_p)))
+            if abs(reached - needed) < _CLOSE or part == previous or reached == height:
+                break
+            slope = (reached - height) / (part - previous)
+            previous, height = part, reached
+            part = float(np.clip(part + (needed - reached) / slope, 0.0, 1.0))
+        return part
+
+    def _without(self, place: int) -> tuple[FloatArray, FloatArray]:
+        """Return residuals and weights of the model that leaves a member out.
+
+        Its weights are those of rates without its share: nobody has it, says the hypothesis.
+        """
+        fit = self.fit
+        own = fit.basis.indices[fit.basis.indptr[1 + place] : fit.basis.indptr[2 + place]]
+        rates, reports = self.bits.rate.ravel()[own], reports_by_row(self.bits)[own]
+        others = rates - fit.residuals[own] - fit.coefficients[1 + place]
+        weights = fit.weights.copy()
+        weights[own] = row_weights(others, reports, fit.excess_variance, self.params)
+        scores = fit.scores_without(np.array([place]))[:, 0]
+        residuals = fit.residuals.copy()
+        np.divide(scores, fit.weights, out=residuals, where=fit.weights > 0)
+        return residuals, weights
+
+    def _log_p_of(self, place: int, residuals: FloatArray, weights: FloatArray) -> float:
+        """Test a member against what a model without it leaves."""
+        scores = self._table(weights * residuals, weights)
+        candidate = int(self.fit.selected[place])
+        positions = self.candidates.positions(slice(candidate, candidate + 1))
+        total = score_totals(scores, positions)[0]
+        return HashNull(scores, self.params.h).log_tail(float(total))
+
+    def _table(self, scores: FloatArray, weights: FloatArray) -> FloatArray:
+        """Bound each row's part at 4 standard deviations, so that no single one decides."""
+        most = _CLIP * np.sqrt(weights)
+        return np.clip(scores, -most, most).reshape(self.params.m, self.params.k)
+
+
+def _z_of(log_p: FloatArray) -> FloatArray:
+    """Return the z-scores whose one-sided p-values these are."""
+    return np.asarray(-special.ndtri_exp(np.minimum(log_p, _LARGEST_LOG_P)))

@@ -20,8 +20,8 @@ import numpy as np
 from scipy import linalg, sparse, special
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
-from hubbub.decoder.bits import BitEstimates, variance_of_one
 from hubbub.decoder.candidates.listing import Design
+from hubbub.decoder.counts import BitEstimates, variance_of_one
 from hubbub.protocol.params import RapporParams
 
 _REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2
@@ -53,7 +53,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A weighted, partly penalised least squares fit; vectors over the m * k rows (cohort, bit).
+    """A weighted least squares fit; vectors are over the m * k rows (cohort, bit).
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Fit:
     penalties : float64 array, shape (1 + a,)
         0 for the unknown mass and fixed effects, 1 / sigma^2 for random effects.
     coefficients : float64 array, shape (1 + a,)
-        Shares of the population, the unknown mass first; those with a penalty are drawn towards 0.
+        Shares of the population, the unknown mass first; random effects are drawn towards 0.
     covariance : float64 array, shape (1 + a, 1 + a)
         C, the inverse of the weighted Gram matrix plus the penalties.
     residuals, weights : float64 array, shape (m * k,)
@@ -91,8 +91,8 @@ class Fit:
         return self.weights * self.residuals
 
     @property
-    def freedom(self) -> FloatArray:
-        """1 - lambda_s C_ss, shape (a,): how much of a member's share its penalty leaves it."""
+    def reliability(self) -> FloatArray:
+        """1 - lambda_s C_ss, shape (a,): by which a random effect's share is drawn towards 0."""
         return 1.0 - (self.penalties * np.diag(self.covariance))[1:]
 
     def scores_without(self, members: IntArray) -> FloatArray:
@@ -126,8 +126,8 @@ def fit_selected(
     Candidates whose column depends on the others' are left out of the model.
     """
     chosen = np.sort(selected)
-    everyone_free = np.ones(len(chosen), dtype=np.bool_)
-    return fit_members(bits, Members(chosen, design.matrix[chosen], everyone_free), params)
+    all_fixed = np.ones(len(chosen), dtype=np.bool_)
+    return fit_members(bits, Members(chosen, design.matrix[chosen], all_fixed), params)
 
 
 def fit_members(
@@ -138,7 +138,7 @@ def fit_members(
     prior_variance: float = 0.0,
     start: Fit | None = None,
 ) -> Fit:
-    """Fit the unknown mass and the members, reweighting until weights settle.
+    """Fit the unknown mass and the members, reweighting until the weights stay the same.
 
     Fixed effects whose column depends on the others' are left out of the model, as are all random
     ones if their prior variance is 0.
@@ -253,11 +253,11 @@ def estimate_excess_variance(
 
     Notes
     -----
-    With Z the penalised columns, E |P y|^2 = tr(P D P) + tau^2 tr(P P) + sigma^2 |P Z'|^2 (Rao
-    1971, MINQUE). The moment's solution has standard deviation sqrt(2 / tr(P P)); what is returned
-    is the mean of a normal distribution with that mean and deviation, cut off below 0. A plain
-    estimate would be exactly 0 in half of the populations without unlisted strings, and where rows
-    are few that would make every standard error too small.
+    With Z the random effects' columns, E |P y|^2 = tr(P D P) + tau^2 tr(P P) + sigma^2 |P Z'|^2
+    (Rao 1971, MINQUE). The moment's solution has standard deviation sqrt(2 / tr(P P)); what is
+    returned is the mean of a normal distribution with that mean and deviation, cut off below 0. A
+    plain estimate would be exactly 0 in half of the populations without unlisted strings, and where
+    rows are few that would make every standard error too small.
     """
     fixed = int(np.count_nonzero(penalties == 0))
     if np.count_nonzero(weights) <= fixed:  # as many columns as rows: nothing to go by

@@ -1,4 +1,4 @@
-"""Which candidates belong in the model: fit, test, and let in what is detected, until it settles.
+"""Which candidates belong in the model: fit, test, let in what is detected, until it is stable.
 
 A short list goes into the model whole: all as fixed effects where rows are plenty (plain weighted
 least squares), otherwise the detected as fixed and the others as random effects, whose variance is
@@ -19,12 +19,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
-from hubbub.decoder.bits import BitEstimates
 from hubbub.decoder.candidates.listing import Candidates, make_design
+from hubbub.decoder.counts import BitEstimates
 from hubbub.decoder.inference.multiple_testing import SEARCHED, Correction, log_q_values
-from hubbub.decoder.regression.estimates import Estimates, estimate_all
+from hubbub.decoder.regression.estimates import Estimates, PresenceTests, estimate_all
 from hubbub.decoder.regression.model import Fit, Members, fit_members
-from hubbub.decoder.regression.testing import Tests
 from hubbub.protocol.params import RapporParams
 
 MOST_LISTED = 1_200
@@ -32,9 +31,9 @@ MOST_LISTED = 1_200
 
 _FEW = 3  # a third as many candidates as rows or fewer are estimated freely
 _CROWDED = 0.7  # ... and up to this share of rows if a third of them is detected anyway
-_ROOM = 16  # rows for each string that is freed because it was detected
+_ROOM = 16  # rows for each string that is a fixed effect because it was detected
 _ROUNDS = 12
-_SETTLED = 0.1
+_STABLE = 0.1
 _LARGEST_LOG_VARIANCE = 8.0
 _NEGLIGIBLE = 1e-3
 _SCREEN_Z = 2.0
@@ -68,7 +67,7 @@ class Search:
     bits : BitEstimates
     candidates : Candidates
     indistinguishable : bool array, shape (n,)
-        Candidates that can't be told from another one.
+        Candidates that set the same bits as another one.
     params : RapporParams
     log_alpha : float
     correction : Correction
@@ -94,7 +93,7 @@ class Search:
         )
 
     def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
-        """Return the model by which the shares of the detected are refitted.
+        """Return the model by which the constrained shares of the detected are fitted.
 
         Of a short list the detected are fixed effects and the others random, which takes up what
         they hold together without letting the noise of each push the shares of the detected about.
@@ -132,16 +131,16 @@ class Search:
             fixed = fixed | news
             previous = prior_variance
             prior_variance = self._prior_variance(found, listed[~fixed], int(detected.sum()))
-            if not news.any() and abs(prior_variance - previous) <= _SETTLED * previous:
+            if not news.any() and abs(prior_variance - previous) <= _STABLE * previous:
                 return found
         return found
 
     def _run_proposed(self) -> SearchResult:
-        fit = self._fit_free(np.empty(0, dtype=np.int64))
+        fit = self._fit_fixed(np.empty(0, dtype=np.int64))
         estimates = self._estimates(fit)
         selected = select(fit, estimates, self.candidates, self.bits)
         for _ in range(_ROUNDS):
-            found = self._tested(self._fit_free(selected))
+            found = self._tested(self._fit_fixed(selected))
             detected = np.flatnonzero(self.detected(found.log_p))
             if np.array_equal(detected, found.fit.selected):
                 return found
@@ -153,10 +152,10 @@ class Search:
 
     def _tested(self, fit: Fit) -> SearchResult:
         estimates = self._estimates(fit)
-        log_p = Tests(fit, self.candidates, self.bits, self.params).log_p_values(estimates)
+        log_p = PresenceTests(fit, self.candidates, self.bits, self.params).log_p_values(estimates)
         return SearchResult(fit, estimates, log_p)
 
-    def _fit_free(self, selected: IntArray) -> Fit:
+    def _fit_fixed(self, selected: IntArray) -> Fit:
         members = self._members(selected, np.ones(len(selected), dtype=np.bool_))
         return fit_members(self.bits, members, self.params)
 

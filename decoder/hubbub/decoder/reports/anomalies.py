@@ -1,12 +1,12 @@
-"""Do the stored reports look like honest ones? Asked of the same records that are counted.
+"""Do the stored reports look like honest ones? The records that are counted are checked, too.
 
-Three questions, each with a known chance, `ALARM`, that honest reports raise it, whatever people's
-values are: numbers of set bits, reports equal to the bit, cohorts' sizes.
+Three checks, each with a known chance, `ALARM`, of a false alarm, whatever people's values are:
+numbers of set bits, reports equal to the bit, cohorts' sizes.
 
 Invariant: nothing is left out of the counts here; leaving out what looks odd would bias estimates.
 
-That nothing was found proves nothing: a forger who imitates the noise can't be told from honest
-clients.
+That nothing was found proves nothing: a forger who imitates the noise can't be distinguished from
+honest clients.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class AnomalyReport:
 
 
 class AnomalyDetector:
-    """Adds up what is asked of one metric's reports, chunk by chunk, in bounded memory.
+    """Adds up what the checks of one metric's reports need, chunk by chunk, in bounded memory.
 
     Parameters
     ----------

@@ -1,16 +1,24 @@
 """Stored reports -> counts: the decoder's one place that reads what the collector stored.
 
 A database and an exported directory of Parquet files answer the same questions, so that everything
-after this module is the same for both.
+after this module is the same for both. Records are submitted as they are read, and counted on all
+cores meanwhile: small chunks are joined and large ones cut, so that whatever a store holds is
+counted in pieces of four megabytes, few of them at a time. Sums of integers don't depend on the
+order, so neither do counts on the number of threads; the detector sees the records one after the
+other, as they came.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
 
 from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.parquet import count_rows, read_records
@@ -21,15 +29,141 @@ from hubbub.collector.exchange.partitions import (
     partition_of,
 )
 from hubbub.collector.store import MetricVersion, Reader, open_store
-from hubbub.decoder.counts import CohortCounts
+from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.reports.anomalies import AnomalyDetector
-from hubbub.decoder.reports.counting import Counting
-from hubbub.decoder.reports.packed import ReportSpool
+from hubbub.decoder.parallel import cores
+from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
+from hubbub.decoder.reports.packed import PackedReports, ReportSpool
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import Records, record_width
 
+_PIECE_BYTES = 2**22
+_PIECES_A_THREAD = 3
 SpoolFor = Callable[[int], ReportSpool | None]
 """From the number of reports to what keeps them; None if they aren't needed whole."""
+
+
+class _UnderWay(NamedTuple):
+    """A piece that is being counted and looked at."""
+
+    counts: Future[CohortCounts]
+    look: Future[None] | None
+
+
+class Counting:
+    """Counts the records that are added; a context, at whose end its threads end.
+
+    Parameters
+    ----------
+    params : RapporParams
+    detector : AnomalyDetector, optional
+        Gets to see the same records.
+    spool : ReportSpool, optional
+        Keeps the same records, for a method that needs whole reports.
+    progress : callable
+        Called with the reports counted so far, by the thread that adds records.
+    threads : int, optional
+        That count; as many as there are cores if None.
+    """
+
+    def __init__(
+        self,
+        params: RapporParams,
+        *,
+        detector: AnomalyDetector | None = None,
+        spool: ReportSpool | None = None,
+        progress: Callable[[int], None] = lambda _done: None,
+        threads: int | None = None,
+    ) -> None:
+        self._params = params
+        self._detector = detector
+        self._spool = spool
+        self._progress = progress
+        self._threads = threads or cores()
+        self._size = max(1, _PIECE_BYTES // record_width(params.k)) * record_width(params.k)
+        self._counts = empty_counts(params)
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._under_way: deque[_UnderWay] = deque()
+        self._counters = ThreadPoolExecutor(self._threads, "count")
+        self._looker = ThreadPoolExecutor(1, "look")  # one thread, so that it sees them in order
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._counters.shutdown(cancel_futures=True)
+        self._looker.shutdown(cancel_futures=True)
+
+    def add(self, records: bytes) -> None:
+        """Take more records; waits if too many of them aren't counted yet.
+
+        Raises
+        ------
+        UndecodableError
+            If they, or some that were added before, aren't whole records of the parameters.
+        """
+        check_whole(records, self._params)
+        if self._spool:
+            self._spool.add(records)
+        self._waiting.append(records)
+        self._waiting_bytes += len(records)
+        if self._waiting_bytes >= self._size:
+            self._hand_over()
+
+    def result(self) -> CohortCounts:
+        """Return the counts of all that was added (raises as `add`)."""
+        self._hand_over()
+        while self._under_way:
+            self._collect()
+        return self._counts
+
+    def _hand_over(self) -> None:
+        records = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+        for start in range(0, len(records), self._size):
+            self._start(records[start : start + self._size])
+            if len(self._under_way) > _PIECES_A_THREAD * self._threads:
+                self._collect()
+
+    def _start(self, piece: bytes) -> None:
+        look = None
+        if self._detector:
+            records = Records(record_width(self._params.k), piece)
+            look = self._looker.submit(self._detector.add, records)
+        counting = self._counters.submit(count_records, piece, self._params)
+        self._under_way.append(_UnderWay(counting, look))
+
+    def _collect(self) -> None:
+        """Wait for the piece that was submitted first."""
+        piece = self._under_way.popleft()
+        self._counts += piece.counts.result()
+        if piece.look:
+            piece.look.result()
+        self._progress(self._counts.total)
+
+
+class ReportInput(NamedTuple):
+    """Reports, counted.
+
+    Attributes
+    ----------
+    counts : CohortCounts
+    anomalies : AnomalyReport, optional
+        None if there were only counts to look at.
+    whole : PackedReports, optional
+        The whole reports, if they were kept.
+    """
+
+    counts: CohortCounts
+    anomalies: AnomalyReport | None = None
+    whole: PackedReports | None = None
 
 
 @asynccontextmanager
@@ -76,7 +210,7 @@ async def load_counts(
     detector : AnomalyDetector, optional
         Gets to see the same records.
     spool_for : callable
-        Is told how many reports there are, and returns what keeps them, or None.
+        Called with the number of reports; returns what keeps them, or None.
     progress : callable
         Called with the reports counted so far and the reports to count.
 
@@ -91,7 +225,7 @@ async def load_counts(
     async with open_reader(store_url) as store:
         await store.check(metric)
         total = await store.count(key, since, until)
-        done = partial(_tell, progress, total, 0)
+        done = partial(_progressed, progress, total, 0)
         spool = spool_for(total)
         with Counting(metric.params, detector=detector, spool=spool, progress=done) as counting:
             async for records in store.segments(key, since, until):
@@ -140,8 +274,8 @@ async def load_days(
         for day in sorted(await store.days(key)):
             if (since and day < since) or (until and day > until):
                 continue
-            tell = partial(_tell, progress, total, done)
-            with Counting(metric.params, detector=detector, progress=tell) as counting:
+            counted = partial(_progressed, progress, total, done)
+            with Counting(metric.params, detector=detector, progress=counted) as counting:
                 async for records in store.segments(key, day, day):
                     counting.add(records)
                 counts = counting.result()
@@ -197,12 +331,54 @@ def load_file(
             )
         check_definition(path.absolute().parents[3], metric)
     params, total = metric.params, count_rows(path)
-    done, spool = partial(_tell, progress, total, 0), spool_for(total)
+    done, spool = partial(_progressed, progress, total, 0), spool_for(total)
     with Counting(params, detector=detector, spool=spool, progress=done) as counting:
         for records in read_records(path, params.k, params.m):
             counting.add(records.data)
         return counting.result()
 
 
-def _tell(progress: Callable[[int, int], None], total: int, before: int, done: int) -> None:
+def _progressed(progress: Callable[[int, int], None], total: int, before: int, done: int) -> None:
     progress(before + done, total)
+
+
+def require_reports(
+    metric: Metric,
+    found: int,
+    needed: int,
+    since: dt.date | None = None,
+    until: dt.date | None = None,
+) -> None:
+    """Refuse a metric's version with fewer than the needed reports in the decoded days.
+
+    Raises
+    ------
+    UndecodableError
+        It says how many there are, how many are needed, and what changes that.
+    """
+    days = f"from {since or 'the start'} to {until or 'now'}"
+    source = f"{metric.name} version {metric.version} {days}"
+    require_enough(source, found, needed, "decode more days, or ")
+
+
+def require_enough(source: str, found: int, needed: int, otherwise: str = "") -> None:
+    """Refuse a source with fewer than the needed reports.
+
+    Parameters
+    ----------
+    source : str
+        Whose reports they are.
+    found, needed : int
+    otherwise : str
+        What the operator may do instead of changing the threshold.
+
+    Raises
+    ------
+    UndecodableError
+        It says how many there are, how many are needed, and what changes that.
+    """
+    if found < needed:
+        raise UndecodableError(
+            f"{found:,} reports of {source}: at least {needed:,} are needed for a release; "
+            f"{otherwise}change --min-reports (HUBBUB_MIN_REPORTS)"
+        )

@@ -18,12 +18,13 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.decoder.counts import check_whole
 from hubbub.decoder.errors import UndecodableError
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import COHORT_BYTES, record_width
 
 GROUPED_BITS = 16
 IN_MEMORY = 2**28
-_COHORT_BYTES = 2
 _PENDING = 2**22
 _SORTED_AT_ONCE = 2**18
 
@@ -89,7 +90,7 @@ class PackedReports:
 
 
 class ReportSpool:
-    """Takes records as they are read, while they are counted, say, and packs them at the end.
+    """Takes records as they are read and counted, and packs them at the end.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ class ReportSpool:
 
     def __init__(self, params: RapporParams, in_memory: int = IN_MEMORY) -> None:
         self._params = params
-        self._width = _COHORT_BYTES + params.k // 8
+        self._width = record_width(params.k)
         self._room = in_memory
         self._chunks: list[ByteArray] = []
         self._codes: list[tuple[IntArray, IntArray]] = []
@@ -115,11 +116,7 @@ class ReportSpool:
         UndecodableError
             If it isn't whole records of these parameters.
         """
-        if len(records) % self._width:
-            raise UndecodableError(
-                f"records of {len(records)} bytes: must be a multiple of {self._width} "
-                f"for k = {self._params.k}"
-            )
+        check_whole(records, self._params)
         table = np.frombuffer(records, dtype=np.uint8).reshape(-1, self._width)
         cohorts = _cohorts_of(table)
         if cohorts.size and cohorts.max() >= self._params.m:
@@ -128,7 +125,7 @@ class ReportSpool:
             )
         self._reports += np.bincount(cohorts, minlength=self._params.m)
         if self._params.k <= GROUPED_BITS:
-            self._group(cohorts, table[:, _COHORT_BYTES:])
+            self._group(cohorts, table[:, COHORT_BYTES:])
         else:
             self._keep(table)
 
@@ -200,7 +197,7 @@ def pack(
 
 
 def _cohorts_of(table: ByteArray) -> IntArray:
-    return table[:, :_COHORT_BYTES].copy().view("<u2").ravel().astype(np.int64)
+    return table[:, :COHORT_BYTES].copy().view("<u2").ravel().astype(np.int64)
 
 
 def _counted(codes: IntArray, copies: IntArray) -> tuple[IntArray, IntArray]:
@@ -222,7 +219,7 @@ def _sort_into(bits: ByteArray, starts: IntArray, chunks: Iterable[ByteArray]) -
         order = np.argsort(cohorts, kind="stable")
         present, first = np.unique(cohorts[order], return_index=True)
         for cohort, rows in zip(present, np.split(order, first[1:]), strict=True):
-            bits[free[cohort] : free[cohort] + len(rows)] = chunk[rows, _COHORT_BYTES:]
+            bits[free[cohort] : free[cohort] + len(rows)] = chunk[rows, COHORT_BYTES:]
             free[cohort] += len(rows)
     for cohort in range(len(starts) - 1):
         own = bits[starts[cohort] : starts[cohort + 1]]

@@ -20,7 +20,7 @@ Types = Mapping[str, type]
 """A column's type by its name, in order: str, float, int or bool."""
 Values = Sequence[Any] | FloatArray
 Columns = Mapping[str, Values]
-"""Some rows, column by column; nan where the data can't tell."""
+"""Some rows, column by column; nan where the data don't determine them."""
 
 ROWS: Final = object()
 """Stands in a document where the rows do."""
@@ -140,7 +140,7 @@ class Result(ABC):
 
     @property
     def suspicious(self) -> bool:
-        """Whether reports don't look honest, which rows alone can't say."""
+        """Whether reports don't look honest, which rows alone don't show."""
         return False
 
     def report(self) -> Report:

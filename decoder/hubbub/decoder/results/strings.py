@@ -1,21 +1,30 @@
 """Decoded strings as a result: a row a candidate, a summary, a report.
 
-Where the data can't tell (see `Summary.indistinguishable`), numbers are nan.
+Numbers that the data don't determine (see `Summary.indistinguishable`) are nan.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
-from hubbub.decoder.arrays import IntArray
-from hubbub.decoder.decoding import Decoding, Summary
+from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.decoding import Decoding, Diagnostics, Summary
 from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.decoder.reports.anomalies import AnomalyReport
-from hubbub.decoder.results.provenance import Provenance
+from hubbub.decoder.results.charts import (
+    Agreement,
+    Histogram,
+    Interval,
+    IntervalChart,
+    Labels,
+    Stack,
+    balance_chart,
+)
 from hubbub.decoder.results.result import (
     ROWS,
     Block,
@@ -23,20 +32,35 @@ from hubbub.decoder.results.result import (
     Heading,
     Line,
     Report,
-    Result,
+    Section,
     Table,
     Types,
     headings,
 )
-from hubbub.decoder.results.strings_report import largest_detected, strings_report
 from hubbub.decoder.results.wording import (
     ERROR_RATES,
+    DecodedResult,
     anomaly_lines,
     forgery_line,
     limit_line,
+    privacy_section,
+    provenance_section,
     visible,
+    warnings_of,
 )
 
+_LEVEL = (
+    "If no candidate were present the bars would be level, at the dashed line. Present strings add "
+    "to the first bar."
+)
+_REFIT = (
+    "Shares are unbiased; intervals hold given that a string was detected. Refit shares are for "
+    "adding up: none is negative, and with the unknown mass they are 1."
+)
+ROWS_IN_REPORT = 1_000
+"""Most strings in the report's table."""
+TOP = 30
+"""Most strings in the chart of intervals."""
 NUMBERS = (
     "count",
     "std_error",
@@ -56,26 +80,8 @@ CHUNK = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class StringsResult(Result):
-    """What became of each candidate.
-
-    Attributes
-    ----------
-    decoding : Decoding
-    anomalies : AnomalyReport, optional
-        What looks odd in the single reports; None if there were only counts.
-    provenance : Provenance, optional
-    detected_only : bool
-        Whether rows of others are left out.
-    limit : int
-        Most rows that a terminal shows.
-    """
-
-    decoding: Decoding
-    anomalies: AnomalyReport | None = None
-    provenance: Provenance | None = None
-    detected_only: bool = False
-    limit: int = 40
+class StringsResult(DecodedResult[Decoding]):
+    """The estimates and tests of each candidate."""
 
     @property
     def types(self) -> Types:
@@ -97,12 +103,7 @@ class StringsResult(Result):
 
     def document(self) -> Mapping[str, object]:
         """Return "summary", "scrutiny", "provenance" (null where there is none) and "rows"."""
-        return {
-            "summary": asdict(self.decoding.summary),
-            "scrutiny": self.anomalies and self.anomalies.as_json(),
-            "provenance": self.provenance and self.provenance.as_json(),
-            "rows": ROWS,
-        }
+        return self.document_head(self.decoding.summary) | {"rows": ROWS}
 
     def blocks(self) -> Iterator[Block]:
         """Yield the strongest candidates and the summary."""
@@ -118,15 +119,22 @@ class StringsResult(Result):
             yield Line(f"… and {n_rows - limit:,} more; --output writes them all\n")
         yield summary_lines(decoding, self.anomalies)
 
-    @property
-    def suspicious(self) -> bool:
-        """Whether single reports look forged."""
-        return bool(self.anomalies and self.anomalies.suspicious)
-
     def report(self) -> Report:
         """Return what was found, how sure it is, and where it comes from."""
-        facts = summary_lines(self.decoding, self.anomalies)
-        return strings_report(self.decoding, facts, self.anomalies, self.provenance)
+        decoding, summary = self.decoding, self.decoding.summary
+        facts = summary_lines(decoding, self.anomalies)
+        sections = [
+            _found_section(decoding),
+            Section("Summary", facts=facts),
+            _unknown_section(decoding),
+            _tests_section(decoding),
+            _fit_section(decoding),
+            privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+            _honesty_section(self.anomalies),
+            provenance_section(self.provenance),
+        ]
+        title = f"What the reports{self.of_metric} say"
+        return Report(title, headline(decoding), sections, warnings_of(facts))
 
 
 def _part(decoding: Decoding, strings: list[str], rows: slice | IntArray) -> Columns:
@@ -134,7 +142,7 @@ def _part(decoding: Decoding, strings: list[str], rows: slice | IntArray) -> Col
         values[rows] for values in (decoding.share, decoding.std_error, decoding.low, decoding.high)
     ]
     counts = [values * decoding.summary.reports for values in shares]
-    tests = [decoding.refit[rows], decoding.p_value[rows], decoding.q_value[rows]]
+    tests = [decoding.constrained_share[rows], decoding.p_value[rows], decoding.q_value[rows]]
     columns = [strings, *counts, *shares, *tests, decoding.detected[rows].tolist()]
     return dict(zip(COLUMNS, columns, strict=True))
 
@@ -228,3 +236,194 @@ def _method(summary: Summary) -> str:
     if math.isnan(summary.duality_gap):
         return text
     return f"{text}; the log-likelihood is at most {summary.duality_gap:.2g} below its maximum"
+
+
+def largest_detected(decoding: Decoding) -> IntArray:
+    """Return the detected candidates, the largest share first."""
+    found = np.flatnonzero(decoding.detected)
+    return np.asarray(found[np.argsort(-decoding.share[found], kind="stable")])
+
+
+def headline(decoding: Decoding) -> str:
+    """Return what was found, in a sentence."""
+    summary = decoding.summary
+    asked = f"{summary.reports:,} reports were searched for {summary.candidates:,} strings"
+    if not summary.detected:
+        if math.isinf(summary.detection_limit):
+            return f"{asked}, and none was detected: so few cohorts and hashes can't show any."
+        if math.isnan(summary.detection_limit):
+            return f"{asked}, and none was detected: no candidate can be told from all others."
+        if summary.detection_limit >= 1:
+            return f"{asked}, and none was detected: so few reports can't show any."
+        return (
+            f"{asked}, and none was detected: whatever people hold, none of these strings has "
+            f"a share far above {summary.detection_limit:.2%}."
+        )
+    largest = int(largest_detected(decoding)[0])
+    share = f"{decoding.share[largest]:.2%}"
+    found = f"{summary.detected:,} were detected" if summary.detected > 1 else "one was detected"
+    which = "most often" if summary.detected > 1 else "it is"
+    return (
+        f"{asked}: {found}, {which} “{visible(decoding.candidates[largest])}” with {share} of "
+        f"the reports; {summary.unknown_share:.1%} of the reports hold none of the detected."
+    )
+
+
+def _found_section(decoding: Decoding) -> Section:
+    chosen = largest_detected(decoding)
+    if not len(chosen):
+        return Section("What was found", ("No string was detected.",))
+    n_reports = decoding.summary.reports
+    rows = tuple(
+        (
+            visible(decoding.candidates[i]),
+            f"{decoding.share[i] * n_reports:,.0f}",
+            f"{decoding.low[i] * n_reports:,.0f} … {decoding.high[i] * n_reports:,.0f}",
+            f"{decoding.share[i]:.3%}",
+            f"{decoding.low[i]:.3%} … {decoding.high[i]:.3%}",
+            f"{decoding.constrained_share[i]:.3%}",
+            f"{decoding.p_value[i]:.1e}",
+            f"{decoding.q_value[i]:.1e}",
+        )
+        for i in map(int, chosen[:ROWS_IN_REPORT])
+    )
+    interval = f"{CONFIDENCE:.0%} interval"
+    heads = headings("string", "count", interval, "share", interval, "refit", "p", "q")
+    left_out = f"{len(chosen) - ROWS_IN_REPORT:,}" if len(chosen) > ROWS_IN_REPORT else ""
+    chart = strongest_chart(decoding)
+    return Section(
+        "What was found",
+        charts=(chart,) if chart else (),
+        paragraphs=(_REFIT,),
+        tables=(Table("Detected strings, largest first", heads, rows, left_out),),
+    )
+
+
+def _unknown_section(decoding: Decoding) -> Section:
+    if math.isnan(decoding.summary.unknown_share):
+        return Section("Unknown mass", ("The counts can't tell it.",))
+    return Section(
+        "Unknown mass",
+        ("Reports whose string isn't among the detected; what isn't listed can't be found.",),
+        charts=(unknown_chart(decoding),),
+    )
+
+
+def _tests_section(decoding: Decoding) -> Section:
+    chart = p_value_chart(decoding)
+    return Section(
+        "Tests",
+        (_LEVEL,),
+        charts=(chart,) if chart else (),
+    )
+
+
+def _fit_section(decoding: Decoding) -> Section:
+    diagnostics = decoding.diagnostics
+    charts = (
+        bits_chart(diagnostics),
+        residuals_chart(diagnostics),
+        cohorts_chart(diagnostics.reports),
+    )
+    return Section("Does the model fit?", charts=charts)
+
+
+def _honesty_section(anomalies: AnomalyReport | None) -> Section:
+    title = "Do the reports look honest?"
+    if anomalies is None:
+        return Section(title, ("Not known: only counts were given, not single reports.",))
+    return Section(title, facts=anomaly_lines(anomalies))
+
+
+def strongest_chart(decoding: Decoding) -> IntervalChart | None:
+    """Draw the estimates of the strongest detected strings."""
+    shown = largest_detected(decoding)[:TOP]
+    if not len(shown):
+        return None
+    intervals = [
+        Interval(
+            visible(decoding.candidates[int(i)]),
+            100 * float(decoding.share[i]),
+            100 * float(decoding.low[i]),
+            100 * float(decoding.high[i]),
+        )
+        for i in shown
+    ]
+    n_detected = decoding.summary.detected
+    described = (
+        f"The {len(shown)} largest of {n_detected:,} detected strings, from "
+        f"{intervals[0].estimate:.3g}% down to {intervals[-1].estimate:.3g}% of the reports; "
+        f"bars are {CONFIDENCE:.0%} intervals."
+    )
+    labels = Labels("estimates", "Estimated shares", described, "share of the reports")
+    return IntervalChart(labels, intervals)
+
+
+def unknown_chart(decoding: Decoding) -> Stack:
+    """Draw the detected strings' share beside the unknown mass."""
+    unknown = 100 * decoding.summary.unknown_share
+    described = (
+        f"{100 - unknown:.3g}% of the reports hold a detected string, {unknown:.3g}% none of them."
+    )
+    axis = "share of the reports: detected strings (dark), then unknown (light)"
+    labels = Labels("unknown", "Unknown mass", described, axis)
+    return Stack(labels, [("detected strings", 100 - unknown), ("unknown", unknown)])
+
+
+def p_value_chart(decoding: Decoding) -> Histogram | None:
+    """Draw the p-values of all candidates, and the flat line of absent strings."""
+    known = decoding.p_value[~np.isnan(decoding.share)]
+    if not len(known):
+        return None
+    heights, edges = np.histogram(known, bins=20, range=(0.0, 1.0))
+    described = (
+        f"{heights[0]:,} of {len(known):,} candidates have a p-value below 0.05; "
+        f"{len(known) / 20:,.4g} would if none were present, as in every bar."
+    )
+    labels = Labels("p-values", "P-values of all candidates", described, "p-value", "candidates")
+    return Histogram(labels, heights.astype(float), edges, np.full(20, len(known) / 20))
+
+
+def bits_chart(diagnostics: Diagnostics) -> Agreement:
+    """Draw observed against fitted rates of bits."""
+    seen = diagnostics.reports > 0
+    fitted, observed = diagnostics.fitted[seen].ravel(), diagnostics.observed[seen].ravel()
+    described = (
+        f"{len(fitted):,} bits of all cohorts; they lie about the diagonal if the model explains "
+        f"the counts. Correlation {_correlation(fitted, observed):.3f}."
+    )
+    labels = Labels("bits", "Observed against fitted bits", described, "fitted rate",
+                    "observed rate")  # fmt: skip
+    return Agreement(labels, fitted, observed)
+
+
+def residuals_chart(diagnostics: Diagnostics) -> Histogram:
+    """Draw standardised residuals beside the normal distribution."""
+    seen = diagnostics.reports > 0
+    off = (diagnostics.observed - diagnostics.fitted)[seen]
+    residuals = (off / diagnostics.std_error[seen]).ravel()
+    edges = np.linspace(-5.0, 5.0, 41)
+    heights, _ = np.histogram(np.clip(residuals, -5.0, 5.0), bins=edges)
+    expected = len(residuals) * np.diff(stats.norm.cdf(edges))
+    beyond = int(np.count_nonzero(np.abs(residuals) > 4))
+    described = (
+        f"{len(residuals):,} residuals in units of their standard deviation, beside the normal "
+        f"law: standard deviation {residuals.std():.3f} (expected: about 1), {beyond:,} beyond 4. "
+        "The outermost bars hold all that lies further out."
+    )
+    labels = Labels("residuals", "Residuals", described, "standardised residual", "bits")
+    return Histogram(labels, heights.astype(float), edges, expected)
+
+
+def cohorts_chart(reports: IntArray) -> Histogram:
+    """Draw how reports are distributed over cohorts."""
+    mean = float(reports.mean())
+    described = (
+        f"{len(reports):,} cohorts with {reports.min():,} to {reports.max():,} reports, "
+        f"{mean:,.1f} on average (the line)."
+    )
+    return balance_chart(Labels("cohorts", "Cohort sizes", described, "cohort", "reports"), reports)
+
+
+def _correlation(x: FloatArray, y: FloatArray) -> float:
+    return float(np.corrcoef(x, y)[0, 1]) if x.std() > 0 and y.std() > 0 else 0.0

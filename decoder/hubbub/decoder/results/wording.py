@@ -1,4 +1,4 @@
-"""Words that several results share: honesty, forgery, limits, privacy, provenance.
+"""What results of decoding share: their fields, and words about honesty, privacy and provenance.
 
 Strings that clients may have sent are shown through `visible`, so that no control or invisible
 character reaches a terminal or a page.
@@ -8,18 +8,64 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
 
 from hubbub.decoder.decoding import POWER
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.provenance import Provenance
-from hubbub.decoder.results.result import Section, Table, headings
+from hubbub.decoder.results.result import Result, Section, Table, headings
 
 ERROR_RATES = {
     Correction.BH: "false discovery rate",
     Correction.BONFERRONI: "chance of any false detection",
 }
 SUSPICIOUS = "SUSPICIOUS: "
+
+_Decoding = TypeVar("_Decoding")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedResult(Result, Generic[_Decoding]):
+    """A result of reports that were decoded.
+
+    Attributes
+    ----------
+    decoding
+        The estimates.
+    anomalies : AnomalyReport, optional
+        What looks odd in the single reports; None if there were only counts.
+    provenance : Provenance, optional
+    detected_only : bool
+        Whether rows of what wasn't detected are left out.
+    limit : int
+        Most rows that a terminal shows.
+    """
+
+    decoding: _Decoding
+    anomalies: AnomalyReport | None = None
+    provenance: Provenance | None = None
+    detected_only: bool = False
+    limit: int = 40
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether single reports look forged."""
+        return bool(self.anomalies and self.anomalies.suspicious)
+
+    def document_head(self, summary: Any) -> dict[str, object]:
+        """Return "summary", "scrutiny" and "provenance" (null where there is none)."""
+        return {
+            "summary": asdict(summary),
+            "scrutiny": self.anomalies and self.anomalies.as_json(),
+            "provenance": self.provenance and self.provenance.as_json(),
+        }
+
+    @property
+    def of_metric(self) -> str:
+        """How a report's title names the metric, if it is known."""
+        return f" of {visible(self.provenance.metric)}" if self.provenance else ""
 
 
 def visible(string: str) -> str:

@@ -14,9 +14,7 @@ import numpy as np
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.inference.intervals import CONFIDENCE
-from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.charts import Course, Labels
-from hubbub.decoder.results.provenance import Provenance
 from hubbub.decoder.results.result import (
     ROWS,
     Block,
@@ -24,7 +22,6 @@ from hubbub.decoder.results.result import (
     Heading,
     Line,
     Report,
-    Result,
     Section,
     Table,
     Types,
@@ -34,6 +31,7 @@ from hubbub.decoder.results.result import (
 from hubbub.decoder.results.strings import summary_lines
 from hubbub.decoder.results.wording import (
     ERROR_RATES,
+    DecodedResult,
     privacy_section,
     provenance_section,
     visible,
@@ -66,23 +64,8 @@ CHARTS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class TrendsResult(Result):
-    """The detected strings day by day.
-
-    Attributes
-    ----------
-    trends : Trends
-    anomalies : AnomalyReport, optional
-        What looks odd in the single reports.
-    provenance : Provenance, optional
-    limit : int
-        Most strings that a terminal shows.
-    """
-
-    trends: Trends
-    anomalies: AnomalyReport | None = None
-    provenance: Provenance | None = None
-    limit: int = 40
+class TrendsResult(DecodedResult[Trends]):
+    """The detected strings day by day."""
 
     @property
     def types(self) -> Types:
@@ -91,15 +74,12 @@ class TrendsResult(Result):
 
     def parts(self) -> Iterator[Columns]:
         """Yield the rows, series by series, the unknown mass last."""
-        yield columns_of(TYPES, list(_rows(self.trends)))
+        yield columns_of(TYPES, list(_rows(self.decoding)))
 
     def document(self) -> Mapping[str, object]:
         """Return the summary of all days together, the days, the series and the rows."""
-        trends = self.trends
-        return {
-            "summary": asdict(trends.pooled.summary),
-            "scrutiny": self.anomalies and self.anomalies.as_json(),
-            "provenance": self.provenance and self.provenance.as_json(),
+        trends = self.decoding
+        return self.document_head(trends.pooled.summary) | {
             "min_reports": trends.min_reports,
             "days": [
                 {"day": f"{day}", "reports": int(reports), "decoded": bool(decoded)}
@@ -113,7 +93,7 @@ class TrendsResult(Result):
 
     def blocks(self) -> Iterator[Block]:
         """Yield the largest strings' shares over the days, what changed, and the pooled summary."""
-        trends = self.trends
+        trends = self.decoding
         order = series_order(trends)
         shown = [*order[:-1][: self.limit], *order[-1:]]
         yield _table(trends, shown)
@@ -122,15 +102,9 @@ class TrendsResult(Result):
             yield Line(f"… and {len(order) - len(shown):,} more; --output writes them all\n")
         yield _day_lines(trends) | summary_lines(trends.pooled, self.anomalies)
 
-    @property
-    def suspicious(self) -> bool:
-        """Whether single reports look forged."""
-        return bool(self.anomalies and self.anomalies.suspicious)
-
     def report(self) -> Report:
         """Return the changes, and a chart a series."""
-        trends, provenance = self.trends, self.provenance
-        name = f" of {visible(provenance.metric)}" if provenance else ""
+        trends = self.decoding
         facts = {"days": day_counts(trends)} | summary_lines(trends.pooled, self.anomalies)
         summary = trends.pooled.summary
         sections = [
@@ -138,9 +112,9 @@ class TrendsResult(Result):
             _courses(trends),
             Section("Summary of all days", facts=facts),
             privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-            provenance_section(provenance),
+            provenance_section(self.provenance),
         ]
-        title = f"What the reports{name} say day by day"
+        title = f"What the reports{self.of_metric} say day by day"
         return Report(title, _headline(trends), sections, warnings_of(facts))
 
 
@@ -169,7 +143,7 @@ def _rows(trends: Trends) -> Iterator[dict[str, Any]]:
 
 
 def series_order(trends: Trends) -> list[int]:
-    """Return the columns as readers want them: strings, largest first, then the unknown mass."""
+    """Return the columns in the tables' order: strings, largest first, then the unknown mass."""
     return [*range(1, 1 + len(trends.strings)), 0] if trends.strings else []
 
 

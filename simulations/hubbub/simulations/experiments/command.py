@@ -12,10 +12,10 @@ import click
 import numpy as np
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.cli.errors import cli_errors
+from hubbub.decoder.cli.options import cli_errors
 from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.formats.files import refuse_place
 from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.decoder.formats.writers import refuse_place
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.parallel import cores
 from hubbub.protocol.errors import ParameterError

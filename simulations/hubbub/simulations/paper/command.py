@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hubbub.decoder.cli.errors import cli_errors
+from hubbub.decoder.cli.options import cli_errors
 from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.simulations import pages

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hubbub.collector.poisoning import forgery_shift
 from hubbub.decoder.planning import noise as planning_noise
 from hubbub.decoder.privacy import amplification
-from hubbub.decoder.privacy.tracking import permanent_known
+from hubbub.decoder.privacy.histories import permanent_known
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.paper.headline import Headline
 from hubbub.simulations.paper.worlds import paper_params

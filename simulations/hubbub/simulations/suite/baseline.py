@@ -14,9 +14,8 @@ import numpy as np
 from scipy import linalg
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.bits import estimate_bits, variance_of_one
 from hubbub.decoder.candidates.listing import bit_positions, make_design
-from hubbub.decoder.counts import CohortCounts
+from hubbub.decoder.counts import CohortCounts, estimate_bits, variance_of_one
 from hubbub.protocol.params import RapporParams
 
 _STD_ERRORS = 2.0

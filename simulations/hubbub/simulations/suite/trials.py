@@ -85,7 +85,12 @@ def run_trial(case: Case, run: int) -> Trial:
 def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
     """Compare a decoding with the truth, both of shape (n,)."""
     return score(
-        truth, decoding.share, decoding.low, decoding.high, decoding.detected, decoding.refit
+        truth,
+        decoding.share,
+        decoding.low,
+        decoding.high,
+        decoding.detected,
+        decoding.constrained_share,
     )
 
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.bits import variance_of_one
+from hubbub.decoder.counts import variance_of_one
 from hubbub.decoder.regression.model import Fit, estimate_excess_variance
 from significance import z_limit
 from unit.decoder.models import PARAMS, bits_of, design_of, fit_of, noisy_bits, rates_of
 
-FREE = [i < 4 for i in range(20)]
-SPREAD = 1e-4
+FIXED = [i < 4 for i in range(20)]
+PRIOR_VARIANCE = 1e-4
 SAMPLING = np.linspace(1e-5, 3e-5, PARAMS.m * PARAMS.k)
 
 
@@ -23,7 +23,7 @@ SAMPLING = np.linspace(1e-5, 3e-5, PARAMS.m * PARAMS.k)
 def fit(rng: np.random.Generator) -> Fit:
     """Return a fit of 20 strings, 4 of them free."""
     design = design_of(20)
-    return fit_of(noisy_bits(design, rng), design, np.arange(20), FREE, SPREAD)
+    return fit_of(noisy_bits(design, rng), design, np.arange(20), FIXED, PRIOR_VARIANCE)
 
 
 def excess(fit: Fit, scores: FloatArray, sampling: FloatArray = SAMPLING) -> float:
@@ -43,9 +43,11 @@ def projection(fit: Fit) -> FloatArray:
 
 @given(st.integers(-8, 200))
 def test_it_is_the_mean_of_a_normal_law_cut_off_below_zero(sigmas: int) -> None:
-    """The law's mean solves the moment equation, its deviation is sqrt(2 / tr PP)."""
+    """The distribution's mean solves the moment equation, its deviation is sqrt(2 / tr PP)."""
     design = design_of(20)
-    fit = fit_of(noisy_bits(design, np.random.default_rng(1)), design, np.arange(20), FREE, SPREAD)
+    fit = fit_of(
+        noisy_bits(design, np.random.default_rng(1)), design, np.arange(20), FIXED, PRIOR_VARIANCE
+    )
     dense, drawn = projection(fit), fit.basis.toarray()[fit.penalties > 0]
     trace = float((dense**2).sum())
     deviation = np.sqrt(2 / trace)

@@ -5,6 +5,11 @@ constraint kept (sequential quadratic programming) needs a few passes where EM n
 stops at a certificate, not when steps get small: no shares whatever gain more than the gap
     max_s dl/dpi_s - N
 over what was reached, N = sum_i w_i (Kim, Carbonetto, Stephens, Anitescu 2020).
+
+Estimates are made in the model of the unknown and the members that the maximum left above 0.
+Members at the boundary have no normal distribution and are left out; each of them, like every
+candidate outside, is estimated as if it alone were added. The unknown always stays, and may go
+below 0, so that estimates are unbiased when everything is listed, too.
 """
 
 from __future__ import annotations
@@ -15,8 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg, optimize
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray
 from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.likelihood.sums import Evaluation, Mixture, Overlaps, distinct_positions
+from hubbub.protocol.params import RapporParams
 
 TOLERANCE = 1e-3
 """Gap at which to stop. A log-likelihood d^2 / 2 short of its maximum is d standard errors off, so
@@ -26,23 +33,9 @@ _RIDGE = 1e-9
 _SLOPE = 1e-4
 _SHORTEN = 0.3
 _ROUNDING = 1e-13
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """The log-likelihood at some shares.
-
-    Attributes
-    ----------
-    value : float
-    gradient : float64 array, shape (a,)
-    information : float64 array, shape (a, a)
-        Minus the second derivatives.
-    """
-
-    value: float
-    gradient: FloatArray
-    information: FloatArray
+_PROBES = 256
+_PROBE_SEED = 20140814
+_DEPENDENT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +114,7 @@ def best_of_quadratic(information: FloatArray, score: FloatArray, shares: FloatA
 
     Solved as non-negative least squares (Lawson and Hanson 1974) on the Cholesky factor C' of the
     information: |C' x - C' shares - C^-1 score|^2. A tiny ridge keeps strings apart that hardly
-    any report tells apart.
+    any report distinguishes.
     """
     scale = 1.0 / np.sqrt(np.diag(information))
     scaled = information * np.outer(scale, scale) + _RIDGE * np.eye(len(score))
@@ -130,3 +123,79 @@ def best_of_quadratic(information: FloatArray, score: FloatArray, shares: FloatA
     aim += linalg.solve_triangular(factor, score * scale, lower=True)
     solution, _ = optimize.nnls(factor.T, aim, maxiter=50 * len(score))
     return np.asarray(solution * scale)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EstimationModel:
+    """The model that estimates are made in: the unknown, and the members that were kept.
+
+    Attributes
+    ----------
+    mixture : Mixture
+        Of the kept members alone.
+    kept : int64 array, shape (1 + a,)
+        Their components in the whole mixture: 0, the unknown, first.
+    rows : int64 array, shape (a,)
+        Which candidates the members are, in ascending order.
+    shares : float64 array, shape (1 + a,)
+        At the maximum.
+    step : float64 array, shape (1 + a,)
+        The Newton step from there that lets the unknown go below 0.
+    inverse : float64 array, shape (1 + a, 1 + a)
+        Of the observed information.
+    """
+
+    mixture: Mixture
+    kept: IntArray
+    rows: IntArray
+    shares: FloatArray
+    step: FloatArray
+    inverse: FloatArray
+
+    def left_over(self, own: FloatArray, shared: FloatArray) -> FloatArray:
+        """Return the information that strings have beyond what they share with the model.
+
+        Parameters
+        ----------
+        own : float64 array, shape (o,)
+        shared : float64 array, shape (o, 1 + a)
+        """
+        return np.asarray(own - np.einsum("ij,ij->i", shared @ self.inverse, shared))
+
+
+def estimation_model(mixture: Mixture, solution: Solution, members: IntArray) -> EstimationModel:
+    """Keep the members above 0, but for those whose bits the others explain.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    solution : Solution
+        Its most likely shares.
+    members : int64 array, shape (a,)
+        Which candidates its members are.
+    """
+    kept = np.concatenate([[0], 1 + np.flatnonzero(solution.shares[1:] > 0)])
+    information = solution.at.information[np.ix_(kept, kept)]
+    scale = np.sqrt(np.diag(information))
+    scale[0] /= 2  # the largest pivot comes first: the unknown always stays
+    _, pivots, rank, _ = linalg.lapack.dpstrf(information / np.outer(scale, scale), tol=_DEPENDENT)
+    kept = kept[np.sort(pivots[:rank]) - 1]
+    inverse = linalg.inv(solution.at.information[np.ix_(kept, kept)])
+    step = inverse @ (solution.at.gradient[kept] - mixture.reports.total)
+    smaller = Mixture(mixture.reports, mixture.members[kept[1:] - 1], mixture.threads)
+    return EstimationModel(
+        smaller, kept, members[kept[1:] - 1], solution.shares[kept], step, inverse
+    )
+
+
+def probe(mixture: Mixture, shares: FloatArray) -> Overlaps:
+    """Return what random strings share with the model: a sample of what absent ones do."""
+    params = mixture.reports.params
+    return mixture.overlaps(shares, random_strings(params, _PROBES))
+
+
+def random_strings(params: RapporParams, n: int) -> PositionArray:
+    """Return the distinct positions of strings that nobody has, the same at every call."""
+    rng = np.random.default_rng(_PROBE_SEED)
+    drawn = rng.integers(params.k, size=(n, params.m, params.h), dtype=np.int16)
+    return distinct_positions(drawn, params)

@@ -1,0 +1,1 @@
+"""The decoder's side of each metric type, in a module of its own."""

@@ -1,0 +1,30 @@
+"""The type "boolean": yes or no, in a single bit."""
+
+from __future__ import annotations
+
+from hubbub.decoder.metric_types.categories import CategoryDecoder
+from hubbub.decoder.privacy.amplification import Ratios, bit_ratios
+from hubbub.decoder.type_decoder import Categories
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.params import RapporParams
+
+
+class BooleanDecoder(CategoryDecoder[BooleanType]):
+    """The two values differ in one bit, where those of other types differ in two or more."""
+
+    theorem = (
+        "the exact law of one randomized bit (Warner 1965), as RAPPOR's theorem {} for one bit"
+    )
+
+    def categories(self, metric_type: BooleanType) -> Categories:  # noqa: ARG002
+        """Return false and true."""
+        return Categories(("false", "true"))
+
+    def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
+        """Return the ratios of true against false, and of false against true."""
+        ratios = bit_ratios(params)
+        return ratios, ratios.swapped()
+
+    def linked_loss(self, ones: float, zeros: float, params: RapporParams) -> float:  # noqa: ARG002
+        """Return the loss of the one bit, whichever of its values says more."""
+        return max(abs(ones), abs(zeros))

@@ -1,0 +1,205 @@
+"""What the decoder does with a metric type: one class a type, found by the type's name.
+
+`hubbub.protocol.metric_types` says how values become bits; a `TypeDecoder` says how reports become
+a result again, and what is special about the type's privacy. The types' classes are in
+`hubbub.decoder.metric_types`; an installed package brings its own by an entry point. Invariant:
+nothing else in the decoder asks which type a metric has.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from hubbub.decoder.errors import DecoderError
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from hubbub.decoder.candidates.listing import Candidates
+    from hubbub.decoder.counts import CohortCounts
+    from hubbub.decoder.privacy.amplification import Ratios
+    from hubbub.decoder.reports.loading import ReportInput, SpoolFor
+    from hubbub.decoder.results.provenance import Provenance
+    from hubbub.decoder.results.result import Result
+
+ENTRY_POINTS = "hubbub.type_decoders"
+"""Group in which installed packages name the decoder of each of their types."""
+
+_HERE = "hubbub.decoder.metric_types"
+_BUILT_IN = {
+    "string": f"{_HERE}.strings:StringDecoder",
+    "enum": f"{_HERE}.enums:EnumDecoder",
+    "boolean": f"{_HERE}.booleans:BooleanDecoder",
+    "ordinal": f"{_HERE}.ordinals:OrdinalDecoder",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """How the input is decoded and what is written; see the command's --help.
+
+    Attributes
+    ----------
+    alpha : float
+    correction : str
+        A value of `hubbub.decoder.inference.multiple_testing.Correction`.
+    detected_only : bool
+    files : tuple of str
+        Where to write, "-" being CSV on standard output.
+    rows, min_reports : int
+    by : str, optional
+        "day" for a result a day.
+    candidate_cache : str, optional
+        A folder of hashed candidates.
+    method : str
+        A value of `hubbub.decoder.likelihood.choice.Method`.
+    """
+
+    alpha: float
+    correction: str
+    detected_only: bool
+    files: tuple[str, ...]
+    rows: int
+    min_reports: int
+    by: str | None = None
+    candidate_cache: str | None = None
+    method: str = "auto"
+
+
+class Job(Protocol):
+    """One decoding: its options, and access to its reports and candidates."""
+
+    @property
+    def metric(self) -> Metric:
+        """What is decoded."""
+
+    @property
+    def outputs(self) -> OutputOptions:
+        """How to decode, and what to write."""
+
+    def named(self, *options: str) -> list[str]:
+        """Return those of some input options that were given, as they are written."""
+
+    def candidates(self) -> Candidates:
+        """Read the strings to look for; a usage error if none are given."""
+
+    def reports(self, spool_for: SpoolFor = ...) -> ReportInput:
+        """Read and count the reports; see `load_counts`."""
+
+    def reports_by_day(self) -> tuple[dict[dt.date, CohortCounts], ReportInput]:
+        """Count the reports day by day, and together."""
+
+    def pass_counter(self) -> AbstractContextManager[Callable[[int, float], None]]:
+        """Show passes over the reports and the gap that is left."""
+
+    def provenance(
+        self, reports: ReportInput, *, method: str, strings: Sequence[str] = ()
+    ) -> Provenance | None:
+        """Return where the result comes from, unless no output says it."""
+
+
+class Categories(NamedTuple):
+    """The values of a type that lists them.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        In the order of their bits; of a single bit, first what it is when it isn't set.
+    edges : tuple of float
+        Between values in an order, such as buckets of numbers; empty if they have none.
+    ranked : bool
+        Whether results state how far each value is behind the most frequent one.
+    """
+
+    labels: tuple[str, ...]
+    edges: tuple[float, ...] = ()
+    ranked: bool = False
+
+
+_Type = TypeVar("_Type", bound=MetricType)
+
+
+class TypeDecoder(ABC, Generic[_Type]):
+    """The decoder's side of a metric type.
+
+    Class attributes
+    ----------------
+    theorem : str
+        What the metric's two epsilons rest on; {} is the number of RAPPOR's theorem.
+    """
+
+    theorem: ClassVar[str] = "Erlingsson, Pihur, Korolova 2014, theorem {}"
+
+    @abstractmethod
+    def refusal(self, job: Job) -> str | None:
+        """Return why an option of the job makes no sense for the type; None if all do."""
+
+    @abstractmethod
+    def decode(self, job: Job) -> Result:
+        """Turn the job's reports into a result.
+
+        Raises
+        ------
+        DecoderError, StoreError
+        """
+
+    def categories(self, metric_type: _Type) -> Categories:
+        """Return the values that the type lists (raises MetricError if it lists none)."""
+        raise MetricError(f"type {metric_type.name!r}: must be a type with categories")
+
+    @abstractmethod
+    def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
+        """Return the likelihood ratios of the worst pair of values, in each direction that differs.
+
+        From them follows how much shuffled reports hide (`hubbub.decoder.privacy.amplification`).
+        """
+
+    def linked_loss(self, ones: float, zeros: float, params: RapporParams) -> float:
+        """Return the largest log likelihood ratio of linked reports of one value.
+
+        By default two values set h bits each, none in common.
+
+        Parameters
+        ----------
+        ones, zeros : float
+            Log likelihood ratio of a true 1 against a true 0 if a bit of all the reports is 1, or
+            if it is 0.
+        params : RapporParams
+        """
+        return params.h * abs(ones - zeros)
+
+
+def decoder_of(metric: Metric) -> TypeDecoder[Any]:
+    """Return the decoder of a metric's type.
+
+    Raises
+    ------
+    DecoderError
+        If neither hubbub nor an installed package has one.
+    """
+    decoder = _decoder_named(metric.type.name)
+    if decoder is None:
+        raise DecoderError(
+            f"metrics.{metric.name}.type = {metric.type.name!r}: no installed package decodes this "
+            f"type; expected one with an entry point of this name in the group {ENTRY_POINTS}"
+        )
+    return decoder
+
+
+@cache
+def _decoder_named(name: str) -> TypeDecoder[Any] | None:
+    from importlib.metadata import EntryPoint, entry_points  # noqa: PLC0415 - see `cli.group`
+
+    built_in = [EntryPoint(name, _BUILT_IN[name], ENTRY_POINTS)] if name in _BUILT_IN else []
+    for point in (*built_in, *entry_points(group=ENTRY_POINTS, name=name)):
+        return point.load()()  # type: ignore[no-any-return]
+    return None

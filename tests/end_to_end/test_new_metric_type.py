@@ -1,0 +1,114 @@
+"""A metric type from outside: an installed package brings it, and no product code is touched."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hubbub.client import Registry
+from hubbub.decoder.cli.group import main
+from hubbub.decoder.errors import DecoderError
+from hubbub.decoder.type_decoder import decoder_of
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types import METRIC_TYPES
+from hubbub.simulations.experiments.processes import running_collector
+from hubbub.simulations.experiments.uploading import report_through_clients
+
+LETTERS = Path(__file__).parent / "letters"
+ENTRY_POINTS = """
+[hubbub.metric_types]
+letter = letter_type:LetterType
+[hubbub.type_decoders]
+letter = letter_decoder:LetterDecoder
+"""
+REGISTRY = """
+application = "com.example.browser"
+[metrics.initial]
+version = 1
+type = "letter"
+description = "What the first name begins with"
+owner = "privacy@example.com"
+expires = 2099-12-31
+f = 0.1
+p = 0.1
+q = 0.9
+"""
+HELD = {"a": 30, "m": 18, "z": 12}
+FAR = 6.0
+"""Standard errors: a normal variable is farther off with probability 2e-9."""
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> Path:
+    """Write a registry that asks for the type."""
+    path = tmp_path / "metrics.toml"
+    path.write_text(REGISTRY, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install the package for this process and for those that it starts, as pip would."""
+    described = tmp_path / "site" / "letters-1.0.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: letters\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(ENTRY_POINTS)
+    folders = [str(described.parent), str(LETTERS)]
+    for folder in folders:
+        monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", ":".join(folders))
+    yield
+    METRIC_TYPES.pop("letter", None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_packages_type_is_recorded_collected_and_decoded(metrics: Path, tmp_path: Path) -> None:
+    """26 shares within 6 standard errors: P(false alarm) < 1e-7."""
+    values = [letter for letter, clients in HELD.items() for _ in range(clients)]
+    registry = Registry.load(metrics)
+    with running_collector(metrics, tmp_path / "hubbub.db") as collector:
+        report_through_clients(
+            registry, "initial", values, collector.url, lambda _done, _total: None
+        )
+    where = ["--metrics", str(metrics), "--store", f"sqlite:///{tmp_path}/hubbub.db"]
+    command = ["decode", "initial", *where, "--min-reports", "1"]
+    done = CliRunner().invoke(main, [*command, "--output", "-"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    rows = {row["category"]: row for row in csv.DictReader(io.StringIO(done.stdout, newline=""))}
+    assert "".join(rows) == "abcdefghijklmnopqrstuvwxyz"
+    for letter, row in rows.items():
+        error = float(row["unbiased"]) - HELD.get(letter, 0) / len(values)
+        assert abs(error) < FAR * float(row["prop_std_error"])
+    assert {letter for letter, row in rows.items() if row["detected"] == "true"} >= {"a"}
+    refused = CliRunner().invoke(main, [*command, "--candidates", "-"], input="a\n")
+    assert "metrics.initial.type = 'letter' says which values there are" in refused.stderr
+
+
+@pytest.mark.usefixtures("installed")
+def test_privacy_figures_know_the_type(metrics: Path, tmp_path: Path) -> None:
+    output = tmp_path / "figures.json"
+    command = ["privacy", str(metrics), "--reports", "1e5", "--output", str(output)]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    figures = json.loads(output.read_text(encoding="utf-8"))["metrics"]["initial"]
+    metric = Registry.load(metrics)["initial"]
+    assert figures["epsilon_report"]["value"] == metric.epsilon_report
+    assert 0 < figures["central_blanket"]["value"] < metric.epsilon_report
+
+
+def test_a_type_that_no_package_has_is_refused_by_name(metrics: Path) -> None:
+    with pytest.raises(MetricError, match=r"initial\.type = 'letter': must be one of: string"):
+        Registry.load(metrics)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_type_without_a_decoder_is_refused_by_name(metrics: Path) -> None:
+    metric = Registry.load(metrics)["initial"]
+    other = type("OtherType", (type(metric.type),), {"__slots__": (), "name": "other"})
+    with pytest.raises(DecoderError, match="'other': no installed package decodes this type"):
+        decoder_of(metric._replace(type=other()))
