@@ -8,16 +8,16 @@ import pytest
 from factories import make_params
 from hubbub.simulations.experiments import experiment
 from hubbub.simulations.experiments.experiment import Experiment
-from hubbub.simulations.fleet.attacks import Attack, AttackKind
 from hubbub.simulations.populations import made_up
-from hubbub.simulations.worlds import make_world
+from hubbub.simulations.scenarios import make_scenario
+from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind
 
 
 def make_experiment(kind: AttackKind) -> Experiment:
     """A thousand honest reports, and as many forged ones."""
-    world = make_world(made_up(np.full(5, 0.2), "string "), 0.0, ("nobody's",))
+    scenario = make_scenario(made_up(np.full(5, 0.2), "string "), 0.0, ("nobody's",))
     return Experiment(
-        world, make_params(k=64, h=2, m=4), clients=1_000, attack=Attack(kind, 0.5), seed=3
+        scenario, make_params(k=64, h=2, m=4), clients=1_000, attack=Attack(kind, 0.5), seed=3
     )
 
 
@@ -38,7 +38,7 @@ def test_forged_reports_come_in_parts_of_bounded_size(
 
 
 def test_without_an_attack_nothing_is_forged() -> None:
-    world = make_world(made_up(np.full(5, 0.2), "string "), 0.0, ())
-    honest = Experiment(world, make_params(k=64, h=2, m=4), clients=1_000)
+    scenario = make_scenario(made_up(np.full(5, 0.2), "string "), 0.0, ())
+    honest = Experiment(scenario, make_params(k=64, h=2, m=4), clients=1_000)
     assert not list(honest.forgeries())
     assert honest.targets() == ()
