@@ -35,12 +35,9 @@ def main() -> None:
 
 @contextmanager
 def _system_errors() -> Iterator[None]:
-    """Turn what the programs of the system fail with, too, into a message without a traceback."""
-    from hubbub.simulations.experiments.collecting import (  # noqa: PLC0415
-        UnlistableError,
-        UploadError,
-    )
-    from hubbub.simulations.experiments.processes import ProcessError  # noqa: PLC0415
+    """Turn the decoder's errors, and those of the programs we run, into a line for the user."""
+    from hubbub.simulations.experiments.collecting import UnlistableError, UploadError
+    from hubbub.simulations.experiments.processes import ProcessError
 
     try:
         with cli_errors():
@@ -76,9 +73,9 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
         raise click.BadParameter(f"--clients {clients}: must be at most --reports {reports}")
     if seed is None:
         seed = secrets.randbelow(2**32)
-    from hubbub.decoder.cli.progress import progress_bar  # noqa: PLC0415
-    from hubbub.decoder.formats.terminal import show, stdout_console  # noqa: PLC0415
-    from hubbub.simulations.demo import run_demo  # noqa: PLC0415
+    from hubbub.decoder.cli.progress import progress_bar
+    from hubbub.decoder.formats.terminal import show, stdout_console
+    from hubbub.simulations.demo import run_demo
 
     with _system_errors():
         result = run_demo(output, reports, clients, seed, progress_bar)
@@ -196,16 +193,16 @@ def run(output: Path, workers: int | None, through: str, **options: Any) -> None
         raise click.UsageError(
             f"--method {options['method']}: needs whole reports, so --through collector"
         )
-    from hubbub.decoder.cli.progress import progress_bar  # noqa: PLC0415
-    from hubbub.decoder.formats.files import refuse_place  # noqa: PLC0415
-    from hubbub.decoder.formats.terminal import show, stdout_console  # noqa: PLC0415
-    from hubbub.decoder.parallel import cores  # noqa: PLC0415
-    from hubbub.protocol.errors import ParameterError  # noqa: PLC0415
-    from hubbub.simulations.experiments.collecting import run_through_collector  # noqa: PLC0415
-    from hubbub.simulations.experiments.experiment import run_in_memory  # noqa: PLC0415
-    from hubbub.simulations.experiments.result import ExperimentResult  # noqa: PLC0415
-    from hubbub.simulations.populations import PopulationError  # noqa: PLC0415
-    from hubbub.simulations.simulated_clients.attacks import AttackError  # noqa: PLC0415
+    from hubbub.decoder.cli.progress import progress_bar
+    from hubbub.decoder.formats.files import refuse_place
+    from hubbub.decoder.formats.terminal import show, stdout_console
+    from hubbub.decoder.parallel import cores
+    from hubbub.protocol.errors import ParameterError
+    from hubbub.simulations.experiments.collecting import run_through_collector
+    from hubbub.simulations.experiments.experiment import run_in_memory
+    from hubbub.simulations.experiments.result import ExperimentResult
+    from hubbub.simulations.populations import PopulationError
+    from hubbub.simulations.simulated_clients.attacks import AttackError
 
     try:
         experiment = _experiment(options)
@@ -235,15 +232,13 @@ def run(output: Path, workers: int | None, through: str, **options: Any) -> None
 
 
 def _experiment(options: dict[str, Any]) -> Experiment:
-    from hubbub.decoder.inference.multiple_testing import Correction  # noqa: PLC0415
-    from hubbub.protocol.params import RapporParams  # noqa: PLC0415
-    from hubbub.simulations.experiments.experiment import Experiment  # noqa: PLC0415
-    from hubbub.simulations.populations import census_names  # noqa: PLC0415
-    from hubbub.simulations.scenarios import make_scenario  # noqa: PLC0415
-    from hubbub.simulations.simulated_clients.attacks import parse_attack  # noqa: PLC0415
-    from hubbub.simulations.simulated_clients.population_sampler import (  # noqa: PLC0415
-        cohort_shares,
-    )
+    from hubbub.decoder.inference.multiple_testing import Correction
+    from hubbub.protocol.params import RapporParams
+    from hubbub.simulations.experiments.experiment import Experiment
+    from hubbub.simulations.populations import census_names
+    from hubbub.simulations.scenarios import make_scenario
+    from hubbub.simulations.simulated_clients.attacks import parse_attack
+    from hubbub.simulations.simulated_clients.population_sampler import cohort_shares
 
     if not 0 < options["alpha"] < 1:
         raise click.UsageError(f"--alpha {options['alpha']}: must be between 0 and 1")
@@ -285,7 +280,7 @@ def _experiment(options: dict[str, Any]) -> Experiment:
 
 def _population(population: str | None, values: str | None, unique: int | None) -> Population:
     """Return the population that the options name."""
-    from hubbub.simulations.populations import (  # noqa: PLC0415
+    from hubbub.simulations.populations import (
         PopulationError,
         census_first_names,
         family_shares,
@@ -340,13 +335,13 @@ def suite(
     population, candidates and reports of its own. A bound counts as broken if it is exceeded by
     more than the standard error allows (one-sided, probability 0.001).
     """
-    from hubbub.decoder.cli.progress import progress_bar  # noqa: PLC0415
-    from hubbub.decoder.formats.files import refuse_place  # noqa: PLC0415
-    from hubbub.decoder.formats.terminal import stdout_console  # noqa: PLC0415
-    from hubbub.decoder.parallel import cores  # noqa: PLC0415
-    from hubbub.simulations.suite.bounds import promises_kept, run_suite  # noqa: PLC0415
-    from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases  # noqa: PLC0415
-    from hubbub.simulations.suite.result import (  # noqa: PLC0415
+    from hubbub.decoder.cli.progress import progress_bar
+    from hubbub.decoder.formats.files import refuse_place
+    from hubbub.decoder.formats.terminal import stdout_console
+    from hubbub.decoder.parallel import cores
+    from hubbub.simulations.suite.bounds import promises_kept, run_suite
+    from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases
+    from hubbub.simulations.suite.result import (
         FORMATS,
         suite_sentence,
         suite_table,
@@ -394,11 +389,11 @@ def paper(only_table: bool, runs: int, output: Path) -> None:
     Each experiment's figure stands beside what the paper states; each headline number beside ours.
     Exit code 1 if one isn't reproduced within its tolerance.
     """
-    from hubbub.decoder.cli.progress import progress_bar  # noqa: PLC0415
-    from hubbub.decoder.formats.terminal import show, stdout_console  # noqa: PLC0415
-    from hubbub.simulations.paper.experiments import experiments  # noqa: PLC0415
-    from hubbub.simulations.paper.headline import formula_lines, simulated_lines  # noqa: PLC0415
-    from hubbub.simulations.paper.result import PaperResult  # noqa: PLC0415
+    from hubbub.decoder.cli.progress import progress_bar
+    from hubbub.decoder.formats.terminal import show, stdout_console
+    from hubbub.simulations.paper.experiments import experiments
+    from hubbub.simulations.paper.headline import formula_lines, simulated_lines
+    from hubbub.simulations.paper.result import PaperResult
 
     with cli_errors():
         output.mkdir(parents=True, exist_ok=True)

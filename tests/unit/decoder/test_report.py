@@ -188,4 +188,6 @@ def test_colours_are_readable_in_light_dark_and_print() -> None:
             assert contrast(colours[name], colours["paper"]) >= 4.5, (name, palette)
         for name in ("paper", "ink"):
             assert contrast(colours["mark"], colours[name]) >= 3, (name, palette)
+        for series in ("accent", "series1", "series2", "series3"):
+            assert contrast(colours[series], colours["paper"]) >= 3, (series, palette)
         assert contrast(colours["accent"], colours["band"]) >= 3

@@ -46,6 +46,8 @@ _POINTS = 2_000
 _SHADES = 5
 _COLOURS = 4
 _LEGEND_ROW = 18.0
+_LETTER, _LINE = 7.0, 12.0
+"""About as wide and as high as a letter is."""
 _MARKED = 24
 """Points of a line up to which each has a mark of its own."""
 
@@ -204,11 +206,25 @@ def _marked(
         ]
     if series.style == "points" or len(points) <= _MARKED:
         parts += [_mark(number, x, y) for x, y in points]
-    parts += [
-        tag("text", name, x=x + 6, y=y + 14)
-        for name, (x, y) in zip(series.names, points, strict=False)
-        if name
-    ]
+    return [*parts, *_named(series.names, points)]
+
+
+def _named(names: Sequence[str], points: Sequence[tuple[float, float]]) -> list[Markup]:
+    """Write names beside their points, from the top down, where no other name stands already."""
+    parts: list[Markup] = []
+    taken: list[tuple[float, float, float]] = []
+    for (x, y), name in sorted(zip(points, names, strict=False), key=lambda each: each[0][1]):
+        width = _LETTER * len(name)
+        fits = x + 6 + width < WIDTH
+        left = x + 6 if fits else x - 6 - width
+        free = all(
+            abs(y - other) > _LINE or left > stop or left + width < start
+            for other, start, stop in taken
+        )
+        if name and free:
+            taken.append((y, left, left + width))
+            anchor, at = ("start", x + 6) if fits else ("end", x - 6)
+            parts.append(tag("text", name, x=at, y=y + 14, text_anchor=anchor))
     return parts
 
 
