@@ -238,7 +238,10 @@ def _experiment(options: dict[str, Any]) -> Experiment:
     from hubbub.simulations.populations import census_names
     from hubbub.simulations.scenarios import make_scenario
     from hubbub.simulations.simulated_clients.attacks import parse_attack
-    from hubbub.simulations.simulated_clients.population_sampler import cohort_shares
+    from hubbub.simulations.simulated_clients.population_sampler import (
+        ReportingPlan,
+        cohort_shares,
+    )
 
     if not 0 < options["alpha"] < 1:
         raise click.UsageError(f"--alpha {options['alpha']}: must be between 0 and 1")
@@ -263,18 +266,17 @@ def _experiment(options: dict[str, Any]) -> Experiment:
             f"--attack: {attack.targets:,} targets, but only "
             f"{len(scenario.candidates):,} candidates"
         )
-    return Experiment(
-        scenario=scenario,
-        params=params,
+    plan = ReportingPlan(
+        population,
+        params,
         clients=options["reports"],
         days=options["days"],
         change=options["change"],
         cohort_shares=cohort_shares(options["cohorts"], params.m),
-        attack=attack,
-        alpha=options["alpha"],
-        correction=Correction(options["correction"]),
-        method=options["method"],
-        seed=options["seed"],
+    )
+    correction = Correction(options["correction"])
+    return Experiment(
+        scenario, plan, attack, options["alpha"], correction, options["method"], options["seed"]
     )
 
 

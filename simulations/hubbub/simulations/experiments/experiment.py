@@ -42,13 +42,8 @@ class Experiment:
     Attributes
     ----------
     scenario : Scenario
-    params : RapporParams
-    clients, days : int
-        Each client reports once a day.
-    change : float
-        Chance that a client's value is drawn anew from one day to the next.
-    cohort_shares : float64 array, shape (m,), or None
-        Chance of each cohort; None for equal ones.
+    plan : ReportingPlan
+        Of the honest clients: the scenario's population.
     attack : Attack or None
         Forged reports come on top of the clients'.
     alpha : float
@@ -59,11 +54,7 @@ class Experiment:
     """
 
     scenario: Scenario
-    params: RapporParams
-    clients: int
-    days: int = 1
-    change: float = 0.0
-    cohort_shares: FloatArray | None = None
+    plan: ReportingPlan
     attack: Attack | None = None
     alpha: float = 0.05
     correction: Correction = Correction.BH
@@ -71,21 +62,14 @@ class Experiment:
     seed: int = 0
 
     @property
-    def plan(self) -> ReportingPlan:
-        """What the honest clients do."""
-        return ReportingPlan(
-            self.scenario.population,
-            self.params,
-            self.clients,
-            self.days,
-            self.change,
-            self.cohort_shares,
-        )
+    def params(self) -> RapporParams:
+        """The parameters of all reports."""
+        return self.plan.params
 
     @property
     def honest(self) -> int:
         """Reports of honest clients."""
-        return self.clients * self.days
+        return self.plan.clients * self.plan.days
 
     @property
     def forged(self) -> int:
@@ -205,7 +189,8 @@ def judge_estimates(
     honest = experiment.scenario.candidates_share(holders)
     truth = honest * experiment.honest / (experiment.honest + experiment.forged)
     share, detected = estimates.share, estimates.detected
-    places = {string: i for i, string in enumerate(experiment.scenario.candidates)}
+    targets = experiment.targets()
+    places = [experiment.scenario.candidates.index(string) for string in targets]
     rng = np.random.default_rng([experiment.seed, _AUDIT])
     return ExperimentOutcome(
         truth=truth,
@@ -216,7 +201,6 @@ def judge_estimates(
         audit=audit_epsilon(experiment.params, _AUDITED, rng),
         targets=tuple(
             Target(string, float(truth[i]), float(share[i]), bool(detected[i]))
-            for string in experiment.targets()
-            for i in (places[string],)
+            for string, i in zip(targets, places, strict=True)
         ),
     )

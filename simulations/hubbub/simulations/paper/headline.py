@@ -29,6 +29,7 @@ from hubbub.simulations.paper.settings import (
 from hubbub.simulations.populations import family_shares
 from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients
+from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan
 
 _MILLION = 1_000_000
 _TABLE_2 = 186_792
@@ -250,12 +251,12 @@ def _normal(runs: int) -> Iterator[Headline]:
 
 def _manipulation(runs: int) -> Iterator[Headline]:
     """Yield line 10: what forged reports make of their target."""
-    attack = Attack(AttackKind.MAXIMAL_GAIN, 0.01)
+    attack, chrome = Attack(AttackKind.MAXIMAL_GAIN, 0.01), _CHROME._replace(m=64)
     rises = []
     for run in range(runs):
         scenario = paper_scenario(family_shares("zipf:1", 100), run)
-        chrome = RapporParams(128, 2, 64, 0.5, 0.25, 0.75)
-        outcome = run_in_memory(Experiment(scenario, chrome, _MILLION, attack=attack, seed=run), 1)
+        plan = ReportingPlan(scenario.population, chrome, _MILLION)
+        outcome = run_in_memory(Experiment(scenario, plan, attack, seed=run), 1)
         rises += [100 * (target.estimate - target.truth) for target in outcome.targets]
     yield Headline(
         10, "manipulation", "points that a target rises, 1% forged", 2.5, float(np.mean(rises)),
