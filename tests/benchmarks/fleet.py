@@ -11,10 +11,16 @@ import numpy as np
 from benchmarks.timing import Comparison
 from factories import make_params
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.fleet.clients import Fleet, packed_filters
-from hubbub.simulations.fleet.crowd import count_crowd
-from hubbub.simulations.fleet.longitudinal import LongitudinalFleet
 from hubbub.simulations.populations import family_shares, made_up
+from hubbub.simulations.simulated_clients.clients import (
+    LongitudinalClients,
+    SimulatedClients,
+    packed_filters,
+)
+from hubbub.simulations.simulated_clients.population_sampler import (
+    ReportingPlan,
+    sample_population,
+)
 
 _REPORTS, _PLAIN_REPORTS, _COUNTED = 1 << 18, 1 << 13, 1 << 20
 _POPULATION = made_up(family_shares("zipf:1", 1_000), "value ")
@@ -54,7 +60,7 @@ def _held(n: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _once(params: RapporParams) -> Callable[[], int]:
-    fleet = Fleet(_POPULATION.values, params, np.random.Generator(np.random.SFC64(1)))
+    fleet = SimulatedClients(_POPULATION.values, params, np.random.Generator(np.random.SFC64(1)))
     held = _held(_REPORTS)
 
     def draw() -> int:
@@ -65,7 +71,7 @@ def _once(params: RapporParams) -> Callable[[], int]:
 
 
 def _again(params: RapporParams) -> Callable[[], int]:
-    fleet = LongitudinalFleet(_POPULATION.values, params, np.random.SeedSequence(1))
+    fleet = LongitudinalClients(_POPULATION.values, params, np.random.SeedSequence(1))
     rng = np.random.Generator(np.random.SFC64(1))
     clients, held = np.arange(_REPORTS), _held(_REPORTS)
 
@@ -78,7 +84,7 @@ def _again(params: RapporParams) -> Callable[[], int]:
 
 def _counted(params: RapporParams) -> Callable[[], int]:
     def draw() -> int:
-        count_crowd(_POPULATION, params, _COUNTED, np.random.SeedSequence(1))
+        sample_population(ReportingPlan(_POPULATION, params, _COUNTED), np.random.SeedSequence(1))
         return _COUNTED
 
     return draw

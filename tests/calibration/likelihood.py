@@ -24,7 +24,7 @@ from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.likelihood.decoding import decode_reports
 from hubbub.decoder.reports.packed import PackedReports, pack
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.fleet.clients import Fleet
+from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
 _Z_REFERENCE = 2.0
 NOISE = {
@@ -90,7 +90,7 @@ def collect(case: Population, seed: int) -> Collected:
     world = made_up(case.shares, seed, case.unlisted_every, case.absent)
     values = world.population.values
     held = rng.choice(len(values), size=case.reports, p=case.shares)
-    cohorts, bits = Fleet(values, case.params, rng).report(held)
+    cohorts, bits = SimulatedClients(values, case.params, rng).report(held)
     records = np.hstack([cohorts.astype("<u2")[:, None].view(np.uint8), bits]).tobytes()
     shares = dict(zip(values, np.bincount(held, minlength=len(values)) / len(held), strict=True))
     truth = np.array([float(shares.get(candidate, 0.0)) for candidate in world.candidates])

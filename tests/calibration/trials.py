@@ -12,7 +12,7 @@ from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, de
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import Score, score
-from hubbub.simulations.fleet.clients import Fleet, as_records
+from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def count_fleet(
     values: tuple[str, ...], held: IntArray, params: RapporParams, rng: np.random.Generator
 ) -> CohortCounts:
     """Let one fleet client report each held value, and count the reports as stored records."""
-    cohorts, bits = Fleet(values, params, rng).report(held)
+    cohorts, bits = SimulatedClients(values, params, rng).report(held)
     return count_records(as_records(cohorts, bits), params)
 
 

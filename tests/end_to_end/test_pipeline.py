@@ -24,13 +24,13 @@ from matplotlib import image
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
 from hubbub.decoder.results.strings import COLUMNS
-from hubbub.simulations.experiments.processes import Collector, ProcessError, running_collector
-from hubbub.simulations.experiments.uploading import (
+from hubbub.simulations.experiments.collecting import (
     UploadError,
     report_through_clients,
-    upload_fleet,
+    upload_reports,
 )
-from hubbub.simulations.fleet.clients import Fleet
+from hubbub.simulations.experiments.processes import Collector, ProcessError, running_collector
+from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
 SECONDS = 120
 LOOSE = make_params(k=32, h=2, m=8, f=0.1, p=0.1, q=0.9)
@@ -99,7 +99,7 @@ def days(n: int) -> dt.timedelta:
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Serve a collector, and let 30 real clients and 8,400 fleet clients report to it."""
+    """Serve a collector, and let 30 real clients and 8,400 simulated ones report to it."""
     folder = tmp_path_factory.mktemp("pipeline")
     metrics, candidates = folder / "metrics.toml", folder / "candidates.txt"
     metric = make_metric(params=LOOSE)
@@ -117,8 +117,10 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 def upload(metric: Metric, url: str) -> None:
     held = np.repeat(np.arange(len(FLEET)), list(FLEET.values()))
-    cohorts, bits = Fleet(tuple(FLEET), metric.params, np.random.default_rng(1)).report(held)
-    asyncio.run(upload_fleet(metric, cohorts, bits, url, lambda _done, _total: None))
+    cohorts, bits = SimulatedClients(tuple(FLEET), metric.params, np.random.default_rng(1)).report(
+        held
+    )
+    asyncio.run(upload_reports(metric, cohorts, bits, url, lambda _done, _total: None))
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
@@ -333,7 +335,7 @@ def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path
     assert "seed 1" in done.stdout
     for text in (done.stdout, done.stderr):
         assert ESCAPE not in text
-        assert "the fleet reports" not in text
+        assert "simulated clients report" not in text
         assert "counting reports" not in text
 
 

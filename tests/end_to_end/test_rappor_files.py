@@ -23,7 +23,7 @@ from hubbub.decoder import count_records
 from hubbub.decoder.candidates.listing import bit_positions
 from hubbub.decoder.cli.group import main
 from hubbub.protocol.records import Records, record_width
-from hubbub.simulations.fleet.clients import Fleet, as_records
+from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 from rappor_clients import Files, Params, map_row, run_clients, write_files, write_reports_of
 from significance import z_limit
 
@@ -89,7 +89,9 @@ def own(tmp_path: Path) -> dict[str, list[str]]:
     """Write the same reports of our own clients in every way in which they can be decoded."""
     params, words = METRIC.params, tuple(HELD)
     held = np.repeat(np.arange(len(words)), list(HELD.values()))
-    data = as_records(*Fleet(words, params, np.random.default_rng(20140814)).report(held))
+    data = as_records(
+        *SimulatedClients(words, params, np.random.default_rng(20140814)).report(held)
+    )
     records = Records(record_width(params.k), data)
     registry, names = tmp_path / "metrics.toml", tmp_path / "names.txt"
     registry.write_text(registry_toml(METRIC), encoding="utf-8")

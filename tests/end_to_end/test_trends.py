@@ -21,7 +21,7 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.trends.result import TYPES
 from hubbub.protocol.records import Records
-from hubbub.simulations.fleet.clients import Fleet
+from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
 FIRST = dt.date(2026, 11, 1)
 METRIC = make_metric(params=make_params(k=32, h=2, m=8, f=0.1, p=0.1, q=0.9))
@@ -57,7 +57,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
 
 
 async def fill(url: str, days: Sequence[tuple[int, ...]]) -> None:
-    fleet = Fleet(VALUES, METRIC.params, np.random.default_rng(20141103))
+    fleet = SimulatedClients(VALUES, METRIC.params, np.random.default_rng(20141103))
     async with open_store(url, create=True) as store:
         await store.declare([METRIC])
         for index, clients in enumerate(days):

@@ -19,7 +19,7 @@ from hubbub.decoder.likelihood.decoding import decode_reports
 from hubbub.decoder.planning.limits import Method, Question, detection_limit
 from hubbub.decoder.reports.packed import pack
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.fleet.clients import Fleet
+from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
 _MOST_PLANTED = 10
 _MOST_MASS = 0.4
@@ -98,7 +98,7 @@ def draw_records(
 ) -> bytes:
     """Let the fleet report, and return the reports as they are stored."""
     held = rng.choice(len(shares), size=setting.reports, p=shares)
-    cohorts, bits = Fleet(values, setting.params, rng).report(held)
+    cohorts, bits = SimulatedClients(values, setting.params, rng).report(held)
     prefix = cohorts.astype("<u2").view(np.uint8).reshape(-1, 2)
     return np.hstack([prefix, bits]).tobytes()
 

@@ -25,7 +25,7 @@ from hubbub.collector.errors import StoreError
 from hubbub.collector.exchange.parquet import write_records
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.protocol.records import Records
-from hubbub.simulations.fleet.clients import Fleet
+from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from service.posting import stored_count, stored_records, wait_until
 
 SECONDS = 120
@@ -68,7 +68,7 @@ def collector(*arguments: object) -> str:
 
 async def fill(url: str) -> None:
     rng = np.random.default_rng(1)
-    fleet = Fleet(VALUES, METRIC.params, rng)
+    fleet = SimulatedClients(VALUES, METRIC.params, rng)
     async with open_store(url, create=True) as store:
         await store.declare([METRIC])
         for day in DAYS:

@@ -29,8 +29,11 @@ from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
 from hubbub.decoder.arrays import FloatArray
 from hubbub.simulations.experiments.scoring import Score
-from hubbub.simulations.fleet.crowd import count_crowd
 from hubbub.simulations.populations import Population
+from hubbub.simulations.simulated_clients.population_sampler import (
+    ReportingPlan,
+    sample_population,
+)
 from significance import ALARM, frequency_z, z_limit
 
 ALPHA = 0.05
@@ -141,12 +144,14 @@ def crowd_decoded(
     params: RapporParams, shares: FloatArray, reports: int, absent: int, seed: int, listed: bool
 ) -> tuple[FloatArray, Decoding]:
     """Return each candidate's share of many reports, and the decoding."""
-    held = tuple(f"crowd {seed} string {i}" for i in range(len(shares)))
-    crowd = count_crowd(Population(held, shares), params, reports, np.random.SeedSequence(seed))
-    nobody = [f"crowd {seed} absent {i}" for i in range(absent)]
-    truth = crowd.holders / reports if listed else np.empty(0)
+    held = tuple(f"sample {seed} string {i}" for i in range(len(shares)))
+    sample = sample_population(
+        ReportingPlan(Population(held, shares), params, reports), np.random.SeedSequence(seed)
+    )
+    nobody = [f"sample {seed} absent {i}" for i in range(absent)]
+    truth = sample.holders / reports if listed else np.empty(0)
     candidates = [*held, *nobody] if listed else nobody
-    return np.append(truth, np.zeros(absent)), decode(crowd.counts, params, candidates)
+    return np.append(truth, np.zeros(absent)), decode(sample.counts, params, candidates)
 
 
 def held_by_intervals(truth: FloatArray, decoding: Decoding) -> FloatArray:

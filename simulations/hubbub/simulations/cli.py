@@ -1,12 +1,22 @@
-"""The command `hubbub-simulate`."""
+"""The command `hubbub-simulate`.
+
+Commands import what they need inside of their functions: numpy, SciPy and the collector take
+seconds to import, and a person who asks for --help shouldn't wait for them.
+"""
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+<<<<<<< HEAD
 from hubbub.decoder.cli.options import cli_errors
 from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.formats.terminal import stdout_console
@@ -21,6 +31,17 @@ from hubbub.simulations.suite.bounds import promises_kept
 from hubbub.simulations.suite.matrix import all_cases, quick_cases
 from hubbub.simulations.suite.output import FORMATS, suite_sentence, suite_table, write_suite
 from hubbub.simulations.suite.runs import matching, run_suite
+=======
+from hubbub.decoder.cli.errors import cli_errors
+
+if TYPE_CHECKING:
+    from hubbub.simulations.experiments.experiment import Experiment
+    from hubbub.simulations.populations import Population
+
+_POPULATION = "zipf:1.0"
+_UNIQUE = 1_000
+_MOST_REPORTS = 10**12
+>>>>>>> house-sim
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,8 +50,17 @@ def main() -> None:
     """Simulate whole populations with known truth."""
 
 
-main.add_command(run)
-main.add_command(paper)
+@contextmanager
+def _system_errors() -> Iterator[None]:
+    """Turn the decoder's errors, and those of the programs we run, into a line for the user."""
+    from hubbub.simulations.experiments.collecting import UnlistableError, UploadError
+    from hubbub.simulations.experiments.processes import ProcessError
+
+    try:
+        with cli_errors():
+            yield
+    except (ProcessError, UploadError, UnlistableError) as error:
+        raise click.ClickException(str(error)) from error
 
 
 @main.command()
@@ -60,11 +90,233 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
         raise click.BadParameter(f"--clients {clients}: must be at most --reports {reports}")
     if seed is None:
         seed = secrets.randbelow(2**32)
+    from hubbub.decoder.cli.progress import progress_bar
+    from hubbub.decoder.formats.terminal import show, stdout_console
+    from hubbub.simulations.demo import run_demo
+
+    with _system_errors():
+        result = run_demo(output, reports, clients, seed, progress_bar)
+    console = stdout_console()
+    show(result.blocks(), console)
+    console.print(
+        f"\n{reports:,} reports ({clients:,} through real clients), seed {seed}, "
+        f"{result.seconds:.0f} s; files in {output}/"
+    )
+
+
+class Count(click.ParamType[int]):
+    """A whole number, which may be written as 1e7.
+
+    Parameters
+    ----------
+    smallest : int
+    """
+
+    name = "count"
+
+    def __init__(self, smallest: int) -> None:
+        self._smallest = smallest
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, or fail."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not self._smallest <= number <= _MOST_REPORTS or number != int(number):
+            expected = f"a whole number of at least {self._smallest} and at most {_MOST_REPORTS:g}"
+            self.fail(f"{value!r}: must be {expected}", param, ctx)
+        return int(number)
+
+
+@main.command()
+@click.option(
+    "--population",
+    help="uniform, zipf:EXPONENT, exponential:RATE, gauss, geometric:RATIO, or census (first "
+    "names of 1990); zipf:1.0 if not given.",
+)
+@click.option(
+    "--values", help="Instead: a file of one client's value a line; - for standard input."
+)
+@click.option(
+    "--unique", type=Count(1), help="Values that the population holds; 1,000 if not given."
+)
+@click.option(
+    "--reports", type=Count(1), default="1e6", show_default=True,
+    help="Honest clients, each of which reports once a day.",
+)  # fmt: skip
+@click.option("--k", default=128, show_default=True, help="Bits of the Bloom filter.")
+@click.option("--h", default=2, show_default=True, help="Hash functions.")
+@click.option("--m", default=64, show_default=True, help="Cohorts.")
+@click.option("--f", default=0.5, show_default=True, help="Permanent noise.")
+@click.option("--p", default=0.25, show_default=True, help="Chance of a 1 for a permanent 0.")
+@click.option("--q", default=0.75, show_default=True, help="Chance of a 1 for a permanent 1.")
+@click.option(
+    "--candidates-extra", type=Count(0), default="0", show_default=True,
+    help="Candidates that nobody holds.",
+)  # fmt: skip
+@click.option(
+    "--missing", type=click.FloatRange(0, 1), default=0.1, show_default=True,
+    help="Share of the values that aren't among the candidates.",
+)  # fmt: skip
+@click.option(
+    "--days", type=click.IntRange(1), default=1, show_default=True,
+    help="Reports of each client, one a day.",
+)  # fmt: skip
+@click.option(
+    "--change", type=click.FloatRange(0, 1), default=0.0, show_default=True,
+    help="Chance that a client's value is drawn anew from one day to the next.",
+)  # fmt: skip
+@click.option(
+    "--cohorts", type=click.Choice(["even", "uneven", "half-empty"]), default="even",
+    show_default=True, help="Sizes of the cohorts; uneven: in proportion to 1, 1/2, 1/3 ...",
+)  # fmt: skip
+@click.option(
+    "--attack",
+    help="Forged reports that are a share of all: maximal-gain:targets=5,share=0.01, "
+    "random:share=0.01 or replay:share=0.01.",
+)
+@click.option(
+    "--correction", type=click.Choice(["bh", "bonferroni"]), default="bh", show_default=True,
+    help="What alpha bounds: the share of false names, or the chance of any.",
+)  # fmt: skip
+@click.option(
+    "--method", type=click.Choice(["regression", "likelihood", "auto"]), default="regression",
+    show_default=True, help="The decoder's; others than regression need --through collector.",
+)  # fmt: skip
+@click.option(
+    "--alpha", type=float, default=0.05, show_default=True, help="Level of the detections."
+)
+@click.option("--seed", type=click.IntRange(0), help="Drawn and shown if not given.")
+@click.option(
+    "--through", type=click.Choice(["memory", "collector"]), default="memory", show_default=True,
+    help="Count in memory, or send all reports over HTTP to a real collector and decode its store.",
+)  # fmt: skip
+@click.option("--workers", type=click.IntRange(1), help="Processes; as many as cores if not given.")
+@click.option(
+    "--output", default="out/run", show_default=True,
+    type=click.Path(file_okay=False, path_type=Path), help="Folder for all that is made.",
+)  # fmt: skip
+def run(output: Path, workers: int | None, through: str, **options: Any) -> None:
+    """Simulate one population's reports, decode them, and score the result.
+
+    Writes result.json, report.html and pictures. The same seed gives the same result.json, whatever
+    the number of workers.
+    """
+    started = time.monotonic()
+    if options["seed"] is None:
+        options["seed"] = secrets.randbelow(2**32)
+    if options["method"] != "regression" and through == "memory":
+        raise click.UsageError(
+            f"--method {options['method']}: needs whole reports, so --through collector"
+        )
+    from hubbub.decoder.cli.progress import progress_bar
+    from hubbub.decoder.formats.files import refuse_place
+    from hubbub.decoder.formats.terminal import show, stdout_console
+    from hubbub.decoder.parallel import cores
+    from hubbub.protocol.errors import ParameterError
+    from hubbub.simulations.experiments.collecting import run_through_collector
+    from hubbub.simulations.experiments.experiment import run_in_memory
+    from hubbub.simulations.experiments.result import ExperimentResult
+    from hubbub.simulations.populations import PopulationError
+    from hubbub.simulations.simulated_clients.attacks import AttackError
+
     try:
-        with cli_errors():
-            run_demo(output, reports, clients, seed, stdout_console())
-    except (ProcessError, UploadError) as error:
-        raise click.ClickException(str(error)) from error
+        experiment = _experiment(options)
+    except (PopulationError, ParameterError, AttackError) as error:
+        raise click.UsageError(str(error)) from error
+    with _system_errors():
+        refuse_place(output / "result.json")
+        output.mkdir(parents=True, exist_ok=True)
+        with progress_bar("clients report") as bar:
+            outcome = (
+                run_in_memory(experiment, workers or cores(), bar)
+                if through == "memory"
+                else run_through_collector(experiment, output, bar)
+            )
+        if options["values"] is None:
+            options["population"] = options["population"] or _POPULATION
+            if options["population"] != "census":
+                options["unique"] = options["unique"] or _UNIQUE
+        # The order of the command line must not show in the files.
+        given = sorted({**options, "through": through}.items())
+        shown = {name: value for name, value in given if value is not None}
+        result = ExperimentResult(experiment, outcome, shown)
+        result.write(output)
+    console = stdout_console()
+    show(result.blocks(), console)
+    console.print(f"{time.monotonic() - started:.1f} s; files in {output}/")
+
+
+def _experiment(options: dict[str, Any]) -> Experiment:
+    from hubbub.decoder.inference.multiple_testing import Correction
+    from hubbub.protocol.params import RapporParams
+    from hubbub.simulations.experiments.experiment import Experiment
+    from hubbub.simulations.populations import census_names
+    from hubbub.simulations.scenarios import make_scenario
+    from hubbub.simulations.simulated_clients.attacks import parse_attack
+    from hubbub.simulations.simulated_clients.population_sampler import (
+        ReportingPlan,
+        cohort_shares,
+    )
+
+    if not 0 < options["alpha"] < 1:
+        raise click.UsageError(f"--alpha {options['alpha']}: must be between 0 and 1")
+    for name in ("missing", "change"):
+        if math.isnan(options[name]):  # which every comparison of the range lets pass
+            raise click.UsageError(f"--{name} nan: must be between 0 and 1")
+    if options["change"] and options["days"] == 1:
+        raise click.UsageError("--change: needs --days of at least 2")
+    params = RapporParams(*(options[name] for name in RapporParams._fields))
+    population = _population(options["population"], options["values"], options["unique"])
+    # The census's extra candidates are its other names, as long as there are enough.
+    held, census = set(population.values), options["population"] == "census"
+    absent = [name for name in census_names() if name not in held] if census else []
+    extra = options["candidates_extra"]
+    absent += [f"absent {i}" for i in range(1, extra + 1)]
+    scenario = make_scenario(population, options["missing"], tuple(absent[:extra]))
+    if not scenario.candidates:
+        raise click.UsageError("no candidates: --missing 1 needs --candidates-extra")
+    attack = None if options["attack"] is None else parse_attack(options["attack"])
+    if attack is not None and attack.targets > len(scenario.candidates):
+        raise click.UsageError(
+            f"--attack: {attack.targets:,} targets, but only "
+            f"{len(scenario.candidates):,} candidates"
+        )
+    plan = ReportingPlan(
+        population,
+        params,
+        clients=options["reports"],
+        days=options["days"],
+        change=options["change"],
+        cohort_shares=cohort_shares(options["cohorts"], params.m),
+    )
+    correction = Correction(options["correction"])
+    return Experiment(
+        scenario, plan, attack, options["alpha"], correction, options["method"], options["seed"]
+    )
+
+
+def _population(population: str | None, values: str | None, unique: int | None) -> Population:
+    """Return the population that the options name."""
+    from hubbub.simulations.populations import (
+        PopulationError,
+        census_first_names,
+        family_shares,
+        made_up,
+        population_of_file,
+    )
+
+    if values is not None:
+        if population is not None or unique is not None:
+            raise PopulationError("--values: can't go with --population or --unique")
+        return population_of_file(values)
+    if population == "census":
+        if unique is not None:
+            raise PopulationError("--unique: can't go with --population census")
+        return census_first_names()
+    family = _POPULATION if population is None else population
+    return made_up(family_shares(family, _UNIQUE if unique is None else unique), "string ")
 
 
 @main.command()
@@ -102,6 +354,19 @@ def suite(
     population, candidates and reports of its own. A bound counts as broken if it is exceeded by
     more than the standard error allows (one-sided, probability 0.001).
     """
+    from hubbub.decoder.cli.progress import progress_bar
+    from hubbub.decoder.formats.files import refuse_place
+    from hubbub.decoder.formats.terminal import stdout_console
+    from hubbub.decoder.parallel import cores
+    from hubbub.simulations.suite.bounds import promises_kept, run_suite
+    from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases
+    from hubbub.simulations.suite.result import (
+        FORMATS,
+        suite_sentence,
+        suite_table,
+        write_suite,
+    )
+
     for path in output:
         if path.suffix not in FORMATS:
             raise click.BadParameter(f"--output {path}: must end in {', '.join(FORMATS)}")
@@ -111,17 +376,53 @@ def suite(
         cases = matching(quick_cases() if quick else all_cases(), patterns)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-    console = stdout_console(200)
     if only_list:
         for case in cases:
             click.echo(case.name)
         return
     with progress_bar("runs") as bar:
         results = run_suite(cases, seeds or (5 if quick else 10), workers or cores(), bar)
+    console = stdout_console(200)
     console.print(suite_table(results))
     console.print(suite_sentence(results))
     with cli_errors():
         for path in output:
             write_suite(path, results)
     if not promises_kept(results):
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
+@click.option("--table", "only_table", is_flag=True, help="Only the headline numbers.")
+@click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help="Of each case.")
+@click.option(
+    "--output",
+    default="out/paper",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for report.html, result.json and the figures.",
+)
+def paper(only_table: bool, runs: int, output: Path) -> None:
+    """Repeat the experiments of the RAPPOR paper (CCS 2014), and its headline numbers.
+
+    Each experiment's figure stands beside what the paper states; each headline number beside ours.
+    Exit code 1 if one isn't reproduced within its tolerance.
+    """
+    from hubbub.decoder.cli.progress import progress_bar
+    from hubbub.decoder.formats.terminal import show, stdout_console
+    from hubbub.simulations.paper.experiments import experiments
+    from hubbub.simulations.paper.headline import formula_lines, simulated_lines
+    from hubbub.simulations.paper.result import PaperResult
+
+    with cli_errors():
+        output.mkdir(parents=True, exist_ok=True)
+        with progress_bar("experiments") as bar:
+            findings = () if only_table else experiments(runs, bar)
+        lines = sorted([*formula_lines(), *simulated_lines(runs)], key=lambda line: line.number)
+        result = PaperResult(findings, tuple(lines))
+        result.write(output)
+    console = stdout_console(200)
+    show(result.blocks(), console)
+    console.print(f"Files in {output}/")
+    if not all(line.within for line in lines):
         raise click.exceptions.Exit(1)

@@ -11,13 +11,13 @@ from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray, PositionArray
 from hubbub.decoder.candidates.listing import hashed
 from hubbub.decoder.likelihood.sums import distinct_positions
 from hubbub.decoder.reports.packed import PackedReports, pack
-from hubbub.simulations.fleet.clients import Fleet
+from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
 
 def records_of(held: dict[str, int], params: RapporParams, seed: int = 20140814) -> bytes:
     """Return the records of so many clients a string, as the collector stores them."""
     indices = np.repeat(np.arange(len(held)), list(held.values()))
-    fleet = Fleet(tuple(held), params, np.random.default_rng(seed))
+    fleet = SimulatedClients(tuple(held), params, np.random.default_rng(seed))
     return as_records(*fleet.report(indices))
 
 

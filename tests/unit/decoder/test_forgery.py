@@ -15,8 +15,12 @@ from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.candidates.listing import bit_positions, make_design
 from hubbub.decoder.counts import BitEstimates, estimate_bits
 from hubbub.decoder.regression.model import Fit, fit_selected
+<<<<<<< HEAD
 from hubbub.decoder.regression.sensitivity import largest_shift
 from hubbub.simulations.fleet.clients import Fleet
+=======
+from hubbub.simulations.simulated_clients.clients import SimulatedClients
+>>>>>>> house-sim
 from unit.collector.forgeries import joined, records_of
 
 PAPER = make_params()
@@ -45,7 +49,7 @@ def counts_with(
 ) -> CohortCounts:
     """Count honest reports of five names and a share of forged ones about a target."""
     n_forged = round(share * n)
-    cohorts, bits = Fleet(NAMES, PAPER, rng).report(rng.integers(5, size=n - n_forged))
+    cohorts, bits = SimulatedClients(NAMES, PAPER, rng).report(rng.integers(5, size=n - n_forged))
     honest = records_of(np.unpackbits(bits, axis=1, bitorder="little"), cohorts)
     chosen = rng.integers(PAPER.m, size=n_forged)
     filters = np.zeros((PAPER.m, PAPER.k), dtype=np.bool_)

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from hubbub.decoder.cli.group import main
 from hubbub.protocol.registry import Registry
+from unit.decoder.pages import Page, assert_self_contained
 
 EPSILONS = ("--epsilon-permanent", "4.4", "--epsilon-report", "1.1")
 ASKED = ("--reports", "1e6", "--candidates", "1e5", *EPSILONS)
@@ -74,6 +75,20 @@ def test_plots_are_drawn(tmp_path: Path) -> None:
         path = tmp_path / f"plan.{suffix}"
         assert plan(*ASKED, "--max-bits", "64", "--output", str(path)).exit_code == 0
         assert path.read_bytes().startswith(start)
+
+
+def test_svg_is_readable_needs_nothing_else_and_can_be_repeated(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.svg" for name in ("one", "other")]
+    for path in paths:
+        assert plan(*ASKED, "--max-bits", "64", "--output", str(path)).exit_code == 0
+    one, other = (path.read_text(encoding="utf-8") for path in paths)
+    assert one == other
+    page = Page(one.partition("?>")[2])
+    assert_self_contained(page)
+    assert "prefers-color-scheme: dark" in page.texts["style"][0]
+    assert [each["role"] for each in page.all("svg")[1:]] == ["img", "img"]
+    assert all("1." in text for text in page.texts["desc"])
+    assert page.texts["text"].count("the RAPPOR paper's default") == 2
 
 
 def test_plot_without_matplotlib_says_what_to_install(

@@ -178,7 +178,7 @@ def test_categories_have_a_report_of_the_same_kind(case: Population) -> None:
 def test_colours_are_readable_in_light_dark_and_print() -> None:
     """Text against its background by at least 4.5, marks by at least 3 (WCAG 2.2 AA)."""
     folder = resources.files("hubbub.decoder.formats")
-    css = folder.joinpath("templates/report.css").read_text("utf-8")
+    css = folder.joinpath("templates/palette.css").read_text("utf-8")
     palettes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     assert len(palettes) == 3
     for palette in palettes:
@@ -187,4 +187,6 @@ def test_colours_are_readable_in_light_dark_and_print() -> None:
             assert contrast(colours[name], colours["paper"]) >= 4.5, (name, palette)
         for name in ("paper", "ink"):
             assert contrast(colours["mark"], colours[name]) >= 3, (name, palette)
+        for series in ("accent", "series1", "series2", "series3"):
+            assert contrast(colours[series], colours["paper"]) >= 3, (series, palette)
         assert contrast(colours["accent"], colours["band"]) >= 3

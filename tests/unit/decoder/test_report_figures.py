@@ -11,8 +11,22 @@ from hypothesis import strategies as st
 
 from hubbub.decoder.formats.drawings import draw
 from hubbub.decoder.formats.svg import Scale, number, tag
+<<<<<<< HEAD
 from hubbub.decoder.results.charts import Histogram, Interval, IntervalChart, Labels, span_of
 from hubbub.decoder.results.strings import (
+=======
+from hubbub.decoder.results.charts import (
+    GroupedBars,
+    Histogram,
+    Interval,
+    IntervalChart,
+    Labels,
+    Series,
+    XYChart,
+    span_of,
+)
+from hubbub.decoder.results.strings_report import (
+>>>>>>> house-sim
     bits_chart,
     cohorts_chart,
     p_value_chart,
@@ -45,6 +59,25 @@ def test_ticks_are_round() -> None:
     assert Scale(-0.3, 0.9, 0.0, 1.0).ticks() == pytest.approx([-0.25, 0.0, 0.25, 0.5, 0.75])
 
 
+@given(st.floats(1e-9, 1e9), st.floats(1.001, 1e12), st.floats(1e-12, 1e12))
+def test_logarithmic_scale_keeps_every_value_inside(low: float, times: float, value: float) -> None:
+    scale = Scale(low, low * times, 10.0, 20.0, log=True)
+    assert 10.0 <= scale(value) <= 20.0
+    assert 10.0 <= scale(-value) <= 20.0
+    assert len(scale.ticks()) <= 8
+
+
+def test_ticks_of_a_logarithmic_scale_are_powers_and_of_a_short_one_more() -> None:
+    assert Scale(10.0, 1e4, 0.0, 1.0, log=True).ticks() == [10.0, 100.0, 1e3, 1e4]
+    assert Scale(0.3, 4.0, 0.0, 1.0, log=True).ticks() == [0.5, 1.0, 2.0]
+    assert Scale(2.2, 4.8, 0.0, 1.0, log=True).ticks() == [3.0, 4.0]
+
+
+def test_equal_factors_are_equally_far_on_a_logarithmic_scale() -> None:
+    scale = Scale(1.0, 1e4, 0.0, 400.0, log=True)
+    assert [scale(10.0**power) for power in range(5)] == pytest.approx([0, 100, 200, 300, 400])
+
+
 def test_numbers_and_elements_have_one_form() -> None:
     assert [number(x) for x in (1.0, 1.005, -0.001, 12.3456)] == ["1", "1", "0", "12.35"]
     assert tag("text", "<a & b>", x=1.5, class_="x\"y") == (
@@ -73,6 +106,68 @@ def test_histogram_is_as_high_as_its_counts() -> None:
     assert heights[1] == pytest.approx(4 * heights[0], abs=0.05)
     assert heights[2] == 0
     assert [row[1] for row in chart.rows] == ["1", "4", "0"]
+
+
+def array(*numbers: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array(numbers, dtype=np.float64)
+
+
+def test_series_have_a_legend_error_bars_and_shapes_of_their_own() -> None:
+    series = [
+        Series("one", array(0, 1, 2), array(1, 2, 3), low=array(0, 1, 2), high=array(2, 3, 4)),
+        Series("two", array(0, 1, 2), array(3, 2, 1)),
+        Series("a line to compare with", array(0, 2), array(0, 4), "reference"),
+    ]
+    chart = XYChart(Labels("a", "Title", "Words", "x", "y"), series)
+    page = Page(draw(chart))
+    assert [text for text in page.texts["text"] if text in {each.label for each in series}] == [
+        each.label for each in series
+    ]
+    bars = [each for each in page.all("line") if each["class"] == "bar bar0"]
+    lengths = [abs(float(bar["y2"]) - float(bar["y1"])) for bar in bars]
+    assert lengths == pytest.approx([125.0] * 3)
+    # three marks and one in the legend: circles for one series, squares for the other
+    assert len(page.all("circle")) == len(page.all("rect")) == 4
+    classes = [each["class"] for each in page.all("polyline")]
+    assert classes == ["line line0"] * 2 + ["line line1"] * 2 + ["expected"] * 2
+    assert chart.rows[0] == ("one", "", "0", "1", "0 to 2")
+    assert chart.rows[3] == ("two", "", "0", "3", "")
+
+
+def test_points_without_a_place_on_the_axes_are_left_out() -> None:
+    nowhere = Series("points", array(0.0, 1.0, 10.0, 100.0), array(1.0, np.nan, 0.0, 5.0), "points")
+    chart = XYChart(Labels("a", "Title", "Words"), [nowhere], log_x=True, log_y=True)
+    assert len(Page(draw(chart)).all("circle")) == 1 + 1
+    assert len(chart.rows) == 4
+    assert draw(XYChart(Labels("a", "Title", "Words"), [], log_x=True, log_y=True))
+
+
+def test_names_that_would_lie_on_each_other_are_left_to_the_table() -> None:
+    names = ("above", "hidden", "", "far away")
+    x, y = array(0, 0.001, 0.002, 10), array(1, 1, 1, 5)
+    chart = XYChart(Labels("a", "T", "W"), [Series("s", x, y, "points", names=names)])
+    shown = Page(draw(chart)).texts["text"]
+    assert ("above" in shown) != ("hidden" in shown)
+    assert "far away" in shown
+    assert [row[1] for row in chart.rows] == list(names)
+
+
+def test_cloud_of_many_points_is_cells_and_a_short_table(rng: np.random.Generator) -> None:
+    x = rng.exponential(size=5_000)
+    chart = XYChart(Labels("a", "T", "W", "x", "y"), [Series("s", x, 2 * x, "cloud")])
+    page = Page(draw(chart))
+    assert len(page.all("circle")) == 1
+    assert 20 < len(page.all("rect")) <= 48 * 48
+    assert [row[1] for row in chart.rows] == ["500 points"] * 10
+
+
+def test_grouped_bars_are_as_high_as_their_numbers() -> None:
+    groups = (("recall", array(0.5, 1.0)), ("precision", array(np.nan, 0.25)))
+    chart = GroupedBars(Labels("a", "T", "W", "share", "part"), ("few", "many"), groups)
+    heights = [float(bar["height"]) for bar in Page(draw(chart)).all("rect")]
+    assert heights == pytest.approx([10, 125, 250, 10, 62.5])  # each group's legend first
+    assert chart.header == ("share", "recall", "precision")
+    assert chart.rows == (("few", "0.5", ""), ("many", "1", "0.25"))
 
 
 def test_few_bits_are_points_and_many_are_cells() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from factories import make_params
 from hubbub.protocol.bloom import bloom_bits
-from hubbub.simulations.fleet.attacks import (
+from hubbub.simulations.simulated_clients.attacks import (
     Attack,
     AttackError,
     AttackKind,

@@ -1,4 +1,4 @@
-"""The audit comes close to epsilon, and would notice a fleet that reveals more."""
+"""The audit comes close to epsilon, and would notice clients that reveal more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.simulations.fleet.auditing import Audit, audit_epsilon
+from hubbub.simulations.simulated_clients.auditing import Audit, audit_epsilon
 
 CHROME = make_params()
 UPSIDE_DOWN = make_params(p=0.75, q=0.25)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from hubbub.simulations.experiments.bands import bands, p_values_below
+from hubbub.simulations.experiments.scoring import bands, p_values_below
 
 
 def test_strings_are_sorted_by_true_share_for_recall_and_by_estimate_for_precision() -> None:

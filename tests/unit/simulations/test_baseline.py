@@ -8,8 +8,11 @@ import pytest
 from factories import make_params
 from hubbub.decoder.candidates.listing import bit_positions
 from hubbub.decoder.counts import CohortCounts
-from hubbub.simulations.fleet.crowd import count_crowd
 from hubbub.simulations.populations import family_shares, made_up
+from hubbub.simulations.simulated_clients.population_sampler import (
+    ReportingPlan,
+    sample_population,
+)
 from hubbub.simulations.suite.baseline import least_squares_two_se
 
 PARAMS = make_params(k=64, h=2, m=8)
@@ -38,9 +41,11 @@ def test_without_noise_the_shares_are_the_truth() -> None:
 
 def test_one_absent_candidate_in_forty_is_detected() -> None:
     """2.3% of 300 absent candidates lie two standard errors above zero: about 7; seeded."""
-    crowd = count_crowd(POPULATION, PARAMS, 200_000, np.random.SeedSequence(1))
+    sample = sample_population(
+        ReportingPlan(POPULATION, PARAMS, 200_000), np.random.SeedSequence(1)
+    )
     absent = tuple(f"absent {i}" for i in range(300))
-    plain = least_squares_two_se(crowd.counts, PARAMS, (*POPULATION.values, *absent))
+    plain = least_squares_two_se(sample.counts, PARAMS, (*POPULATION.values, *absent))
     assert 1 <= plain.detected[10:].sum() <= 25
 
 

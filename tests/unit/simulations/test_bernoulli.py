@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.client import randomness
-from hubbub.simulations.fleet.bernoulli import (
+from hubbub.simulations.simulated_clients.bernoulli import (
     bernoulli_words,
     digit_codes,
     keyed_bernoulli_words,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hubbub.simulations.paper.headline import Headline
-from hubbub.simulations.paper.headline_formulas import formula_lines
+from hubbub.simulations.paper.headline import Headline, formula_lines
 
 
 @pytest.mark.parametrize(

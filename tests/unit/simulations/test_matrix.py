@@ -9,16 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from hubbub.simulations.cli import main
+from hubbub.simulations.suite.bounds import run_suite
 from hubbub.simulations.suite.matrix import (
     DISTRIBUTIONS,
     FILTERS,
     PRIVACY,
     Case,
     all_cases,
+    matching,
     quick_cases,
 )
-from hubbub.simulations.suite.output import suite_sentence, write_suite
-from hubbub.simulations.suite.runs import matching, run_suite
+from hubbub.simulations.suite.result import suite_sentence, write_suite
 
 TINY = Case("zipf:1", 20, 20_000, 32, 1, 8, "chrome", 1.0)
 
@@ -41,19 +42,19 @@ def test_names_tell_cases_apart(cases: tuple[Case, ...]) -> None:
 
 
 def test_world_lists_nine_tenths_and_the_extra_candidates() -> None:
-    world = Case("uniform", 100, 1_000, 8, 2, 16, "tight", 0.2).world(0)
-    assert len(world.population.values) == 100
-    assert len(world.candidates) == 90 + 20
+    scenario = Case("uniform", 100, 1_000, 8, 2, 16, "tight", 0.2).scenario(0)
+    assert len(scenario.population.values) == 100
+    assert len(scenario.candidates) == 90 + 20
 
 
 def test_null_world_lists_a_thousand_strings_that_nobody_holds() -> None:
-    world = Case("uniform", 100, 1_000, 8, 2, 16, "tight", 0.0, 1.0).world(0)
-    assert len(world.candidates) == 1_000
-    assert not set(world.candidates) & set(world.population.values)
+    scenario = Case("uniform", 100, 1_000, 8, 2, 16, "tight", 0.0, 1.0).scenario(0)
+    assert len(scenario.candidates) == 1_000
+    assert not set(scenario.candidates) & set(scenario.population.values)
 
 
 def test_every_run_has_strings_of_its_own() -> None:
-    assert not set(TINY.world(0).candidates) & set(TINY.world(1).candidates)
+    assert not set(TINY.scenario(0).candidates) & set(TINY.scenario(1).candidates)
 
 
 def test_cases_are_chosen_by_pattern() -> None:

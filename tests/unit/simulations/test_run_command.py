@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubbub.simulations.cli import main
-from hubbub.simulations.experiments.command import cohort_shares
+from hubbub.simulations.simulated_clients.population_sampler import cohort_shares
+from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 
 SMALL = ("--unique", "20", "--reports", "2e4", "--k", "32", "--m", "8", "--seed", "1")
 
@@ -95,9 +96,10 @@ def test_seed_is_shown_and_stored_if_none_is_given(tmp_path: Path) -> None:
 def test_page_needs_no_other_file(tmp_path: Path) -> None:
     assert simulate(*SMALL, "--output", str(tmp_path)).exit_code == 0
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "data:image/png;base64," in html
-    assert "http" not in html.replace("http-equiv", "")
-    assert html.count("<img alt=") == html.count("<img")
+    assert "<svg " in html
+    page = Page(html)
+    assert_accessible(page)
+    assert_self_contained(page)
 
 
 def test_values_of_a_file_are_the_population(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ looks.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import singledispatch
-from itertools import groupby
 
 import numpy as np
 from markupsafe import Markup
@@ -29,10 +29,13 @@ from hubbub.decoder.results.charts import (
     Agreement,
     Chart,
     Course,
+    GroupedBars,
     Histogram,
     IntervalChart,
     Labels,
+    Series,
     Stack,
+    XYChart,
     span_of,
 )
 
@@ -41,6 +44,12 @@ _COURSE_TOP, _COURSE_HEIGHT = 8.0, 110.0
 _CELLS = 48
 _POINTS = 2_000
 _SHADES = 5
+_COLOURS = 4
+_LEGEND_ROW = 18.0
+_LETTER, _LINE = 7.0, 12.0
+"""About as wide and as high as a letter is."""
+_MARKED = 24
+"""Points of a line up to which each has a mark of its own."""
 
 
 @singledispatch
@@ -100,30 +109,163 @@ def _agreement(chart: Agreement) -> Markup:
     x, y, bottom = chart.x, chart.y, _TOP + _HEIGHT
     ends = span_of([float(v) for v in (x.min(), x.max(), y.min(), y.max())])
     across, up = Scale(*ends, _LEFT, _RIGHT), Scale(*ends, bottom, _TOP)
-    if len(x) <= _POINTS:
-        pairs = zip(x.tolist(), y.tolist(), strict=True)
-        marks = [tag("circle", class_="point", cx=across(a), cy=up(b), r=2) for a, b in pairs]
-    else:
-        counts, edges, _ = np.histogram2d(x, y, bins=_CELLS, range=[ends, ends])
-        marks = _cells(counts, edges, across, up)
+    marks = _cloud(x, y, across, up)
     diagonal = [(across(end), up(end)) for end in ends]
     parts = [*_axes(chart.labels, across, up), group(marks), polyline(diagonal, "expected")]
     return _drawn(chart.labels, bottom + 46, parts)
 
 
-def _cells(counts: FloatArray, edges: FloatArray, across: Scale, up: Scale) -> list[Markup]:
-    """Shade cells in steps of the logarithm of how many points they hold."""
+def _cloud(x: FloatArray, y: FloatArray, across: Scale, up: Scale) -> list[Markup]:
+    """Draw points; of many, cells in steps of the logarithm of how many points they hold."""
+    if len(x) <= _POINTS:
+        pairs = zip(x.tolist(), y.tolist(), strict=True)
+        return [tag("circle", class_="point", cx=across(a), cy=up(b), r=2) for a, b in pairs]
+    edges = [_edges(scale) for scale in (across, up)]
+    counts, columns, rows = np.histogram2d(x, y, bins=edges)
     top = np.log1p(counts.max())
     marks: list[Markup] = []
     for i, j in np.argwhere(counts > 0).tolist():
         shade = int(np.ceil(_SHADES * np.log1p(counts[i, j]) / top - 1e-9))
-        left, right = across(float(edges[i])), across(float(edges[i + 1]))
-        low, high = up(float(edges[j])), up(float(edges[j + 1]))
+        left, right = across(float(columns[i])), across(float(columns[i + 1]))
+        low, high = up(float(rows[j])), up(float(rows[j + 1]))
         marks.append(
             tag("rect", class_=f"shade{shade}", x=left, y=high, width=right - left,
                 height=low - high)
         )  # fmt: skip
     return marks
+
+
+def _edges(scale: Scale) -> FloatArray:
+    space = np.geomspace if scale.log else np.linspace
+    return np.asarray(space(scale.low, scale.high, _CELLS + 1))
+
+
+@draw.register
+def _xy(chart: XYChart) -> Markup:
+    series = [_drawable(each, chart) for each in chart.series]
+    top = _TOP + _LEGEND_ROW * len(series)
+    bottom, right = top + _HEIGHT, _RIGHT - 24.0  # room for half a tick's label
+    zero = () if chart.log_x else (0.0,)
+    xs = [value for each in series for value in each.x.tolist()]
+    ends = [end for each in series for end in (each.y, each.low, each.high) if end is not None]
+    ys = [value for end in ends for value in end.tolist() if value > 0 or not chart.log_y]
+    across = Scale(*_span(xs, zero, chart.log_x), _LEFT, right, chart.log_x)
+    up = Scale(*_span(ys, () if chart.log_y else (0.0,), chart.log_y), bottom, top, chart.log_y)
+    parts = [
+        horizontal_axis(across, top, bottom, chart.labels.x, "{:,.10g}"),
+        vertical_axis(up, _LEFT, right, chart.labels.y, "{:,.4g}"),
+    ]
+    numbers = itertools.count()
+    for row, each in enumerate(series):
+        y = _TOP + _LEGEND_ROW * row
+        sample: Sequence[tuple[float, float]] = [(_LEFT + 2, y), (_LEFT + 26, y)]
+        points = [(across(a), up(b)) for a, b in zip(each.x.tolist(), each.y.tolist(), strict=True)]
+        if each.style == "cloud":
+            parts.append(group(_cloud(each.x, each.y, across, up)))
+            parts.append(tag("circle", class_="point", cx=_LEFT + 14, cy=y, r=2))
+        elif each.style == "reference":
+            parts += [polyline(line, "expected") for line in (points, sample)]
+        else:
+            number = next(numbers) % _COLOURS
+            parts += _marked(each, number, points, up)
+            if each.style == "line":
+                parts += [polyline(line, f"line line{number}") for line in (points, sample)]
+            if each.style == "points" or len(points) <= _MARKED:
+                parts.append(_mark(number, _LEFT + 14, y))
+        parts.append(tag("text", each.label, x=_LEFT + 34, y=y + 4))
+    return _drawn(chart.labels, bottom + 46, parts)
+
+
+def _span(values: Sequence[float], around: Sequence[float], log: bool) -> tuple[float, float]:
+    """Return the ends of an axis; a logarithmic one that has but one value spans a decade."""
+    low, high = span_of(values or [1.0], around=around)
+    return (low, high) if low > 0 or not log else (high / 10, high)
+
+
+def _drawable(series: Series, chart: XYChart) -> Series:
+    """Leave out what has no place on the axes."""
+    there = np.isfinite(series.x) & np.isfinite(series.y)
+    there &= (series.x > 0) if chart.log_x else True
+    there &= (series.y > 0) if chart.log_y else True
+    low, high = (None if each is None else each[there] for each in (series.low, series.high))
+    names = tuple(name for name, drawn in zip(series.names, there, strict=False) if drawn)
+    return Series(series.label, series.x[there], series.y[there], series.style, low, high, names)
+
+
+def _marked(
+    series: Series, number: int, points: Sequence[tuple[float, float]], up: Scale
+) -> list[Markup]:
+    """Draw error bars, marks and names."""
+    parts: list[Markup] = []
+    if series.low is not None and series.high is not None:
+        ends = zip(points, series.low.tolist(), series.high.tolist(), strict=True)
+        parts += [
+            tag("line", class_=f"bar bar{number}", x1=x, x2=x, y1=up(low), y2=up(high))
+            for (x, _), low, high in ends
+            if high > low
+        ]
+    if series.style == "points" or len(points) <= _MARKED:
+        parts += [_mark(number, x, y) for x, y in points]
+    return [*parts, *_named(series.names, points)]
+
+
+def _named(names: Sequence[str], points: Sequence[tuple[float, float]]) -> list[Markup]:
+    """Write names beside their points, from the top down, where no other name stands already."""
+    parts: list[Markup] = []
+    taken: list[tuple[float, float, float]] = []
+    for (x, y), name in sorted(zip(points, names, strict=False), key=lambda each: each[0][1]):
+        width = _LETTER * len(name)
+        fits = x + 6 + width < WIDTH
+        left = x + 6 if fits else x - 6 - width
+        free = all(
+            abs(y - other) > _LINE or left > stop or left + width < start
+            for other, start, stop in taken
+        )
+        if name and free:
+            taken.append((y, left, left + width))
+            anchor, at = ("start", x + 6) if fits else ("end", x - 6)
+            parts.append(tag("text", name, x=at, y=y + 14, text_anchor=anchor))
+    return parts
+
+
+def _mark(number: int, x: float, y: float) -> Markup:
+    """Return a point whose shape, not only its colour, tells its series."""
+    fill = f"fill{number}"
+    if number == 0:
+        return tag("circle", class_=fill, cx=x, cy=y, r=3.5)
+    if number == 1:
+        return tag("rect", class_=fill, x=x - 3.5, y=y - 3.5, width=7, height=7)
+    corners = [(x, y - 4.5), (x + 4.5, y + 3.5), (x - 4.5, y + 3.5)]
+    if number == 3:
+        corners = [(x, y - 5), (x + 5, y), (x, y + 5), (x - 5, y)]
+    return tag("polygon", class_=fill, points=path_points(corners))
+
+
+@draw.register
+def _grouped_bars(chart: GroupedBars) -> Markup:
+    top = _TOP + _LEGEND_ROW * len(chart.groups)
+    bottom = top + _HEIGHT
+    tallest = [float(value) for _, heights in chart.groups for value in heights]
+    up = Scale(*span_of(tallest, around=(0.0,)), bottom, top)
+    across = Scale(0.0, float(len(chart.categories)), _LEFT, _RIGHT)
+    wide = 0.8 * (across(1) - across(0)) / len(chart.groups)
+    parts = [vertical_axis(up, _LEFT, _RIGHT, chart.labels.y, "{:,.4g}")]
+    for place, category in enumerate(chart.categories):
+        x = across(place + 0.5)
+        parts.append(tag("text", category, x=x, y=bottom + 16, text_anchor="middle"))
+    middle = (_LEFT + _RIGHT) / 2
+    parts.append(tag("text", chart.labels.x, x=middle, y=bottom + 36, text_anchor="middle"))
+    for number, (label, heights) in enumerate(chart.groups):
+        fill, y = f"fill{number % _COLOURS}", _TOP + _LEGEND_ROW * number
+        parts.append(tag("rect", class_=fill, x=_LEFT + 2, y=y - 5, width=24, height=10))
+        parts.append(tag("text", label, x=_LEFT + 34, y=y + 4))
+        parts += [
+            tag("rect", class_=fill, x=across(place + 0.1) + number * wide, y=up(height),
+                width=wide, height=bottom - up(height))
+            for place, height in enumerate(heights.tolist())
+            if height > 0
+        ]  # fmt: skip
+    return _drawn(chart.labels, bottom + 46, parts)
 
 
 @draw.register
@@ -169,7 +311,7 @@ def _bands(course: Course, across: Scale, up: Scale) -> list[Markup]:
     """Draw each stretch of days without a gap: its band, its line, and a dot a day."""
     share, low, high = course.share, course.low, course.high
     parts: list[Markup] = []
-    for known, places in groupby(range(len(share)), key=lambda i: not np.isnan(share[i])):
+    for known, places in itertools.groupby(range(len(share)), key=lambda i: not np.isnan(share[i])):
         if not known:
             continue
         days = list(places)

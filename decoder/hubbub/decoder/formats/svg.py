@@ -19,7 +19,7 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A straight line from values to pixels.
+    """A straight line from values, or their logarithms, to pixels.
 
     Attributes
     ----------
@@ -27,21 +27,30 @@ class Scale:
         Values at the ends.
     start, stop : float
         Pixels at the ends.
+    log : bool
+        Whether it is logarithmic; then both ends are above 0.
     """
 
     low: float
     high: float
     start: float
     stop: float
+    log: bool = False
 
     def __call__(self, value: float) -> float:
         """Return the pixel of a value; values beyond an end stay at that end."""
-        span = self.high - self.low
-        part = (value - self.low) / span if span else 0.5
+        low, high = self.low, self.high
+        if self.log:
+            low, high = math.log10(low), math.log10(high)
+            value = math.log10(value) if value > 0 else low
+        span = high - low
+        part = (value - low) / span if span else 0.5
         return self.start + min(max(part, 0.0), 1.0) * (self.stop - self.start)
 
     def ticks(self, wanted: int = 5) -> list[float]:
         """Return about so many round values between the ends."""
+        if self.log and len(powers := self._powers(wanted)) > 1:
+            return powers
         span = self.high - self.low
         if not span > 0 or not math.isfinite(span):
             return [self.low]
@@ -50,6 +59,14 @@ class Scale:
         step = next(step * power for step in _STEPS if step * power >= rough * (1 - 1e-9))
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
+
+    def _powers(self, wanted: int) -> list[float]:
+        """Return powers of ten between the ends, and if they are few twice and five times each."""
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        factors = (1, 2, 5) if self.high < 100 * self.low else (1,)
+        values = [float(f"{factor}e{power}") for power in decades for factor in factors]
+        inside = [each for each in values if self.low <= each <= self.high]
+        return inside[:: math.ceil(len(inside) / (wanted + 2)) or 1]
 
 
 def number(value: float) -> str:

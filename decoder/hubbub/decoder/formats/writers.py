@@ -34,7 +34,7 @@ DECODED: dict[str, Writer] = {
 }
 """Formats of what is decoded, by suffix."""
 PICTURES: dict[str, Writer] = {".png": write_png, ".svg": write_svg}
-"""Formats of results that have curves."""
+"""Formats of results that have a picture."""
 
 
 def refuse_place(target: Path) -> None:

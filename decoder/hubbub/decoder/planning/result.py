@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from hubbub.decoder.planning.limits import detection_power, reports_needed
+<<<<<<< HEAD
 from hubbub.decoder.planning.search import (
     Comparison,
     Plan,
@@ -15,6 +18,11 @@ from hubbub.decoder.planning.search import (
     limit_by_reports,
 )
 from hubbub.decoder.results.charts import Curves
+=======
+from hubbub.decoder.planning.plans import Comparison, Plan
+from hubbub.decoder.planning.search import Point, limit_by_epsilon, limit_by_reports
+from hubbub.decoder.results.charts import Labels, Series, XYChart
+>>>>>>> house-sim
 from hubbub.decoder.results.result import (
     ROWS,
     Block,
@@ -102,18 +110,19 @@ class PlanResult(Result):
         yield Line("")
         yield Line(entry(self.comparison.best.params, self.name))
 
-    def curves(self) -> tuple[Curves, ...]:
+    def picture(self) -> tuple[XYChart, ...]:
         """Return the detectable share against epsilon and against N, the plan itself as a point."""
         found, best = self.comparison, self.comparison.best
-        over_epsilon, over_reports = limit_by_epsilon(found), limit_by_reports(found)
-        at_epsilon = (best.params.epsilon_report, 100 * best.limit)
         of_reports, of_budget = f"{best.reports:,.0f} reports", f"{found.budget.report:g}"
         return (
-            _curves(of_reports, "epsilon of a report", over_epsilon, at_epsilon),
-            _curves(
-                f"epsilon {of_budget} a report",
-                "reports",
-                over_reports,
+            _chart(
+                Labels("by-epsilon", of_reports, "", "epsilon of a report"),
+                limit_by_epsilon(found),
+                (best.params.epsilon_report, 100 * best.limit),
+            ),
+            _chart(
+                Labels("by-reports", f"epsilon {of_budget} a report", "", "reports"),
+                limit_by_reports(found),
                 (best.reports, 100 * best.limit),
             ),
         )
@@ -214,15 +223,20 @@ def _points(points: list[Point], across: str) -> list[dict[str, object]]:
     ]
 
 
-def _curves(title: str, axis: str, points: list[Point], plan: tuple[float, float]) -> Curves:
-    lines = (
-        ("best", [(point.at, 100 * point.best) for point in points if math.isfinite(point.best)]),
-        (
-            "the RAPPOR paper's default",
-            [(point.at, 100 * point.paper) for point in points if math.isfinite(point.paper)],
-        ),
+def _chart(labels: Labels, points: list[Point], plan: tuple[float, float]) -> XYChart:
+    x, y = plan
+    description = (
+        f"Smallest share that is detected, by {labels.x}: {y:.3g}% at {x:,.6g} with the best "
+        "parameters; the RAPPOR paper's default needs more."
     )
-    return Curves(title, axis, "smallest detectable share (%)", lines, plan)
+    at = np.array([point.at for point in points])
+    series = (
+        Series("best", at, np.array([100 * point.best for point in points])),
+        Series("the RAPPOR paper's default", at, np.array([100 * each.paper for each in points])),
+        Series("this plan", np.array([x]), np.array([y]), "points"),
+    )
+    words = replace(labels, description=description, y="smallest detectable share (%)")
+    return XYChart(words, series, log_x=True, log_y=True)
 
 
 def _reports(reports: float) -> str:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from hubbub.decoder.arrays import FloatArray, IntArray
 
 Rows = tuple[tuple[str, ...], ...]
+_LISTED = 200
+"""Points of a series that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,6 @@ class Agreement:
     def rows(self) -> Rows:
         """The points summed up by tenths of x."""
         x, y = self.x, self.y
-        order = np.argsort(x, kind="stable")
         return tuple(
             (
                 f"{x[part].min():.4g} to {x[part].max():.4g}",
@@ -132,8 +134,7 @@ class Agreement:
                 f"{x[part].mean():.4g}",
                 f"{y[part].mean():.4g}",
             )
-            for part in np.array_split(order, 10)
-            if len(part)
+            for part in _tenths(x)
         )
 
 
@@ -182,29 +183,110 @@ class Course:
     rows: Rows
 
 
-Chart = IntervalChart | Histogram | Agreement | Stack | Course
-"""What a report may hold."""
-
-
 @dataclass(frozen=True, slots=True)
-class Curves:
-    """Curves over one axis, both axes logarithmic, and a point that stands out.
+class Series:
+    """Points that belong together in an `XYChart`.
 
     Attributes
     ----------
-    title, x, y : str
-        The title, and what the axes measure.
-    lines : tuple of (str, sequence of (float, float))
-        A label and points.
-    point : (float, float)
-        On the first curve.
+    label : str
+        In the legend.
+    x, y : float64 array, shape (n,)
+        nan where there is no point.
+    style : str
+        "line" joins the points and "points" doesn't; "cloud" is for points that are many or matter
+        less; "reference" is a dashed line to compare with.
+    low, high : float64 array, shape (n,), optional
+        Ends of the error bars.
+    names : tuple of str, length n or 0
+        Written beside the points; empty for points without one.
     """
 
-    title: str
-    x: str
-    y: str
-    lines: tuple[tuple[str, Sequence[tuple[float, float]]], ...]
-    point: tuple[float, float]
+    label: str
+    x: FloatArray
+    y: FloatArray
+    style: Literal["line", "points", "cloud", "reference"] = "line"
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> Iterable[tuple[str, ...]]:
+        """The numbers: label, name, x, y and error bar; of many points, summed up by tenths."""
+        if len(self.x) > _LISTED and not any(self.names):
+            for part in _tenths(self.x):
+                ends = f"{self.x[part].min():.4g} to {self.x[part].max():.4g}"
+                mean = f"{self.y[part].mean():.4g} on average"
+                yield self.label, f"{len(part):,} points", ends, mean, ""
+            return
+        low, high = (self.y if end is None else end for end in (self.low, self.high))
+        names = self.names or ("",) * len(self.x)
+        for name, x, y, start, stop in zip(names, self.x, self.y, low, high, strict=True):
+            bar = "" if start == stop else f"{start:.4g} to {stop:.4g}"
+            yield self.label, name, f"{x:.6g}", f"{y:.4g}", bar
+
+
+@dataclass(frozen=True, slots=True)
+class XYChart:
+    """Series of points over one pair of axes, with a legend.
+
+    Attributes
+    ----------
+    labels : Labels
+    series : sequence of Series
+    log_x, log_y : bool
+        Whether an axis is logarithmic; points at or below 0 are then left out.
+    """
+
+    labels: Labels
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = False
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return ("series", "point", self.labels.x, self.labels.y, "error bar")
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        return tuple(row for each in self.series for row in each.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedBars:
+    """Bars side by side over named categories, with a legend.
+
+    Attributes
+    ----------
+    labels : Labels
+    categories : tuple of str, length n
+    groups : tuple of (str, float64 array of shape (n,))
+        A label and heights of at least 0; nan for no bar.
+    """
+
+    labels: Labels
+    categories: tuple[str, ...]
+    groups: tuple[tuple[str, FloatArray], ...]
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return (self.labels.x, *(label for label, _ in self.groups))
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        heights = zip(*(heights for _, heights in self.groups), strict=True)
+        return tuple(
+            (category, *("" if math.isnan(height) else f"{height:.4g}" for height in row))
+            for category, row in zip(self.categories, heights, strict=True)
+        )
+
+
+Chart = IntervalChart | Histogram | Agreement | Stack | Course | XYChart | GroupedBars
+"""What a report or a picture may hold."""
 
 
 def balance_chart(labels: Labels, reports: IntArray) -> Histogram:
@@ -227,3 +309,8 @@ def span_of(values: Iterable[float], *, around: Sequence[float] = ()) -> tuple[f
         margin = abs(low) / 2 or 0.5
         return low - margin, high + margin
     return low, high
+
+
+def _tenths(x: FloatArray) -> Iterable[IntArray]:
+    """Yield the indices of each tenth of the points in the order of x, but for empty ones."""
+    return (part for part in np.array_split(np.argsort(x, kind="stable"), 10) if len(part))

@@ -2,8 +2,8 @@
 
 Rows have typed columns and come in parts, so that a million of them need neither a million objects
 nor one huge string. Besides them a result has a document for programs, blocks for a terminal, and
-for people a report or curves. Formats (`hubbub.decoder.formats`) write these; they don't know what
-the result is about.
+for people a report or a picture. Formats (`hubbub.decoder.formats`) write these; they don't know
+what the result is about.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.results.charts import Chart, Curves
+from hubbub.decoder.results.charts import Chart
 
 Types = Mapping[str, type]
 """A column's type by its name, in order: str, float, int or bool."""
@@ -122,13 +122,13 @@ class Result(ABC):
     __slots__ = ()
 
     @property
-    @abstractmethod
     def types(self) -> Types:
-        """The columns of the rows."""
+        """The columns of the rows; none if it has no rows."""
+        return {}
 
-    @abstractmethod
     def parts(self) -> Iterable[Columns]:
         """Return the rows, some at a time."""
+        return ()
 
     @abstractmethod
     def document(self) -> Mapping[str, object]:
@@ -147,9 +147,9 @@ class Result(ABC):
         """Return the page."""
         raise NotImplementedError(f"{type(self).__name__} has no report")
 
-    def curves(self) -> tuple[Curves, ...]:
-        """Return the plots of a picture, side by side."""
-        raise NotImplementedError(f"{type(self).__name__} has no curves")
+    def picture(self) -> tuple[Chart, ...]:
+        """Return the charts of a picture, from the top down."""
+        raise NotImplementedError(f"{type(self).__name__} has no picture")
 
 
 def columns_of(types: Types, rows: Sequence[Mapping[str, Any]]) -> Columns:

@@ -1,34 +1,128 @@
-"""An experiment through the real programs: HTTP, the collector process, the decoder's command."""
+"""Simulated reports through the real programs: HTTP, a collector process, the decoder's command.
+
+Some reports may come from real clients, one each; the others are posted in batches.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import aiohttp
 import numpy as np
 
+from hubbub.client.telemetry import Telemetry
 from hubbub.decoder.arrays import ByteArray, IntArray
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
-from hubbub.simulations.experiments.estimates import read_estimates
-from hubbub.simulations.experiments.experiment import Experiment, Outcome, judge_estimates
+from hubbub.protocol.wire import Batch, Report, batch_to_json
+from hubbub.simulations.experiments.experiment import (
+    Experiment,
+    ExperimentOutcome,
+    judge_estimates,
+)
 from hubbub.simulations.experiments.processes import run_decoder, running_collector
-from hubbub.simulations.experiments.uploading import upload_fleet
-from hubbub.simulations.fleet.reporting import Reporter, chunks
+from hubbub.simulations.experiments.scoring import DecodedShares
+from hubbub.simulations.simulated_clients.population_sampler import Reporter, chunks
 
 _METRIC = "simulated"
+_THREADS = 16
+_CONNECTIONS = 16
+_BATCH = 500
+_CLIENT_SECONDS = 60.0
+_Progress = Callable[[int, int], None]
+
+
+class UploadError(Exception):
+    """The collector didn't take a report that it should have taken."""
 
 
 class UnlistableError(Exception):
     """A candidate that a file of one string a line can't hold at its place."""
 
 
+def report_through_clients(
+    registry: Registry, metric: str, values: Sequence[str], url: str, progress: _Progress
+) -> None:
+    """Let one real `Telemetry` client, with a secret of its own, report each value.
+
+    Raises
+    ------
+    UploadError
+        If a client couldn't deliver.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="hubbub-clients-") as states,
+        ThreadPoolExecutor(_THREADS) as pool,
+    ):
+
+        def report(client: int) -> None:
+            telemetry = Telemetry(registry, url, Path(states, str(client)))
+            telemetry.record(metric, values[client])
+            telemetry.close(_CLIENT_SECONDS)
+            if telemetry.status().delivered != 1:
+                raise UploadError(f"a client could not deliver: {telemetry.status()}")
+
+        for done, _ in enumerate(pool.map(report, range(len(values))), start=1):
+            progress(done, len(values))
+
+
+async def upload_reports(
+    metric: Metric, cohorts: IntArray, bits: ByteArray, url: str, progress: _Progress
+) -> None:
+    """Post reports in batches, several at a time.
+
+    Raises
+    ------
+    UploadError
+        If the collector can't be reached, or answers a batch with anything but 201.
+    """
+    starts = iter(range(0, len(cohorts), _BATCH))
+    done = 0
+
+    async def work(session: aiohttp.ClientSession) -> None:
+        nonlocal done
+        for start in starts:
+            rows = slice(start, start + _BATCH)
+            reports = tuple(
+                Report(metric.name, metric.version, int(cohort), row.tobytes())
+                for cohort, row in zip(cohorts[rows], bits[rows], strict=True)
+            )
+            await _post(session, url, Batch(reports))
+            done += len(reports)
+            progress(done, len(cohorts))
+
+    try:
+        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+            for _ in range(_CONNECTIONS):
+                tasks.create_task(work(session))
+    except ExceptionGroup as group:  # the connections fail together; one says it
+        raise group.exceptions[0] from None
+
+
+async def _post(session: aiohttp.ClientSession, url: str, batch: Batch) -> None:
+    try:
+        async with session.post(
+            f"{url}/v1/reports",
+            data=batch_to_json(batch),
+            headers={"Content-Type": "application/json"},
+        ) as response:
+            status, answer = response.status, await response.text()
+    except aiohttp.ClientError as error:
+        raise UploadError(f"collector: {error}") from error
+    if status != 201:
+        raise UploadError(f"collector: {status} {answer}")
+
+
 def run_through_collector(
     experiment: Experiment,
     folder: Path,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Outcome:
+) -> ExperimentOutcome:
     """Send all reports to a collector, decode its store, and score the result.
 
     Parameters
@@ -38,7 +132,7 @@ def run_through_collector(
     folder : Path
         Exists; gets metrics.toml, candidates.txt, hubbub.db and estimates.json.
     progress : callable
-        Told how many chunks of clients have reported, and of how many.
+        Takes how many chunks of clients have reported, and of how many.
 
     Raises
     ------
@@ -49,11 +143,11 @@ def run_through_collector(
     """
     metrics = _prepare(folder, experiment)
     metric = Registry.load(metrics)[_METRIC]
-    holders = np.zeros(len(experiment.world.population.values), dtype=np.int64)
+    holders = np.zeros(len(experiment.scenario.population.values), dtype=np.int64)
     with running_collector(metrics, folder / "hubbub.db", ["--log-level", "warning"]) as collector:
 
         def upload(cohorts: IntArray, bits: ByteArray) -> None:
-            asyncio.run(upload_fleet(metric, cohorts, bits, collector.url, lambda _d, _t: None))
+            asyncio.run(upload_reports(metric, cohorts, bits, collector.url, lambda _d, _t: None))
 
         reporter = Reporter(experiment.plan, experiment.people)
         parts = chunks(experiment.plan, experiment.people)
@@ -64,11 +158,31 @@ def run_through_collector(
             progress(done, len(parts))
         for cohorts, bits in experiment.forgeries():
             upload(cohorts, bits)
-    _decode(metrics, folder, experiment)
-    return judge_estimates(experiment, holders, read_estimates(folder / "estimates.json"))
+    where = ("--metrics", str(metrics), "--store", f"sqlite:///{folder}/hubbub.db")
+    names = ("--candidates", str(folder / "candidates.txt"), "--min-reports", "1")
+    how = ("--correction", experiment.correction, "--alpha", str(experiment.alpha))
+    output = ("--method", experiment.method, "--output", str(folder / "estimates.json"))
+    run_decoder(["decode", _METRIC, *where, *names, *how, *output])
+    return judge_estimates(experiment, holders, DecodedShares.read(folder / "estimates.json"))
 
 
-def metric_toml(params: RapporParams) -> str:
+def _prepare(folder: Path, experiment: Experiment) -> Path:
+    for old in folder.glob("hubbub.db*"):
+        old.unlink()
+    strings = experiment.scenario.candidates
+    if any("\n" in string or "\r" in string for string in strings):
+        raise UnlistableError("a candidate holds a line break: only --through memory can take it")
+    if strings[0].startswith("\ufeff"):
+        raise UnlistableError(
+            "the first candidate begins with a byte order mark: only --through memory can take it"
+        )
+    (folder / "candidates.txt").write_text("\n".join(strings) + "\n", encoding="utf-8")
+    metrics = folder / "metrics.toml"
+    metrics.write_text(_metric_toml(experiment.params), encoding="utf-8")
+    return metrics
+
+
+def _metric_toml(params: RapporParams) -> str:
     """Return the registry of a simulation's one metric."""
     lines = [
         'application = "org.example.simulation"',
@@ -82,27 +196,3 @@ def metric_toml(params: RapporParams) -> str:
         *(['mode = "one-time"'] if params.f == 0 or (params.p, params.q) == (0, 1) else []),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _prepare(folder: Path, experiment: Experiment) -> Path:
-    for old in folder.glob("hubbub.db*"):
-        old.unlink()
-    strings = experiment.world.candidates
-    if any("\n" in string or "\r" in string for string in strings):
-        raise UnlistableError("a candidate holds a line break: only --through memory can take it")
-    if strings[0].startswith("\ufeff"):
-        raise UnlistableError(
-            "the first candidate begins with a byte order mark: only --through memory can take it"
-        )
-    (folder / "candidates.txt").write_text("\n".join(strings) + "\n", encoding="utf-8")
-    metrics = folder / "metrics.toml"
-    metrics.write_text(metric_toml(experiment.params), encoding="utf-8")
-    return metrics
-
-
-def _decode(metrics: Path, folder: Path, experiment: Experiment) -> None:
-    where = ("--metrics", str(metrics), "--store", f"sqlite:///{folder}/hubbub.db")
-    names = ("--candidates", str(folder / "candidates.txt"), "--min-reports", "1")
-    how = ("--correction", experiment.correction, "--alpha", str(experiment.alpha))
-    output = ("--method", experiment.method, "--output", str(folder / "estimates.json"))
-    run_decoder(["decode", _METRIC, *where, *names, *how, *output])

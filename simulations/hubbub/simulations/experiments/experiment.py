@@ -1,4 +1,4 @@
-"""One experiment: a world, its reports, a decoding, and how far that was from the truth."""
+"""One experiment: a scenario, its reports, a decoding, and how far that was from the truth."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
-from hubbub.decoder.counts import CohortCounts, count_records, empty_counts
+from hubbub.decoder.counts import count_records
 from hubbub.decoder.decoding import decode
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.bands import Band, bands, p_values_below
-from hubbub.simulations.experiments.estimates import Estimates, estimates_of
-from hubbub.simulations.experiments.scoring import Score, score
-from hubbub.simulations.fleet.attacks import Attack, AttackKind, choose_targets, forge
-from hubbub.simulations.fleet.auditing import Audit, audit_epsilon
-from hubbub.simulations.fleet.clients import as_records
-from hubbub.simulations.fleet.crowd import count_plan
-from hubbub.simulations.fleet.reporting import CHUNK, Plan
-from hubbub.simulations.worlds import World
+from hubbub.simulations.experiments.scoring import (
+    Band,
+    DecodedShares,
+    Score,
+    bands,
+    p_values_below,
+    score,
+)
+from hubbub.simulations.scenarios import Scenario
+from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind, choose_targets, forge
+from hubbub.simulations.simulated_clients.auditing import Audit, audit_epsilon
+from hubbub.simulations.simulated_clients.clients import as_records
+from hubbub.simulations.simulated_clients.population_sampler import (
+    CHUNK,
+    ReportingPlan,
+    sample_population,
+)
 
 _AUDITED = 1 << 19
 _PEOPLE, _FORGERS, _AUDIT = range(3)
@@ -33,14 +41,9 @@ class Experiment:
 
     Attributes
     ----------
-    world : World
-    params : RapporParams
-    clients, days : int
-        Each client reports once a day.
-    change : float
-        Chance that a client's value is drawn anew from one day to the next.
-    cohort_shares : float64 array, shape (m,), or None
-        Chance of each cohort; None for equal ones.
+    scenario : Scenario
+    plan : ReportingPlan
+        Of the honest clients: the scenario's population.
     attack : Attack or None
         Forged reports come on top of the clients'.
     alpha : float
@@ -50,12 +53,8 @@ class Experiment:
     seed : int
     """
 
-    world: World
-    params: RapporParams
-    clients: int
-    days: int = 1
-    change: float = 0.0
-    cohort_shares: FloatArray | None = None
+    scenario: Scenario
+    plan: ReportingPlan
     attack: Attack | None = None
     alpha: float = 0.05
     correction: Correction = Correction.BH
@@ -63,21 +62,14 @@ class Experiment:
     seed: int = 0
 
     @property
-    def plan(self) -> Plan:
-        """What the honest clients do."""
-        return Plan(
-            self.world.population,
-            self.params,
-            self.clients,
-            self.days,
-            self.change,
-            self.cohort_shares,
-        )
+    def params(self) -> RapporParams:
+        """The parameters of all reports."""
+        return self.plan.params
 
     @property
     def honest(self) -> int:
         """Reports of honest clients."""
-        return self.clients * self.days
+        return self.plan.clients * self.plan.days
 
     @property
     def forged(self) -> int:
@@ -94,13 +86,13 @@ class Experiment:
         """Return the strings that the attack is for: the candidates that are held least."""
         if self.attack is None:
             return ()
-        world = self.world
-        shares = np.zeros(len(world.candidates))
-        shares[: len(world.listed)] = world.population.shares[world.listed]
-        return choose_targets(self.attack, world.candidates, shares)
+        scenario = self.scenario
+        shares = np.zeros(len(scenario.candidates))
+        shares[: len(scenario.listed)] = scenario.population.shares[scenario.listed]
+        return choose_targets(self.attack, scenario.candidates, shares)
 
     def forgeries(self) -> Iterator[tuple[IntArray, ByteArray]]:
-        """Make the forged reports in parts, each as a fleet's: cohorts and bits."""
+        """Make the forged reports in parts, each of them cohorts and bits."""
         if self.attack is None:
             return
         seed, targets = (self.seed, _FORGERS), self.targets()
@@ -131,14 +123,14 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExperimentOutcome:
     """How an experiment went.
 
     Attributes
     ----------
     truth : float64 array, shape (n,)
         Each candidate's share of all collected reports.
-    estimates : Estimates
+    estimates : DecodedShares
     score : Score
     bands : tuple of Band
     p_values : dict
@@ -148,7 +140,7 @@ class Outcome:
     """
 
     truth: FloatArray
-    estimates: Estimates
+    estimates: DecodedShares
     score: Score
     bands: tuple[Band, ...]
     p_values: dict[str, float]
@@ -160,24 +152,30 @@ def run_in_memory(
     experiment: Experiment,
     workers: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Outcome:
+) -> ExperimentOutcome:
     """Draw and count all reports in memory, decode and score them.
 
     The same experiment gives the same outcome, whatever the number of workers.
     """
-    crowd = count_plan(experiment.plan, experiment.people, workers=workers, progress=progress)
-    counts = crowd.counts + _forged_counts(experiment)
+    sample = sample_population(
+        experiment.plan, experiment.people, workers=workers, progress=progress
+    )
+    counts = sample.counts
+    for cohorts, bits in experiment.forgeries():
+        counts += count_records(as_records(cohorts, bits), experiment.params)
     decoding = decode(
         counts,
         experiment.params,
-        experiment.world.candidates,
+        experiment.scenario.candidates,
         alpha=experiment.alpha,
         correction=experiment.correction,
     )
-    return judge_estimates(experiment, crowd.holders, estimates_of(decoding))
+    return judge_estimates(experiment, sample.holders, DecodedShares.of(decoding))
 
 
-def judge_estimates(experiment: Experiment, holders: IntArray, estimates: Estimates) -> Outcome:
+def judge_estimates(
+    experiment: Experiment, holders: IntArray, estimates: DecodedShares
+) -> ExperimentOutcome:
     """Compare estimates with the truth.
 
     Parameters
@@ -185,16 +183,16 @@ def judge_estimates(experiment: Experiment, holders: IntArray, estimates: Estima
     experiment : Experiment
     holders : int64 array, shape (v,)
         Honest reports of each of the population's values.
-    estimates : Estimates
-        Of the world's candidates.
+    estimates : DecodedShares
+        Of the scenario's candidates.
     """
-    honest = experiment.world.candidates_share(holders)
+    honest = experiment.scenario.candidates_share(holders)
     truth = honest * experiment.honest / (experiment.honest + experiment.forged)
     share, detected = estimates.share, estimates.detected
-    places = {string: i for i, string in enumerate(experiment.world.candidates)}
-    rows = [(string, places[string]) for string in experiment.targets()]
+    targets = experiment.targets()
+    places = [experiment.scenario.candidates.index(string) for string in targets]
     rng = np.random.default_rng([experiment.seed, _AUDIT])
-    return Outcome(
+    return ExperimentOutcome(
         truth=truth,
         estimates=estimates,
         score=score(truth, share, estimates.low, estimates.high, detected),
@@ -203,13 +201,6 @@ def judge_estimates(experiment: Experiment, holders: IntArray, estimates: Estima
         audit=audit_epsilon(experiment.params, _AUDITED, rng),
         targets=tuple(
             Target(string, float(truth[i]), float(share[i]), bool(detected[i]))
-            for string, i in rows
+            for string, i in zip(targets, places, strict=True)
         ),
     )
-
-
-def _forged_counts(experiment: Experiment) -> CohortCounts:
-    total = empty_counts(experiment.params)
-    for cohorts, bits in experiment.forgeries():
-        total += count_records(as_records(cohorts, bits), experiment.params)
-    return total

@@ -1,13 +1,68 @@
-"""How good a decoding was, where the truth is known."""
+"""How good a decoding was, where the truth is known: as a whole, and by how common strings are."""
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
 from hubbub.decoder.arrays import BoolArray, FloatArray
+from hubbub.decoder.decoding import Decoding
+
+EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""Of the bands: one a decade of shares."""
+LEVELS = (0.5, 0.1, 0.05, 0.01, 0.001)
+_COLUMNS = {
+    "share": "proportion",
+    "std_error": "prop_std_error",
+    "low": "prop_low",
+    "high": "prop_high",
+    "p_value": "p_value",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedShares:
+    """A decoding in the candidates' order, made in this process or by the decoder's command.
+
+    Arrays have shape (n,).
+
+    Attributes
+    ----------
+    share, std_error, low, high, p_value : float64 array
+        As in `Decoding`.
+    detected : bool array
+    summary : dict
+    """
+
+    share: FloatArray
+    std_error: FloatArray
+    low: FloatArray
+    high: FloatArray
+    p_value: FloatArray
+    detected: BoolArray
+    summary: dict[str, float]
+
+    @classmethod
+    def of(cls, decoding: Decoding) -> DecodedShares:
+        """Take a decoding's arrays."""
+        columns = {name: getattr(decoding, name) for name in (*_COLUMNS, "detected")}
+        return cls(**columns, summary=asdict(decoding.summary))
+
+    @classmethod
+    def read(cls, path: Path) -> DecodedShares:
+        """Read what `hubbub-decoder decode --output` wrote as JSON."""
+        document = json.loads(path.read_text(encoding="utf-8"))
+        columns = {
+            name: np.array([row[column] for row in document["rows"]], dtype=np.float64)
+            for name, column in _COLUMNS.items()
+        }
+        detected = np.array([row["detected"] for row in document["rows"]], dtype=np.bool_)
+        return cls(**columns, detected=detected, summary=document["summary"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,5 +146,67 @@ def score(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Strings whose share lies above `low`, and at most at `high`.
+
+    Attributes
+    ----------
+    low, high : float
+    present, found : int
+        Candidates whose *true* share is in the band; those of them that were detected.
+    reported, right : int
+        Detected candidates whose *estimated* share is in the band; those that somebody holds.
+    """
+
+    low: float
+    high: float
+    present: int
+    found: int
+    reported: int
+    right: int
+
+    @property
+    def recall(self) -> float:
+        """Share of the present that were found; nan if none is present."""
+        return self.found / self.present if self.present else math.nan
+
+    @property
+    def precision(self) -> float:
+        """Share of the reported that are right; nan if none is reported."""
+        return self.right / self.reported if self.reported else math.nan
+
+
+def bands(truth: FloatArray, share: FloatArray, detected: BoolArray) -> tuple[Band, ...]:
+    """Count by decades; arrays of shape (n,)."""
+    rows = []
+    for low, high in itertools.pairwise(EDGES):
+        present = (truth > low) & (truth <= high)
+        reported = detected & (share > low) & ((share <= high) | (high == 1))
+        rows.append(
+            Band(
+                low=low,
+                high=high,
+                present=int(present.sum()),
+                found=int((present & detected).sum()),
+                reported=int(reported.sum()),
+                right=int((reported & (truth > 0)).sum()),
+            )
+        )
+    return tuple(rows)
+
+
+def p_values_below(p_value: FloatArray, truth: FloatArray) -> dict[str, float]:
+    """Return the share of absent candidates whose p-value is at most each of some levels.
+
+    No more than the level itself if p-values are what they should be; nan without absent ones.
+    """
+    absent = p_value[(truth == 0) & ~np.isnan(p_value)]
+    return {
+        f"{level:g}": float((absent <= level).mean()) if len(absent) else math.nan
+        for level in LEVELS
+    }
+
+
 def _mean(values: BoolArray) -> float:
-    return float(values.mean()) if len(values) else float("nan")
+    return float(values.mean()) if len(values) else math.nan

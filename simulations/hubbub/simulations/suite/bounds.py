@@ -1,23 +1,24 @@
-"""Whether a case kept what is promised: figures with standard errors against bounds.
+"""Whether a case keeps what is promised: figures with standard errors against bounds.
 
 A figure is compared with its bound by a one-sided test: it breaks the bound only if it lies beyond
 it by more standard errors than Student's t allows with probability `ALARM`. Standard errors come
 from the scatter between runs, but are never taken below what independent names would give, so that
 a few runs that happen to agree prove nothing. Runs with any false name under the null are counts,
-and tested by the binomial law.
+and tested by the binomial distribution.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.simulations.suite.trials import Trial
+from hubbub.simulations.suite.matrix import Case
+from hubbub.simulations.suite.trials import Trial, run_trials
 
 ALARM = 1e-3
 """Chance that a figure which lies exactly on its bound is called broken."""
@@ -116,6 +117,19 @@ def promises_kept(results: Sequence[CaseResult]) -> bool:
     return not any(result.broken for result in results) and sum(ratios) <= len(ratios)
 
 
+def run_suite(
+    cases: Sequence[Case],
+    seeds: int,
+    workers: int,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> tuple[CaseResult, ...]:
+    """Run cases as `run_trials` does, and judge them."""
+    trials = run_trials(cases, seeds, workers, progress)
+    return tuple(
+        judge(runs, is_null=case.is_null) for case, runs in zip(cases, trials, strict=True)
+    )
+
+
 def judge(trials: Sequence[Trial], *, is_null: bool) -> CaseResult:
     """Sum up a case's runs and say which bounds they break.
 
@@ -138,11 +152,10 @@ def judge(trials: Sequence[Trial], *, is_null: bool) -> CaseResult:
         ]
     )
     any_false = [s.false_positives > 0 for s in ours]
-    broken = [
-        *_range_broken("coverage", coverage, COVERAGE),
-    ]
+    broken = _range_broken("coverage", coverage, COVERAGE)
     if is_null:
-        broken += ["names under the null"] if _too_many(any_false) else []
+        too_many = stats.binom.sf(sum(any_false) - 1, len(any_false), ALPHA) < ALARM
+        broken += ["names under the null"] if too_many else []
     else:
         broken += _range_broken("coverage of detected", covered, COVERAGE_DETECTED)
         broken += ["false share"] if false_share.above(ALPHA) else []
@@ -205,7 +218,3 @@ def _floored(figure: Figure, names: float) -> Figure:
 def _range_broken(name: str, figure: Figure, bounds: tuple[float, float]) -> list[str]:
     low, high = bounds
     return [name] if figure.below(low) or figure.above(high) else []
-
-
-def _too_many(any_false: Sequence[bool]) -> bool:
-    return bool(stats.binom.sf(sum(any_false) - 1, len(any_false), ALPHA) < ALARM)

@@ -9,14 +9,15 @@ cases, in which reports are plentiful and no candidate is true.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import numpy as np
 
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import family_shares, made_up
-from hubbub.simulations.worlds import World, make_world
+from hubbub.simulations.scenarios import Scenario, make_scenario
 
 DISTRIBUTIONS = ("uniform", "exponential", "gauss", "zipf:1", "zipf:1.5")
 FILTERS = (
@@ -92,7 +93,7 @@ class Case:
         """Return the seed of a numbered run: of its own for every case and run."""
         return np.random.SeedSequence([zlib.crc32(self.name.encode()), run])
 
-    def world(self, run: int) -> World:
+    def scenario(self, run: int) -> Scenario:
         """Return a run's population and candidates: strings that no other run has.
 
         So an error that one set of strings causes by the way it happens to hash isn't repeated.
@@ -100,7 +101,7 @@ class Case:
         population = made_up(family_shares(self.distribution, self.unique), f"run {run} v")
         n_absent = _NULL_CANDIDATES if self.is_null else round(self.extra * self.unique)
         absent = tuple(f"run {run} absent {i}" for i in range(n_absent))
-        return make_world(population, self.missing, absent)
+        return make_scenario(population, self.missing, absent)
 
 
 def all_cases() -> tuple[Case, ...]:
@@ -120,6 +121,23 @@ def quick_cases() -> tuple[Case, ...]:
         Case("zipf:1", 100, _MILLION, 8, 2, 32, "loose", 0.0, 1.0),
         Case("zipf:1", 100, _MILLION, 128, 2, 64, "chrome", 0.0, 1.0),
     )
+
+
+def matching(cases: Sequence[Case], patterns: Sequence[str]) -> tuple[Case, ...]:
+    """Return the cases whose names match any pattern, such as `*null*` or `zipf1-*`; all if none.
+
+    Raises
+    ------
+    ValueError
+        If a pattern matches no case.
+    """
+    if not patterns:
+        return tuple(cases)
+    for pattern in patterns:
+        if not any(fnmatchcase(case.name, pattern) for case in cases):
+            names = "\n  ".join(case.name for case in cases)
+            raise ValueError(f"case {pattern!r}: matches none of\n  {names}")
+    return tuple(c for c in cases if any(fnmatchcase(c.name, pattern) for pattern in patterns))
 
 
 def _regression() -> Iterator[Case]:

@@ -1,37 +1,27 @@
-"""One run of a case: draw, count, decode, score; and the plain baseline on the same counts."""
+"""Runs of cases: draw, count, decode and score, beside the plain baseline on the same counts.
+
+Many runs work in parallel processes; how many there are changes only the rounding.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.counts import CohortCounts
-from hubbub.decoder.decoding import Decoding, decode
-from hubbub.protocol.params import RapporParams
+from hubbub.decoder.decoding import decode
 from hubbub.simulations.experiments.scoring import Score, score
-from hubbub.simulations.fleet.crowd import count_crowd
+from hubbub.simulations.scenarios import collect
 from hubbub.simulations.suite.baseline import least_squares_two_se
 from hubbub.simulations.suite.matrix import Case
 
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What a run's collector would have counted, and what is true of it.
-
-    Attributes
-    ----------
-    counts : CohortCounts
-    candidates : tuple of str, length n
-    truth : float64 array, shape (n,)
-        Each candidate's share of the collected reports.
-    """
-
-    counts: CohortCounts
-    candidates: tuple[str, ...]
-    truth: FloatArray
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +49,26 @@ class Trial:
     seconds: float
 
 
-def collect(case: Case, run: int) -> Collected:
-    """Draw and count a numbered run's reports."""
-    world = case.world(run)
-    crowd = count_crowd(world.population, case.params, case.reports, case.seed(run))
-    return Collected(crowd.counts, world.candidates, world.candidates_share(crowd.holders))
-
-
 def run_trial(case: Case, run: int) -> Trial:
-    """Decode a run by both ways and score them."""
-    collected = collect(case, run)
+    """Decode a numbered run by both ways and score them."""
+    collected = collect(case.scenario(run), case.params, case.reports, case.seed(run))
+    truth, candidates = collected.truth, collected.candidates
     started = time.process_time()
-    decoding = decode(collected.counts, case.params, collected.candidates)
+    ours = decode(collected.counts, case.params, candidates)
     seconds = time.process_time() - started
+    plain = least_squares_two_se(collected.counts, case.params, candidates)
+    no_interval = np.full(len(candidates), np.nan)
     return Trial(
         case=case.name,
         run=run,
-        candidates=len(collected.candidates),
-        ours=score_decoding(collected.truth, decoding),
-        baseline=score_baseline(collected, case.params),
+        candidates=len(candidates),
+        ours=score(truth, ours.share, ours.low, ours.high, ours.detected, ours.refit),
+        baseline=score(truth, plain.share, no_interval, no_interval, plain.detected),
         seconds=seconds,
     )
 
 
+<<<<<<< HEAD
 def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
     """Compare a decoding with the truth, both of shape (n,)."""
     return score(
@@ -91,11 +78,61 @@ def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
         decoding.high,
         decoding.detected,
         decoding.constrained_share,
+=======
+def run_trials(
+    cases: Sequence[Case],
+    seeds: int,
+    workers: int,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> tuple[tuple[Trial, ...], ...]:
+    """Run each case with run numbers 0 to seeds - 1; return the trials case by case.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+    seeds, workers : int
+        Runs of each case; processes, each of which computes on one thread.
+    progress : callable
+        Takes how many runs are done, and of how many.
+    """
+    tasks = [(case, run) for case in cases for run in range(seeds)]
+    trials: dict[tuple[str, int], Trial] = {}
+    if workers == 1:
+        for done, (case, run) in enumerate(tasks, start=1):
+            trials[case.name, run] = run_trial(case, run)
+            progress(done, len(tasks))
+    else:
+        for done, trial in enumerate(_in_processes(tasks, workers), start=1):
+            trials[trial.case, trial.run] = trial
+            progress(done, len(tasks))
+    return tuple(tuple(trials[case.name, run] for run in range(seeds)) for case in cases)
+
+
+def _in_processes(tasks: Sequence[tuple[Case, int]], workers: int) -> Iterator[Trial]:
+    """Yield trials as they end, the largest begun first."""
+    ordered = sorted(
+        tasks, key=lambda task: -(task[0].reports + 100.0 * task[0].unique * (1 + task[0].extra))
+>>>>>>> house-sim
     )
+    with (
+        _one_thread_each(),
+        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool,
+    ):
+        futures = [pool.submit(run_trial, case, run) for case, run in ordered]
+        for future in as_completed(futures):
+            yield future.result()
 
 
-def score_baseline(collected: Collected, params: RapporParams) -> Score:
-    """Compare the plain estimates with the truth; they have no intervals."""
-    plain = least_squares_two_se(collected.counts, params, collected.candidates)
-    nowhere = np.full(len(plain.share), np.nan)
-    return score(collected.truth, plain.share, nowhere, nowhere, plain.detected)
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Let processes that start in the context compute on one thread: they share the cores."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rich.table import Table
 
-from hubbub.simulations.documents import write_document
+from hubbub.decoder.formats.files import write_whole
+from hubbub.decoder.formats.json_file import json_text
 from hubbub.simulations.suite.bounds import CaseResult, Figure, variation_ratios
 
-FORMATS = (".csv", ".json", ".md")
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),
     ("runs", lambda r: str(r.runs)),
@@ -45,12 +45,8 @@ def suite_table(results: Sequence[CaseResult]) -> Table:
 
 def write_suite(path: Path, results: Sequence[CaseResult]) -> None:
     """Write the results in the format that the file's ending names (`FORMATS`)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".json":
-        write_document(path, [asdict(result) for result in results])
-    else:
-        write = {".csv": _csv, ".md": _markdown}[path.suffix]
-        path.write_text(write(results), encoding="utf-8")
+    text = FORMATS[path.suffix](results)
+    write_whole(path, lambda file: file.writelines([text.encode("utf-8")]))
 
 
 def suite_sentence(results: Sequence[CaseResult]) -> str:
@@ -90,21 +86,31 @@ def _markdown(results: Sequence[CaseResult]) -> str:
     return f"{table}\n\n{suite_sentence(results)}\n"
 
 
+def _json(results: Sequence[CaseResult]) -> str:
+    return json_text([asdict(result) for result in results], indent=1) + "\n"
+
+
 def _csv(results: Sequence[CaseResult]) -> str:
+    rows: list[dict[str, object]] = []
+    for result in results:
+        row: dict[str, object] = {}
+        for field in fields(result):
+            value = getattr(result, field.name)
+            if isinstance(value, Figure):
+                row |= {field.name: value.mean, f"{field.name}_std_error": value.std_error}
+            else:
+                row[field.name] = "; ".join(value) if isinstance(value, tuple) else value
+        rows.append(row)
     buffer = io.StringIO()
-    rows = [_flat(result) for result in results]
     writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return buffer.getvalue()
 
 
-def _flat(result: CaseResult) -> dict[str, object]:
-    row: dict[str, object] = {}
-    for field in fields(result):
-        value = getattr(result, field.name)
-        if isinstance(value, Figure):
-            row |= {field.name: value.mean, f"{field.name}_std_error": value.std_error}
-        else:
-            row[field.name] = "; ".join(value) if isinstance(value, tuple) else value
-    return row
+FORMATS: dict[str, Callable[[Sequence[CaseResult]], str]] = {
+    ".csv": _csv,
+    ".json": _json,
+    ".md": _markdown,
+}
+"""Texts of all results by the ending of the file."""

@@ -13,8 +13,12 @@ import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.fleet.bernoulli import bernoulli_bytes
-from hubbub.simulations.fleet.clients import Fleet, packed_filters, reported_chances
+from hubbub.simulations.simulated_clients.bernoulli import bernoulli_bytes
+from hubbub.simulations.simulated_clients.clients import (
+    SimulatedClients,
+    packed_filters,
+    reported_chances,
+)
 
 _DEFAULT_TARGETS = 1
 
@@ -107,7 +111,7 @@ def forge(
     bits : uint8 array, shape (n, k / 8)
     """
     if attack.kind is AttackKind.REPLAY:
-        cohorts, bits = Fleet(targets, params, rng).report(np.zeros(1, dtype=np.int64))
+        cohorts, bits = SimulatedClients(targets, params, rng).report(np.zeros(1, dtype=np.int64))
         return np.repeat(cohorts, n), np.repeat(bits, n, axis=0)
     cohorts = rng.integers(params.m, size=n)
     nothing = np.zeros((n, params.k // 8), dtype=np.uint8)

@@ -1,10 +1,10 @@
 """Exact Bernoulli bits for whole arrays of packed words.
 
 The same comparison of binary digits as `hubbub.client.randomness`, 64 lanes a word: a round draws
-one coin a lane and decides the lanes whose coin differs from their probability's digit. A coin must
-never reach two lanes. Coins come from a generator, or, where the same bits must come again, from a
-key of each word. The first rounds run over blocks that stay in the CPU's cache; when few lanes
-are still open, the words that hold them go on alone.
+one coin a lane and decides the lanes whose coin differs from their probability's digit. Invariant:
+no two lanes share a coin. Coins come from a generator, or, where the same bits must come again,
+from a key of each word. The first rounds run over blocks that stay in the CPU's cache; when few
+lanes are still open, the words that hold them go on alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulated fleet reports as real clients do: every simulation rests on that.
+"""Simulated clients report as real ones do: every simulation rests on that.
 
 Known counterexample, as in the client: a sampler that uses coins twice keeps every frequency right
 and only pairs show it.
@@ -13,9 +13,8 @@ from scipy import stats
 from factories import make_metric, make_params, make_secret, report_bits, seeded_stream
 from hubbub.client import Encoder, RapporParams
 from hubbub.protocol.bloom import bloom_bits
-from hubbub.simulations.fleet.bernoulli import bernoulli_words
-from hubbub.simulations.fleet.clients import Fleet
-from hubbub.simulations.fleet.longitudinal import LongitudinalFleet
+from hubbub.simulations.simulated_clients.bernoulli import bernoulli_words
+from hubbub.simulations.simulated_clients.clients import LongitudinalClients, SimulatedClients
 from significance import (
     ALARM,
     BitArray,
@@ -96,8 +95,8 @@ def pattern_chances(value: str) -> FloatArray:
     return np.concatenate(rows)
 
 
-def fleet_patterns(held: IntArray, rng: np.random.Generator) -> IntArray:
-    cohorts, bits = Fleet(SMALL_VALUES, SMALL, rng).report(held)
+def simulated_patterns(held: IntArray, rng: np.random.Generator) -> IntArray:
+    cohorts, bits = SimulatedClients(SMALL_VALUES, SMALL, rng).report(held)
     return pattern_counts(cohorts, bits[:, 0].astype(np.int64))
 
 
@@ -142,7 +141,9 @@ def test_selector_may_differ_from_word_to_word(rng: np.random.Generator) -> None
 
 def test_reports_follow_both_responses(rng: np.random.Generator) -> None:
     """One value's 200,000 reports: p* and q* on 128 bits, 8,128 pairs. P(false alarm) < 1e-6."""
-    _, bits = Fleet(("example.com",), AWKWARD, rng).report(np.zeros(REPORTS, dtype=np.int64))
+    _, bits = SimulatedClients(("example.com",), AWKWARD, rng).report(
+        np.zeros(REPORTS, dtype=np.int64)
+    )
     lanes = lanes_of(bloom_bits("example.com", 0, AWKWARD))
     assert lanes.any()
     assert_law(unpack(bits.tobytes(), K), np.where(lanes == 1, AWKWARD.q_star, AWKWARD.p_star))
@@ -152,19 +153,19 @@ def test_reports_follow_both_responses(rng: np.random.Generator) -> None:
 def test_cohorts_are_uniform(m: int, rng: np.random.Generator) -> None:
     """Chi-squared over 200,000 clients. P(false alarm) = 1e-6."""
     params = make_params(k=8, m=m)
-    cohorts, _ = Fleet(("alpha",), params, rng).report(np.zeros(REPORTS, dtype=np.int64))
+    cohorts, _ = SimulatedClients(("alpha",), params, rng).report(np.zeros(REPORTS, dtype=np.int64))
     assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, REPORTS / m)) > ALARM
 
 
 @pytest.mark.parametrize("value", range(len(SMALL_VALUES)), ids=SMALL_VALUES)
 def test_whole_reports_have_their_exact_probabilities(value: int, rng: np.random.Generator) -> None:
     """Chi-squared over all 4 x 256 patterns of (cohort, bits). P(false alarm) = 1e-6."""
-    counts = fleet_patterns(np.full(REPORTS, value), rng)
+    counts = simulated_patterns(np.full(REPORTS, value), rng)
     assert chi_squared_p(counts, REPORTS * pattern_chances(SMALL_VALUES[value])) > ALARM
 
 
-def test_fleet_and_real_clients_cannot_be_told_apart(rng: np.random.Generator) -> None:
-    """50,000 encoders, each with its own secret, and 200,000 fleet clients of the same values.
+def test_simulated_and_real_clients_cannot_be_told_apart(rng: np.random.Generator) -> None:
+    """50,000 encoders, each with its own secret, and 200,000 simulated clients of the same values.
 
     The clients' patterns against their exact probabilities, and both samples against each other
     (two-sample chi-squared, 1,023 degrees of freedom). P(false alarm) = 1e-6 for each.
@@ -176,21 +177,21 @@ def test_fleet_and_real_clients_cannot_be_told_apart(rng: np.random.Generator) -
     expected = sum(n * pattern_chances(v) for n, v in zip(counts, SMALL_VALUES, strict=True))
     assert np.min(expected) > 5
     assert chi_squared_p(clients, np.asarray(expected)) > ALARM
-    fleet = fleet_patterns(np.resize(held, REPORTS), rng)
-    assert stats.chi2_contingency(np.stack([fleet, clients])).pvalue > ALARM
+    simulated = simulated_patterns(np.resize(held, REPORTS), rng)
+    assert stats.chi2_contingency(np.stack([simulated, clients])).pvalue > ALARM
 
 
 def longitudinal_reports(
     days: list[int], params: RapporParams, values: tuple[str, ...], seed: int, clients: int
 ) -> tuple[IntArray, list[BitArray]]:
     """Let numbered clients report a value a day: cohorts, and each day's bits of shape (n, k)."""
-    fleet = LongitudinalFleet(values, params, np.random.SeedSequence(seed))
+    simulated = LongitudinalClients(values, params, np.random.SeedSequence(seed))
     numbers, rng = np.arange(clients), np.random.default_rng(seed)
     reports = [
-        unpack(fleet.report(numbers, np.full(clients, value), rng).tobytes(), params.k)
+        unpack(simulated.report(numbers, np.full(clients, value), rng).tobytes(), params.k)
         for value in days
     ]
-    return fleet.cohorts(numbers), reports
+    return simulated.cohorts(numbers), reports
 
 
 def two_day_chances(lanes: BitArray, params: RapporParams) -> FloatArray:
@@ -220,11 +221,11 @@ def test_longitudinal_reports_have_the_same_law_as_single_ones() -> None:
 def test_permanent_responses_of_two_values_are_independent() -> None:
     """All 256 lanes of both values' permanent responses: 32,640 pairs. P(false alarm) < 1e-6."""
     values = ("example.com", "example.org")
-    fleet = LongitudinalFleet(values, AWKWARD, np.random.SeedSequence(2))
+    simulated = LongitudinalClients(values, AWKWARD, np.random.SeedSequence(2))
     numbers = np.arange(100_000)
     rows, chances = [], []
     for index, value in enumerate(values):
-        response = fleet.permanent(numbers, np.full(len(numbers), index))
+        response = simulated.permanent(numbers, np.full(len(numbers), index))
         rows.append(unpack(response.tobytes(), K))
         lanes = lanes_of(bloom_bits(value, 0, AWKWARD))
         chances.append(np.where(lanes == 1, 1 - AWKWARD.flip, AWKWARD.flip))
@@ -269,7 +270,7 @@ def assert_joint_law(cohorts: IntArray, first: BitArray, second: BitArray, *, sh
 
 
 def test_real_clients_second_reports_have_the_same_joint_law() -> None:
-    """20,000 encoders report twice; the law that the fleet is held to is theirs.
+    """20,000 encoders report twice; the distribution that simulated ones are held to is theirs.
 
     P(false alarm) = 1e-6.
     """
@@ -290,6 +291,6 @@ def test_real_clients_second_reports_have_the_same_joint_law() -> None:
 @pytest.mark.parametrize("m", [7, 64, 1000])
 def test_longitudinal_cohorts_are_uniform(m: int) -> None:
     """Chi-squared over 200,000 clients. P(false alarm) = 1e-6."""
-    fleet = LongitudinalFleet(("alpha",), make_params(k=8, m=m), np.random.SeedSequence(5))
-    cohorts = fleet.cohorts(np.arange(REPORTS))
+    simulated = LongitudinalClients(("alpha",), make_params(k=8, m=m), np.random.SeedSequence(5))
+    cohorts = simulated.cohorts(np.arange(REPORTS))
     assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, REPORTS / m)) > ALARM

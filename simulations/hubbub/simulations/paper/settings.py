@@ -1,4 +1,4 @@
-"""The settings of the RAPPOR paper's experiments, as worlds and one run of each.
+"""The settings of the RAPPOR paper's experiments, as scenarios, and one run of each.
 
 Erlingsson, Pihur, Korolova: "RAPPOR", CCS 2014, section 5: a normal distribution by basic RAPPOR,
 and an exponential one of 100 strings among 200 candidates by the full one.
@@ -14,11 +14,10 @@ from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
 from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.fleet.bernoulli import bernoulli_bytes
-from hubbub.simulations.fleet.clients import reported_chances
-from hubbub.simulations.fleet.crowd import count_crowd
 from hubbub.simulations.populations import made_up
-from hubbub.simulations.worlds import World, make_world
+from hubbub.simulations.scenarios import Scenario, collect, make_scenario
+from hubbub.simulations.simulated_clients.bernoulli import bernoulli_bytes
+from hubbub.simulations.simulated_clients.clients import reported_chances
 
 PRESENT = ABSENT = 100
 _SCALE = 20.0
@@ -56,20 +55,14 @@ def paper_params(k: int = 128, h: int = 2, m: int = 16) -> RapporParams:
     return RapporParams(k, h, m, 0.5, 0.5, 0.75)
 
 
-def exponential_shares() -> FloatArray:
-    """Return shares in proportion to exp(-i / 20), shape (100,)."""
-    weights = np.exp(-np.arange(1, PRESENT + 1) / _SCALE)
-    return np.asarray(weights / weights.sum())
-
-
-def paper_world(shares: FloatArray, seed: int, absent: int = ABSENT) -> World:
+def paper_scenario(shares: FloatArray, seed: int, absent: int = ABSENT) -> Scenario:
     """Return strings with these shares, all listed, and some that nobody holds; new in each run."""
     nobody = tuple(f"run {seed} absent {i}" for i in range(absent))
-    return make_world(made_up(shares, f"run {seed} string "), 0.0, nobody)
+    return make_scenario(made_up(shares, f"run {seed} string "), 0.0, nobody)
 
 
-def run_world(
-    world: World,
+def run_scenario(
+    scenario: Scenario,
     params: RapporParams,
     reports: int,
     seed: int,
@@ -77,16 +70,18 @@ def run_world(
 ) -> Run:
     """Draw the reports of a numbered run, and decode them at alpha = 0.05."""
     sequence = np.random.SeedSequence([seed, reports, params.k, params.h, params.m])
-    crowd = count_crowd(world.population, params, reports, sequence)
-    decoding = decode(crowd.counts, params, world.candidates, correction=correction)
-    return Run(world.candidates_share(crowd.holders), decoding)
+    collected = collect(scenario, params, reports, sequence)
+    decoding = decode(collected.counts, params, collected.candidates, correction=correction)
+    return Run(collected.truth, decoding)
 
 
 def run_exponential(
     params: RapporParams, reports: int, seed: int, correction: Correction = Correction.BONFERRONI
 ) -> Run:
-    """Run the paper's population of strings."""
-    return run_world(paper_world(exponential_shares(), seed), params, reports, seed, correction)
+    """Run the paper's population of strings, with shares in proportion to exp(-i / 20)."""
+    weights = np.exp(-np.arange(1, PRESENT + 1) / _SCALE)
+    scenario = paper_scenario(weights / weights.sum(), seed)
+    return run_scenario(scenario, params, reports, seed, correction)
 
 
 def normal_errors(reports: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -103,10 +98,10 @@ def normal_errors(reports: int, rng: np.random.Generator) -> tuple[FloatArray, F
     counts = np.zeros(_BINS, dtype=np.int64)
     ones = np.zeros(_BINS, dtype=np.int64)
     low, high = reported_chances(params)
+    true = np.packbits(np.eye(_BINS, dtype=np.uint8), axis=1, bitorder="little")
     for start in range(0, reports, _CHUNK):
         size = min(_CHUNK, reports - start)
         held: IntArray = np.clip(np.rint(rng.normal(50, 10, size)), 0, _BINS - 1).astype(np.int64)
-        true = np.packbits(np.eye(_BINS, dtype=np.uint8), axis=1, bitorder="little")
         bits: ByteArray = bernoulli_bytes(rng, true[held], low, high)
         ones += np.unpackbits(bits, axis=1, bitorder="little").sum(axis=0, dtype=np.int64)
         counts += np.bincount(held, minlength=_BINS)

@@ -7,10 +7,16 @@ import pytest
 
 from factories import make_params
 from hubbub.decoder.counts import count_records, empty_counts
-from hubbub.simulations.fleet.clients import as_records
-from hubbub.simulations.fleet.crowd import Crowd, count_crowd, count_plan
-from hubbub.simulations.fleet.reporting import CHUNK, Plan, Reporter, chunks
 from hubbub.simulations.populations import family_shares, made_up
+from hubbub.simulations.simulated_clients.clients import as_records
+from hubbub.simulations.simulated_clients.population_sampler import (
+    CHUNK,
+    PopulationSample,
+    Reporter,
+    ReportingPlan,
+    chunks,
+    sample_population,
+)
 
 POPULATION = made_up(family_shares("zipf:1", 20), "v")
 PARAMS = make_params(k=8, h=1, m=4)
@@ -18,7 +24,7 @@ SEED = np.random.SeedSequence(7)
 SEVERAL_CHUNKS = 2 * CHUNK + 17
 
 
-def same(one: Crowd, other: Crowd) -> bool:
+def same(one: PopulationSample, other: PopulationSample) -> bool:
     return (
         np.array_equal(one.counts.reports, other.counts.reports)
         and np.array_equal(one.counts.bits, other.counts.bits)
@@ -28,37 +34,41 @@ def same(one: Crowd, other: Crowd) -> bool:
 
 @pytest.mark.parametrize("reports", [0, 1, CHUNK, SEVERAL_CHUNKS])
 def test_every_client_is_counted_once(reports: int) -> None:
-    crowd = count_crowd(POPULATION, PARAMS, reports, SEED)
-    assert crowd.counts.total == crowd.holders.sum() == reports
+    sample = sample_population(ReportingPlan(POPULATION, PARAMS, reports), SEED)
+    assert sample.counts.total == sample.holders.sum() == reports
 
 
 def test_every_client_is_counted_once_a_day() -> None:
-    crowd = count_plan(Plan(POPULATION, PARAMS, 1_000, days=5, change=0.3), SEED)
-    assert crowd.counts.total == crowd.holders.sum() == 5_000
+    sample = sample_population(ReportingPlan(POPULATION, PARAMS, 1_000, days=5, change=0.3), SEED)
+    assert sample.counts.total == sample.holders.sum() == 5_000
 
 
 def test_same_seed_gives_the_same_counts_for_any_number_of_workers() -> None:
-    alone = count_crowd(POPULATION, PARAMS, SEVERAL_CHUNKS, SEED)
-    assert same(alone, count_crowd(POPULATION, PARAMS, SEVERAL_CHUNKS, SEED, workers=2))
+    alone = sample_population(ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS), SEED)
+    assert same(
+        alone, sample_population(ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS), SEED, workers=2)
+    )
 
 
 def test_other_seed_gives_other_counts() -> None:
-    one = count_crowd(POPULATION, PARAMS, 1_000, np.random.SeedSequence(1))
-    assert not same(one, count_crowd(POPULATION, PARAMS, 1_000, np.random.SeedSequence(2)))
+    one = sample_population(ReportingPlan(POPULATION, PARAMS, 1_000), np.random.SeedSequence(1))
+    assert not same(
+        one, sample_population(ReportingPlan(POPULATION, PARAMS, 1_000), np.random.SeedSequence(2))
+    )
 
 
 def test_counts_are_those_of_the_chunks_reports() -> None:
-    plan = Plan(POPULATION, PARAMS, 3_000, days=2, change=0.5)
+    plan = ReportingPlan(POPULATION, PARAMS, 3_000, days=2, change=0.5)
     counts = empty_counts(PARAMS)
     for chunk in chunks(plan, SEED):
         for day in Reporter(plan, SEED).days(chunk):
             counts += count_records(as_records(day.cohorts, day.bits), PARAMS)
-    assert np.array_equal(counts.bits, count_plan(plan, SEED).counts.bits)
+    assert np.array_equal(counts.bits, sample_population(plan, SEED).counts.bits)
 
 
 def test_values_stay_without_change_and_some_move_with_it() -> None:
     def days(change: float) -> list[list[int]]:
-        plan = Plan(POPULATION, PARAMS, 1_000, days=3, change=change)
+        plan = ReportingPlan(POPULATION, PARAMS, 1_000, days=3, change=change)
         (chunk,) = chunks(plan, SEED)
         return [day.held.tolist() for day in Reporter(plan, SEED).days(chunk)]
 
@@ -71,12 +81,18 @@ def test_values_stay_without_change_and_some_move_with_it() -> None:
 
 def test_progress_ends_with_all_chunks() -> None:
     told: list[tuple[int, int]] = []
-    count_crowd(POPULATION, PARAMS, SEVERAL_CHUNKS, SEED, progress=lambda *done: told.append(done))
+    sample_population(
+        ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS),
+        SEED,
+        progress=lambda *done: told.append(done),
+    )
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_unequal_cohorts_have_their_shares() -> None:
     shares = np.array([0.7, 0.3, 0.0, 0.0])
-    crowd = count_plan(Plan(POPULATION, PARAMS, 20_000, cohort_shares=shares), SEED)
-    assert crowd.counts.reports[2:].sum() == 0
-    assert abs(crowd.counts.reports[0] / 20_000 - 0.7) < 0.02
+    sample = sample_population(
+        ReportingPlan(POPULATION, PARAMS, 20_000, cohort_shares=shares), SEED
+    )
+    assert sample.counts.reports[2:].sum() == 0
+    assert abs(sample.counts.reports[0] / 20_000 - 0.7) < 0.02

@@ -1,4 +1,8 @@
-"""Worlds whose truth is known: a population, and the candidates that the decoder will look for."""
+"""Scenarios whose truth is known: a population, and the candidates that the decoder looks for.
+
+A scenario's clients report, the reports are counted, and each candidate's share of them is the
+truth that a decoding is compared with.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
+from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.counts import CohortCounts
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import Population
+from hubbub.simulations.simulated_clients.population_sampler import (
+    ReportingPlan,
+    sample_population,
+)
 
 _SLACK = 1e-9
 """So that a share such as 0.1, which isn't a binary fraction, leaves out every tenth string."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Scenario:
     """A population and the strings that are looked for.
 
     Attributes
@@ -43,7 +53,24 @@ class World:
         return shares
 
 
-def make_world(population: Population, missing: float, absent: tuple[str, ...]) -> World:
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collector would have counted, and what is true of it.
+
+    Attributes
+    ----------
+    counts : CohortCounts
+    candidates : tuple of str, length n
+    truth : float64 array, shape (n,)
+        Each candidate's share of the collected reports.
+    """
+
+    counts: CohortCounts
+    candidates: tuple[str, ...]
+    truth: FloatArray
+
+
+def make_scenario(population: Population, missing: float, absent: tuple[str, ...]) -> Scenario:
     """List a population's values, but for some, and add candidates that nobody holds.
 
     Parameters
@@ -55,12 +82,17 @@ def make_world(population: Population, missing: float, absent: tuple[str, ...]) 
     absent : tuple of str
         Further candidates; those that are values of the population are left out.
     """
-    listed = np.flatnonzero(~_left_out(len(population.values), missing))
+    quotas = np.floor(np.arange(1, len(population.values) + 2) * missing + _SLACK)
+    listed = np.flatnonzero(np.diff(quotas) <= 0)
     held = set(population.values)
     strings = [population.values[i] for i in listed.tolist()]
-    return World(population, (*strings, *(s for s in absent if s not in held)), listed)
+    return Scenario(population, (*strings, *(s for s in absent if s not in held)), listed)
 
 
-def _left_out(n: int, missing: float) -> BoolArray:
-    quotas = np.floor(np.arange(1, n + 2) * missing + _SLACK)
-    return np.asarray(np.diff(quotas) > 0)
+def collect(
+    scenario: Scenario, params: RapporParams, reports: int, seed: np.random.SeedSequence
+) -> Collected:
+    """Let so many clients of a scenario report once, and count the reports."""
+    sample = sample_population(ReportingPlan(scenario.population, params, reports), seed)
+    truth = scenario.candidates_share(sample.holders)
+    return Collected(sample.counts, scenario.candidates, truth)

@@ -1,8 +1,9 @@
-"""What an attacker really learns from one of the fleet's reports, beside what epsilon allows.
+"""What an attacker really learns from one simulated report, beside what epsilon allows.
 
-Two values' reports are drawn, and how often each shows the pattern that tells them apart best: the
-bits that only the first sets are 1, those that only the second sets 0. The logarithm of the two
-frequencies' ratio estimates from below what a report reveals; it must not exceed epsilon_report.
+Two values' reports are drawn, and how often each shows the pattern that distinguishes them best:
+the bits that only the first sets are 1, those that only the second sets 0. The logarithm of the
+ratio of the two frequencies is a lower estimate of what a report reveals, and must not exceed
+epsilon_report.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from scipy import stats
 
 from hubbub.decoder.arrays import IntArray
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.fleet.clients import Fleet, packed_filters
+from hubbub.simulations.simulated_clients.clients import SimulatedClients, packed_filters
 
 _ALARM = 1e-6
 _PAIRS = 200
@@ -60,14 +61,14 @@ def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) 
     """
     alone = RapporParams(params.k, params.h, 1, params.f, params.p, params.q)
     values = _most_different(alone)
-    fleet = Fleet(values, alone, rng)
+    clients = SimulatedClients(values, alone, rng)
     first, second = packed_filters(values, alone)
     ones, zeros = first & ~second, second & ~first
     if params.q < params.p:
         ones, zeros = zeros, ones
     shown = []
     for value in range(2):
-        _, bits = fleet.report(np.full(reports, value, dtype=np.int64))
+        _, bits = clients.report(np.full(reports, value, dtype=np.int64))
         shown.append(int(((bits & (ones | zeros)) == ones).all(axis=1).sum()))
     often, seldom = shown
     low = float(stats.beta.ppf(_ALARM, often, reports - often + 1)) if often else 0.0

@@ -1,4 +1,4 @@
-"""The fleet's reports have the right shape and can be repeated; its law is tested statistically."""
+"""Simulated reports have the right shape and can be repeated; tests/statistical has the rest."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.protocol.bloom import bloom_bits
-from hubbub.simulations.fleet.clients import Fleet
+from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
 VALUES = ("alpha", "", "日本語")
 
 
 def reports_of(held: list[int], params: RapporParams, seed: int = 1) -> tuple[list[int], list[int]]:
     """Return cohorts and bits, the latter as integers whose bit j is bit j of the filter."""
-    cohorts, bits = Fleet(VALUES, params, np.random.default_rng(seed)).report(np.array(held))
+    cohorts, bits = SimulatedClients(VALUES, params, np.random.default_rng(seed)).report(
+        np.array(held)
+    )
     return cohorts.tolist(), [int.from_bytes(row.tobytes(), "little") for row in bits]
 
 
 @pytest.mark.parametrize(("k", "m"), [(8, 1), (24, 7), (128, 64), (1024, 3)])
 def test_report_has_a_cohort_and_whole_bytes_for_each_client(k: int, m: int) -> None:
-    fleet = Fleet(VALUES, make_params(k=k, m=m), np.random.default_rng(1))
-    cohorts, bits = fleet.report(np.array([0, 1, 2, 2, 1]))
+    clients = SimulatedClients(VALUES, make_params(k=k, m=m), np.random.default_rng(1))
+    cohorts, bits = clients.report(np.array([0, 1, 2, 2, 1]))
     assert cohorts.shape == (5,)
     assert ((cohorts >= 0) & (cohorts < m)).all()
     assert bits.shape == (5, k // 8)
@@ -53,14 +55,14 @@ def test_other_seed_gives_other_reports() -> None:
 
 
 def test_clients_who_report_again_draw_anew() -> None:
-    fleet = Fleet(VALUES, make_params(), np.random.default_rng(1))
-    first, second = fleet.report(np.zeros(50, np.int64)), fleet.report(np.zeros(50, np.int64))
+    clients = SimulatedClients(VALUES, make_params(), np.random.default_rng(1))
+    first, second = clients.report(np.zeros(50, np.int64)), clients.report(np.zeros(50, np.int64))
     assert (first[0] != second[0]).any()
     assert (first[1] != second[1]).any()
 
 
 def test_nobody_reports_nothing() -> None:
-    cohorts, bits = Fleet(VALUES, make_params(k=16), np.random.default_rng(1)).report(
+    cohorts, bits = SimulatedClients(VALUES, make_params(k=16), np.random.default_rng(1)).report(
         np.empty(0, dtype=np.int64)
     )
     assert cohorts.shape == (0,)

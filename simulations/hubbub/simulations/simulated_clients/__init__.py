@@ -1,0 +1,1 @@
+"""Millions of clients at once, honest and forged, that report as real clients do."""

@@ -1,0 +1,185 @@
+"""Millions of clients at once, drawn on packed words, with the real client's distribution.
+
+Clients that report once: their cohort and permanent noise are drawn instead of derived from a
+secret, which has the same distribution. Given the true bits, the two responses make each reported
+bit an independent coin with p* or q*, both of them finite binary fractions, so one exact comparison
+draws what the client draws in two.
+
+Clients that report day after day: what a client would derive from its secret, its cohort and the
+permanent response to every value's Bloom bits, is hashed from a seed and the client's number. So a
+value that is reported again, even after others, gets the same permanent response, and nothing need
+be kept between days. The instantaneous response is new in every report.
+
+All are seeded, so that a simulation can be repeated; never use them for anybody's real data.
+"""
+
+from __future__ import annotations
+
+import copy
+from fractions import Fraction
+
+import numpy as np
+
+from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.decoder.candidates.listing import bit_positions
+from hubbub.protocol.params import RapporParams
+from hubbub.simulations.simulated_clients.bernoulli import (
+    Words,
+    bernoulli_bytes,
+    keyed_bernoulli_words,
+    mix,
+)
+
+_FILTERS_AT_ONCE = 1 << 24
+"""Unpacked bits of Bloom filters that are held in memory while they are packed."""
+_WORD_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+class SimulatedClients:
+    """Clients of one metric, each of which reports once.
+
+    Parameters
+    ----------
+    values : tuple of str
+        All values that any client holds.
+    params : RapporParams
+    rng : numpy.random.Generator
+        Of a bit generator with 64 bits a draw; SFC64 is the fastest.
+    """
+
+    def __init__(
+        self, values: tuple[str, ...], params: RapporParams, rng: np.random.Generator
+    ) -> None:
+        self._params = params
+        self._rng = rng
+        self._filters = packed_filters(values, params)
+        self._low, self._high = reported_chances(params)
+
+    def with_rng(self, rng: np.random.Generator) -> SimulatedClients:
+        """Return clients of the same values with other randomness, sharing the hashed filters."""
+        other = copy.copy(self)
+        other._rng = rng
+        return other
+
+    def report(self, held: IntArray) -> tuple[IntArray, ByteArray]:
+        """Draw one report for each client, who is a new one in every call.
+
+        Parameters
+        ----------
+        held : int64 array, shape (n,)
+            Index of each client's value.
+
+        Returns
+        -------
+        cohorts : int64 array, shape (n,)
+        bits : uint8 array, shape (n, k / 8)
+        """
+        narrow = self._rng.integers(self._params.m, size=len(held), dtype=np.uint16)
+        cohorts = narrow.astype(np.int64)
+        bloom = np.take(self._filters, held * self._params.m + cohorts, axis=0)
+        return cohorts, bernoulli_bytes(self._rng, bloom, self._low, self._high)
+
+
+class LongitudinalClients:
+    """Numbered clients of one metric, each of which may report often.
+
+    Parameters
+    ----------
+    values : tuple of str
+        All values that any client holds at any time.
+    params : RapporParams
+    seed : numpy.random.SeedSequence
+        Stands for all clients' secrets.
+    cohort_shares : float64 array, shape (m,), or None
+        Chance of each cohort; uniform if not given, as real clients are.
+    """
+
+    def __init__(
+        self,
+        values: tuple[str, ...],
+        params: RapporParams,
+        seed: np.random.SeedSequence,
+        cohort_shares: FloatArray | None = None,
+    ) -> None:
+        self._params = params
+        self._filters = packed_filters(values, params)
+        self._cohort_secret, self._response_secret = seed.generate_state(2, np.uint64)
+        self._cohort_edges = None if cohort_shares is None else np.cumsum(cohort_shares)[:-1]
+
+    def cohorts(self, clients: IntArray) -> IntArray:
+        """Return the cohort that each client has for life; int64, shape (n,)."""
+        hashes = mix(mix(clients.astype(np.uint64)) + self._cohort_secret)
+        uniform = (hashes >> np.uint64(11)) * 2.0**-53
+        if self._cohort_edges is None:
+            return (uniform * self._params.m).astype(np.int64)
+        return np.searchsorted(self._cohort_edges, uniform, side="right")
+
+    def permanent(self, clients: IntArray, held: IntArray) -> ByteArray:
+        """Return each client's permanent response to the value it holds.
+
+        Parameters
+        ----------
+        clients, held : int64 array, shape (n,)
+            Numbers of clients, and the index of each one's value.
+
+        Returns
+        -------
+        uint8 array, shape (n, k / 8)
+            Equal for equal clients and Bloom bits, in every call.
+        """
+        bloom = np.take(self._filters, held * self._params.m + self.cohorts(clients), axis=0)
+        padded = np.zeros((len(bloom), -(-bloom.shape[1] // 8) * 8), dtype=np.uint8)
+        padded[:, : bloom.shape[1]] = bloom
+        words = padded.view(np.uint64)
+        keys = self._keys(clients, words)
+        flipped = keyed_bernoulli_words(
+            keys.ravel(), np.zeros(keys.size, np.uint64), self._params.flip, self._params.flip
+        )
+        response = words ^ flipped.reshape(words.shape)
+        return response.view(np.uint8)[:, : bloom.shape[1]]
+
+    def report(self, clients: IntArray, held: IntArray, rng: np.random.Generator) -> ByteArray:
+        """Draw one report of each client; uint8, shape (n, k / 8). See `permanent`."""
+        permanent = np.ascontiguousarray(self.permanent(clients, held))
+        return bernoulli_bytes(rng, permanent, self._params.p, self._params.q)
+
+    def _keys(self, clients: IntArray, bloom: Words) -> Words:
+        """Return a key for each word of each client's permanent response, shape (n, words)."""
+        key = mix(mix(clients.astype(np.uint64)) + self._response_secret)
+        for column in bloom.T:
+            key = mix(key ^ column)
+        places = np.arange(1, bloom.shape[1] + 1, dtype=np.uint64) * _WORD_STEP
+        return mix(key[:, None] ^ mix(places))
+
+
+def reported_chances(params: RapporParams) -> tuple[Fraction, Fraction]:
+    """Return p* and q* exactly (Erlingsson et al. 2014, section 3): sums of products of doubles."""
+    flip, p, q = Fraction(params.flip), Fraction(params.p), Fraction(params.q)
+    return flip * q + (1 - flip) * p, (1 - flip) * q + flip * p
+
+
+def packed_filters(values: tuple[str, ...], params: RapporParams) -> ByteArray:
+    """Return every value's Bloom filter in every cohort: uint8, shape (v * m, k / 8)."""
+    packed = np.empty((len(values), params.m, params.k // 8), dtype=np.uint8)
+    step = max(1, _FILTERS_AT_ONCE // (params.m * params.k))
+    for start in range(0, len(values), step):
+        rows = slice(start, start + step)
+        positions = bit_positions(values[rows], params)
+        filters = np.zeros((len(positions), params.m, params.k), dtype=np.uint8)
+        np.put_along_axis(filters, positions.astype(np.int64), 1, axis=2)
+        packed[rows] = np.packbits(filters, axis=2, bitorder="little")
+    return packed.reshape(-1, params.k // 8)
+
+
+def as_records(cohorts: IntArray, bits: ByteArray) -> bytes:
+    """Return reports as the collector stores them: the cohort in two bytes, then the bits.
+
+    Parameters
+    ----------
+    cohorts : int64 array, shape (n,)
+    bits : uint8 array, shape (n, k / 8)
+    """
+    records = np.empty((len(cohorts), 2 + bits.shape[1]), dtype=np.uint8)
+    records[:, :2] = cohorts.astype("<u2")[:, None].view(np.uint8)
+    records[:, 2:] = bits
+    return records.tobytes()

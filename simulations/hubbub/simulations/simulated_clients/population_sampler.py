@@ -1,0 +1,222 @@
+"""A population's reports: who reports, how often and from which cohorts, drawn and counted.
+
+Clients are drawn in chunks, on all cores, so memory is that of one chunk a worker. Invariant: each
+chunk has a seed of its own, so its reports are the same whoever draws it, and whatever was drawn
+before.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.decoder.counts import CohortCounts, count_records, empty_counts
+from hubbub.protocol.params import RapporParams
+from hubbub.simulations.populations import Population
+from hubbub.simulations.simulated_clients.clients import (
+    LongitudinalClients,
+    SimulatedClients,
+    as_records,
+)
+
+CHUNK = 1 << 18
+"""Clients that are drawn at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportingPlan:
+    """Who reports, how often, and from which cohorts.
+
+    Attributes
+    ----------
+    population : Population
+    params : RapporParams
+    clients : int
+    days : int
+        Reports of each client, one a day.
+    change : float
+        Chance that a client's value is drawn anew from one day to the next.
+    cohort_shares : float64 array, shape (m,), or None
+        Chance of each cohort; uniform, as real clients' are, if None.
+    """
+
+    population: Population
+    params: RapporParams
+    clients: int
+    days: int = 1
+    change: float = 0.0
+    cohort_shares: FloatArray | None = None
+
+
+def cohort_shares(cohorts: str, m: int) -> FloatArray | None:
+    """Return the chance of each cohort, shape (m,): None for `even`."""
+    if cohorts == "even":
+        return None
+    weights = 1.0 / np.arange(1, m + 1)
+    if cohorts == "half-empty":
+        weights = np.where(np.arange(m) < (m + 1) // 2, 1.0, 0.0)
+    return np.asarray(weights / weights.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Attributes: number of the first client, how many there are, and their seed."""
+
+    first: int
+    size: int
+    seed: np.random.SeedSequence
+
+
+class Day(NamedTuple):
+    """Attributes: values held (int64, (n,)), cohorts (int64, (n,)), bits (uint8, (n, k / 8))."""
+
+    held: IntArray
+    cohorts: IntArray
+    bits: ByteArray
+
+
+def chunks(plan: ReportingPlan, seed: np.random.SeedSequence) -> list[Chunk]:
+    """Divide a plan's clients into chunks, each with a seed of its own."""
+    starts = range(0, plan.clients, CHUNK)
+    # Spawned by number, so that asking twice gives the same seeds.
+    return [
+        Chunk(start, min(CHUNK, plan.clients - start), _child(seed, 1 + number))
+        for number, start in enumerate(starts)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PopulationSample:
+    """What a population's reports come to.
+
+    Attributes
+    ----------
+    counts : CohortCounts
+    holders : int64 array, shape (v,)
+        Reports of each of the population's values: the truth.
+    """
+
+    counts: CohortCounts
+    holders: IntArray
+
+    def __add__(self, other: PopulationSample) -> PopulationSample:
+        return PopulationSample(self.counts + other.counts, self.holders + other.holders)
+
+
+def _empty_sample(plan: ReportingPlan) -> PopulationSample:
+    """Return the sample of nobody."""
+    n_values = len(plan.population.values)
+    return PopulationSample(empty_counts(plan.params), np.zeros(n_values, dtype=np.int64))
+
+
+class Reporter:
+    """Draws the reports of a plan's chunks, or their counts; holds the packed Bloom filters.
+
+    Parameters
+    ----------
+    plan : ReportingPlan
+    seed : numpy.random.SeedSequence
+        Of the whole plan: the clients' secrets follow from it.
+    """
+
+    def __init__(self, plan: ReportingPlan, seed: np.random.SeedSequence) -> None:
+        self._plan = plan
+        values, params = plan.population.values, plan.params
+        self._clients: SimulatedClients | LongitudinalClients
+        if plan.days == 1 and plan.cohort_shares is None:
+            self._clients = SimulatedClients(values, params, np.random.default_rng(0))
+        else:
+            self._clients = LongitudinalClients(values, params, _child(seed, 0), plan.cohort_shares)
+
+    def days(self, chunk: Chunk) -> Iterator[Day]:
+        """Yield each day's reports of a chunk of clients."""
+        rng = np.random.Generator(np.random.SFC64(chunk.seed))
+        population = self._plan.population
+        # The order of clients means nothing, and equal values side by side share the cache.
+        held = _drawn(population, chunk.size, rng)
+        if isinstance(self._clients, SimulatedClients):
+            yield Day(held, *self._clients.with_rng(rng).report(held))
+            return
+        numbers = np.arange(chunk.first, chunk.first + chunk.size)
+        cohorts = self._clients.cohorts(numbers)
+        for day in range(self._plan.days):
+            if day:
+                changed = np.flatnonzero(rng.random(chunk.size) < self._plan.change)
+                held[changed] = rng.permutation(_drawn(population, len(changed), rng))
+            yield Day(held, cohorts, self._clients.report(numbers, held, rng))
+
+    def count(self, chunk: Chunk) -> PopulationSample:
+        """Count all days' reports of a chunk of clients."""
+        total = _empty_sample(self._plan)
+        for day in self.days(chunk):
+            counts = count_records(as_records(day.cohorts, day.bits), self._plan.params)
+            total += PopulationSample(counts, np.bincount(day.held, minlength=len(total.holders)))
+        return total
+
+
+def sample_population(
+    plan: ReportingPlan,
+    seed: np.random.SeedSequence,
+    *,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> PopulationSample:
+    """Let all clients of a plan report on all days, and count the reports.
+
+    Parameters
+    ----------
+    plan : ReportingPlan
+    seed : numpy.random.SeedSequence
+        The same seed gives the same counts, whatever `workers` is.
+    workers : int
+        Processes; 1 works in this one.
+    progress : callable
+        Takes how many chunks of clients are done, and of how many.
+    """
+    tasks = chunks(plan, seed)
+    total = _empty_sample(plan)
+    with ExitStack() as stack:
+        if workers == 1 or len(tasks) == 1:
+            parts: Iterator[PopulationSample] = map(Reporter(plan, seed).count, tasks)
+        else:
+            pool = stack.enter_context(
+                ProcessPoolExecutor(
+                    workers, multiprocessing.get_context("spawn"), _start_worker, (plan, seed)
+                )
+            )
+            parts = pool.map(_count_in_worker, tasks, chunksize=4)
+        for done, part in enumerate(parts, start=1):
+            total += part
+            progress(done, len(tasks))
+    return total
+
+
+_reporter: Reporter | None = None
+
+
+def _start_worker(plan: ReportingPlan, seed: np.random.SeedSequence) -> None:
+    global _reporter  # noqa: PLW0603
+    _reporter = Reporter(plan, seed)
+
+
+def _count_in_worker(chunk: Chunk) -> PopulationSample:
+    if _reporter is None:
+        raise RuntimeError("this process was not started as a worker")
+    return _reporter.count(chunk)
+
+
+def _drawn(population: Population, n: int, rng: np.random.Generator) -> IntArray:
+    """Return n clients' values, sorted."""
+    holders = rng.multinomial(n, population.shares)
+    return np.repeat(np.arange(len(holders)), holders)
+
+
+def _child(seed: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number))
