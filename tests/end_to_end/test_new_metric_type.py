@@ -17,8 +17,8 @@ from hubbub.decoder.errors import DecoderError
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types import METRIC_TYPES
+from hubbub.simulations.experiments.collecting import report_through_clients
 from hubbub.simulations.experiments.processes import running_collector
-from hubbub.simulations.experiments.uploading import report_through_clients
 
 LETTERS = Path(__file__).parent / "letters"
 ENTRY_POINTS = """

@@ -16,23 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-<<<<<<< HEAD
 from hubbub.decoder.cli.options import cli_errors
-from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.formats.terminal import stdout_console
-from hubbub.decoder.formats.writers import refuse_place
-from hubbub.decoder.parallel import cores
-from hubbub.simulations.demo import run_demo
-from hubbub.simulations.experiments.command import run
-from hubbub.simulations.experiments.processes import ProcessError
-from hubbub.simulations.experiments.uploading import UploadError
-from hubbub.simulations.paper.command import paper
-from hubbub.simulations.suite.bounds import promises_kept
-from hubbub.simulations.suite.matrix import all_cases, quick_cases
-from hubbub.simulations.suite.output import FORMATS, suite_sentence, suite_table, write_suite
-from hubbub.simulations.suite.runs import matching, run_suite
-=======
-from hubbub.decoder.cli.errors import cli_errors
 
 if TYPE_CHECKING:
     from hubbub.simulations.experiments.experiment import Experiment
@@ -41,7 +25,6 @@ if TYPE_CHECKING:
 _POPULATION = "zipf:1.0"
 _UNIQUE = 1_000
 _MOST_REPORTS = 10**12
->>>>>>> house-sim
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.formats.data_files import write_json
 from hubbub.decoder.formats.files import write_whole
-from hubbub.decoder.formats.json_file import write_json
 from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.results.result import Block, Line, Result, Table, headings
 from hubbub.protocol.registry import Registry

@@ -15,12 +15,8 @@ from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.candidates.listing import bit_positions, make_design
 from hubbub.decoder.counts import BitEstimates, estimate_bits
 from hubbub.decoder.regression.model import Fit, fit_selected
-<<<<<<< HEAD
 from hubbub.decoder.regression.sensitivity import largest_shift
-from hubbub.simulations.fleet.clients import Fleet
-=======
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
->>>>>>> house-sim
 from unit.collector.forgeries import joined, records_of
 
 PAPER = make_params()

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from factories import registry_toml
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.formats.writers import DECODED, refuse_unwritable, write_results, write_whole
+from hubbub.decoder.formats.files import write_whole
+from hubbub.decoder.formats.writers import DECODED, refuse_unwritable, write_results
 from hubbub.decoder.results.result import Result
 from hubbub.decoder.results.strings import COLUMNS, StringsResult
 from unit.decoder.decodings import make_decoding

@@ -11,10 +11,6 @@ from hypothesis import strategies as st
 
 from hubbub.decoder.formats.drawings import draw
 from hubbub.decoder.formats.svg import Scale, number, tag
-<<<<<<< HEAD
-from hubbub.decoder.results.charts import Histogram, Interval, IntervalChart, Labels, span_of
-from hubbub.decoder.results.strings import (
-=======
 from hubbub.decoder.results.charts import (
     GroupedBars,
     Histogram,
@@ -25,8 +21,7 @@ from hubbub.decoder.results.charts import (
     XYChart,
     span_of,
 )
-from hubbub.decoder.results.strings_report import (
->>>>>>> house-sim
+from hubbub.decoder.results.strings import (
     bits_chart,
     cohorts_chart,
     p_value_chart,

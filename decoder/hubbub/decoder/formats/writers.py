@@ -1,14 +1,11 @@
 """All formats, and a result to wherever it is wanted: files, standard output, the terminal.
 
 The end of a file's name chooses its format. A new format is a module with a function that writes a
-result into an open binary file, and its line in one of the tables here. Invariant: a reader of the
-old file never sees half of a new one, and a failed run leaves nothing behind.
+result into an open binary file, and its line in one of the tables here.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +16,7 @@ from typing import BinaryIO
 import click
 
 from hubbub.decoder.formats.data_files import write_csv, write_json, write_parquet
+from hubbub.decoder.formats.files import refuse_place, write_whole
 from hubbub.decoder.formats.html_page import write_html
 from hubbub.decoder.formats.picture import write_png, write_svg
 from hubbub.decoder.formats.terminal import show, stdout_console
@@ -35,52 +33,6 @@ DECODED: dict[str, Writer] = {
 """Formats of what is decoded, by suffix."""
 PICTURES: dict[str, Writer] = {".png": write_png, ".svg": write_svg}
 """Formats of results that have a picture."""
-
-
-def refuse_place(target: Path) -> None:
-    """Ask the nearest folder that exists whether the file, or a folder for it, may be made.
-
-    Raises
-    ------
-    OSError
-        If not.
-    """
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
-    folder = next(parent for parent in target.absolute().parents if parent.exists())
-    fault = None
-    if not folder.is_dir():
-        fault = errno.ENOTDIR
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        fault = errno.EACCES
-    if fault is not None:
-        raise OSError(fault, os.strerror(fault), str(target))
-
-
-def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Make a file of what a function writes, or leave everything as it was.
-
-    Parameters
-    ----------
-    target : Path
-        Folders that don't exist are made.
-    write : callable
-        Writes to an open binary file.
-
-    Raises
-    ------
-    OSError
-        If the file can't be written.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            write(file)
-        temporary.replace(target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
 
 
 def needs_provenance(outputs: Sequence[str]) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hubbub.decoder.planning.limits import detection_power, reports_needed
-<<<<<<< HEAD
 from hubbub.decoder.planning.search import (
     Comparison,
     Plan,
@@ -17,12 +16,7 @@ from hubbub.decoder.planning.search import (
     limit_by_epsilon,
     limit_by_reports,
 )
-from hubbub.decoder.results.charts import Curves
-=======
-from hubbub.decoder.planning.plans import Comparison, Plan
-from hubbub.decoder.planning.search import Point, limit_by_epsilon, limit_by_reports
 from hubbub.decoder.results.charts import Labels, Series, XYChart
->>>>>>> house-sim
 from hubbub.decoder.results.result import (
     ROWS,
     Block,

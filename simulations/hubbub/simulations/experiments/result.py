@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from hubbub.decoder.arrays import IntArray
+from hubbub.decoder.formats.data_files import write_json
 from hubbub.decoder.formats.files import write_whole
 from hubbub.decoder.formats.html_page import write_html
-from hubbub.decoder.formats.json_file import write_json
 from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.results.charts import Chart
 from hubbub.decoder.results.result import Block, Line, Report, Result, Section, Table, headings

@@ -15,7 +15,7 @@ from hubbub.collector.poisoning import forgery_shift
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.planning import noise as planning_noise
 from hubbub.decoder.privacy import amplification
-from hubbub.decoder.privacy.tracking import permanent_known
+from hubbub.decoder.privacy.histories import permanent_known
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
 from hubbub.simulations.paper.settings import (

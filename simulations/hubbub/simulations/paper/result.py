@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from hubbub.decoder.formats.data_files import write_json
 from hubbub.decoder.formats.files import write_whole
 from hubbub.decoder.formats.html_page import write_html
-from hubbub.decoder.formats.json_file import write_json
 from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.results.result import Block, Heading, Line, Report, Result, Section, Table
 from hubbub.simulations.experiments.result import cell

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.table import Table
 
+from hubbub.decoder.formats.data_files import json_text
 from hubbub.decoder.formats.files import write_whole
-from hubbub.decoder.formats.json_file import json_text
 from hubbub.simulations.suite.bounds import CaseResult, Figure, variation_ratios
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (

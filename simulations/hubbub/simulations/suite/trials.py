@@ -62,23 +62,12 @@ def run_trial(case: Case, run: int) -> Trial:
         case=case.name,
         run=run,
         candidates=len(candidates),
-        ours=score(truth, ours.share, ours.low, ours.high, ours.detected, ours.refit),
+        ours=score(truth, ours.share, ours.low, ours.high, ours.detected, ours.constrained_share),
         baseline=score(truth, plain.share, no_interval, no_interval, plain.detected),
         seconds=seconds,
     )
 
 
-<<<<<<< HEAD
-def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
-    """Compare a decoding with the truth, both of shape (n,)."""
-    return score(
-        truth,
-        decoding.share,
-        decoding.low,
-        decoding.high,
-        decoding.detected,
-        decoding.constrained_share,
-=======
 def run_trials(
     cases: Sequence[Case],
     seeds: int,
@@ -112,7 +101,6 @@ def _in_processes(tasks: Sequence[tuple[Case, int]], workers: int) -> Iterator[T
     """Yield trials as they end, the largest begun first."""
     ordered = sorted(
         tasks, key=lambda task: -(task[0].reports + 100.0 * task[0].unique * (1 + task[0].extra))
->>>>>>> house-sim
     )
     with (
         _one_thread_each(),
