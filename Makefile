@@ -37,7 +37,7 @@ lint: $(READY)  ## style (ruff), types (mypy --strict) and which way imports go 
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)  ## speed, as ratios to baselines timed in the same run
-	PYTHONPATH=tests $(BIN)/python -m benchmarks
+	PYTHONPATH=tests $(BIN)/python -m evaluation.benchmarks
 
 change: $(READY)  ## what linked reports tell of changing values, against what is stated (a minute)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.change
@@ -47,11 +47,11 @@ suite: $(READY)  ## a quick look at the decoder's error rates: 8 cases; fails if
 
 calibration: $(READY)  ## the decoder's error rates over all cases and methods (long)
 	$(BIN)/hubbub-simulate suite --seeds 20 --output out/suite.md --output out/suite.json
-	PYTHONPATH=tests $(BIN)/python -m calibration.likelihood
-	PYTHONPATH=tests $(BIN)/python -m calibration.categories
+	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.likelihood
+	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.categories
 
 planning: $(READY)  ## the planner's theory against simulation (some minutes)
-	PYTHONPATH=tests $(BIN)/python -m planning
+	PYTHONPATH=tests $(BIN)/python -m evaluation.planning
 
 paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
 	$(BIN)/hubbub-simulate paper --output out/paper
@@ -66,7 +66,7 @@ model: $(READY)  ## a collector against a dictionary, over hundreds of random hi
 	HUBBUB_MODEL_EXAMPLES=200 $(BIN)/pytest -v tests/service/test_model.py
 
 soak: $(READY)  ## a collector at full load for five minutes: memory, speed, latency
-	PYTHONPATH=tests $(BIN)/python -m soak --minutes 5
+	PYTHONPATH=tests $(BIN)/python -m evaluation.soak --minutes 5
 
 clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) out dist build .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

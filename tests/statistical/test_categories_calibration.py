@@ -2,7 +2,7 @@
 
 A run is one sample of a population; runs are independent, the intervals of one run are not. So a
 run's share of intervals that hold the truth is one observation, and bounds are on its mean.
-`python -m calibration.categories` prints the same figures for more cases and runs.
+`python -m evaluation.calibration.categories` prints the same figures for more cases and runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.categories import (
+from evaluation.calibration.categories import (
     LOOSE,
     PAPER,
     TIGHT,

@@ -15,8 +15,8 @@ import pytest
 from scipy import stats
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from calibration.cases import CROWDED, DEMO_CASE, LOOSE, PAPER, SMALL, made_up_case
-from calibration.trials import (
+from evaluation.calibration.cases import CROWDED, DEMO_CASE, LOOSE, PAPER, SMALL, made_up_case
+from evaluation.calibration.trials import (
     Case,
     Collected,
     collect,
@@ -24,7 +24,7 @@ from calibration.trials import (
     decode_collected,
     score_decoding,
 )
-from calibration.worlds import exponential, uniform, zipf
+from evaluation.calibration.worlds import exponential, uniform, zipf
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
 from hubbub.decoder.arrays import FloatArray

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference.protocol import bloom_positions
+from evaluation.reference.protocol import bloom_positions
 from significance import (
     ALARM,
     BitArray,

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.likelihood import Collected, Population, collect, gauss
-from calibration.worlds import exponential, uniform, zipf
 from cramer_rao import error_bound, expected_reports
+from evaluation.calibration.likelihood import Collected, Population, collect, gauss
+from evaluation.calibration.worlds import exponential, uniform, zipf
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import decode

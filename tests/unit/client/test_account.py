@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluation.reference import histories
+from evaluation.reference.account import DAY, Json
+from evaluation.reference.account import Account as ReferenceAccount
+from evaluation.reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
 from hubbub.client.kinds import BooleanKind, EnumKind, Value
 from hubbub.client.state import replace_secret
 from hubbub.client.storage import Storage
-from reference import histories
-from reference.account import DAY, Json
-from reference.account import Account as ReferenceAccount
-from reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
 from unit.client.accounts import (
     REFUSED,
     MemoryClient,

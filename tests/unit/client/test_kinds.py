@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
 from hubbub.client import Encoder, EncodingError, Metric, MetricError, Registry
 from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, StringKind, Value
-from reference import protocol
 
 COLOURS = EnumKind(("red", "green", "blue"))
 TABS = OrdinalKind((1.0, 10.0, 100.0))

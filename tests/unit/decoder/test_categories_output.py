@@ -9,8 +9,15 @@ import json
 import numpy as np
 import pytest
 
-from calibration.categories import LOOSE, TIGHT, Population, boolean, draw_counts, ordinal
-from calibration.categories import population as make_population
+from evaluation.calibration.categories import (
+    LOOSE,
+    TIGHT,
+    Population,
+    boolean,
+    draw_counts,
+    ordinal,
+)
+from evaluation.calibration.categories import population as make_population
 from factories import make_params
 from hubbub.client.kinds import EnumKind
 from hubbub.decoder import Correction

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from calibration.categories import LOOSE, Population, boolean, draw_counts, ordinal
+from evaluation.calibration.categories import LOOSE, Population, boolean, draw_counts, ordinal
 from hubbub.decoder import Decoding, decode_categories
 from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.results.strings import CHUNK, COLUMNS, StringsResult

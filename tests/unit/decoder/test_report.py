@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from calibration.categories import LOOSE, Population, boolean, draw_counts, ordinal
+from evaluation.calibration.categories import LOOSE, Population, boolean, draw_counts, ordinal
 from hubbub.decoder import Decoding, decode, decode_categories
 from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.reports.anomalies import AnomalyReport

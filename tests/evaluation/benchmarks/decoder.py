@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.timing import Comparison, compare
+from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_params
 from hubbub.client.bloom import bit_positions as one_by_one
 from hubbub.client.bloom import hash_words

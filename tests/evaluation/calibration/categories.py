@@ -1,5 +1,6 @@
-"""`python -m calibration.categories`: how often the intervals of categories hold the truth.
+"""How often the intervals of categories hold the truth.
 
+`python -m evaluation.calibration.categories` prints it for many populations.
 Counts are drawn with the law of clients who report once: shares by a multinomial, each bit's count
 by two binomials, because given the values all bits are independent. One run is one population
 sample; the truth is that of the population it is drawn from.
@@ -183,4 +184,4 @@ def main(runs: int) -> None:
 
 
 if __name__ == "__main__":
-    main(prog_name="calibration.categories")
+    main(prog_name="evaluation.calibration.categories")

@@ -1,4 +1,4 @@
-"""`python -m calibration.likelihood`: the joint likelihood beside least squares on the same people.
+"""The joint likelihood beside least squares: `python -m evaluation.calibration.likelihood`.
 
 Both decode the same reports of the same made-up people. Least squares is also scored under the rule
 "above two standard errors", as google/rappor's decoder keeps strings.
@@ -15,8 +15,8 @@ from rich import box
 from rich.table import Table
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from calibration.table import mean_and_error
-from calibration.worlds import exponential, made_up, uniform, zipf
+from evaluation.calibration.table import mean_and_error
+from evaluation.calibration.worlds import exponential, made_up, uniform, zipf
 from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, Decoding, count_records, decode
 from hubbub.decoder.arrays import BoolArray, FloatArray
@@ -197,4 +197,4 @@ def main(seeds: int, first: int, every: int) -> None:
 
 
 if __name__ == "__main__":
-    main(prog_name="calibration.likelihood")
+    main(prog_name="evaluation.calibration.likelihood")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibration.worlds import World
+from evaluation.calibration.worlds import World
 from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
 from hubbub.decoder.arrays import FloatArray, IntArray

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from benchmarks.timing import Comparison
+from evaluation.benchmarks.timing import Comparison
 from factories import make_params
 from hubbub.client.params import RapporParams
 from hubbub.simulations.fleet.clients import Fleet, packed_filters

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from calibration.trials import Case
-from calibration.worlds import census, made_up
+from evaluation.calibration.trials import Case
+from evaluation.calibration.worlds import census, made_up
 from hubbub.client.metrics import Registry
 from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray
