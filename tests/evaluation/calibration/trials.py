@@ -1,4 +1,4 @@
-"""One run of a case: draw people, let the fleet report, decode, compare with the truth."""
+"""One run of a case: draw people, let the fleet report, and keep the truth beside the reports."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluation.calibration.worlds import World
 from hubbub.client.params import RapporParams
-from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
-from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.simulations.experiments.scoring import Score, score
+from hubbub.decoder import CohortCounts, count_records
+from hubbub.decoder.arrays import IntArray
 from hubbub.simulations.fleet.clients import Fleet, as_records
+from hubbub.simulations.suite.trials import Collected
+from hubbub.simulations.worlds import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,66 +24,41 @@ class Case:
     name : str
     params : RapporParams
     reports : int
-    world : callable
-        Makes a seed's world.
+    scenario : callable
+        Makes a seed's scenario.
     """
 
     name: str
     params: RapporParams
     reports: int
-    world: Callable[[int], World]
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What one run's collector would have counted, and what is true of it.
-
-    Attributes
-    ----------
-    counts : CohortCounts
-    candidates : tuple of str
-    truth : float64 array, shape (n,)
-        Each candidate's share of the collected reports.
-    """
-
-    counts: CohortCounts
-    candidates: tuple[str, ...]
-    truth: FloatArray
+    scenario: Callable[[int], World]
 
 
 def collect(case: Case, seed: int) -> Collected:
     """Draw the people of a seed and count their reports."""
+    return collect_reports(case, seed)[1]
+
+
+def collect_reports(case: Case, seed: int) -> tuple[bytes, Collected]:
+    """Draw the people of a seed; return their reports as they are stored, and counted."""
     rng = np.random.default_rng(seed)
-    world = case.world(seed)
-    shares = world.population.shares
+    scenario = case.scenario(seed)
+    values, shares = scenario.population.values, scenario.population.shares
     held = rng.choice(len(shares), size=case.reports, p=shares)
-    counts = count_fleet(world.population.values, held, case.params, rng)
-    return Collected(counts, world.candidates, true_shares(world, held))
+    records = draw_records(values, held, case.params, rng)
+    truth = scenario.candidates_share(np.bincount(held, minlength=len(values)))
+    return records, Collected(count_records(records, case.params), scenario.candidates, truth)
+
+
+def draw_records(
+    values: tuple[str, ...], held: IntArray, params: RapporParams, rng: np.random.Generator
+) -> bytes:
+    """Let one fleet client report each held value; return the reports as they are stored."""
+    return as_records(*Fleet(values, params, rng).report(held))
 
 
 def count_fleet(
     values: tuple[str, ...], held: IntArray, params: RapporParams, rng: np.random.Generator
 ) -> CohortCounts:
-    """Let one fleet client report each held value, and count the reports as stored records."""
-    cohorts, bits = Fleet(values, params, rng).report(held)
-    return count_records(as_records(cohorts, bits), params)
-
-
-def true_shares(world: World, held: IntArray) -> FloatArray:
-    """Return each candidate's share among people whose values' indices are given."""
-    values = world.population.values
-    counts = np.bincount(held, minlength=len(values)) / len(held)
-    by_value = dict(zip(values, counts.tolist(), strict=True))
-    return np.array([by_value.get(candidate, 0.0) for candidate in world.candidates])
-
-
-def decode_collected(
-    collected: Collected, params: RapporParams, correction: Correction = Correction.BH
-) -> Decoding:
-    """Decode at alpha = 0.05."""
-    return decode(collected.counts, params, collected.candidates, correction=correction)
-
-
-def score_decoding(collected: Collected, decoding: Decoding) -> Score:
-    """Compare a decoding with the truth."""
-    return score(collected.truth, decoding.share, decoding.low, decoding.high, decoding.detected)
+    """Let one fleet client report each held value, and count the reports."""
+    return count_records(draw_records(values, held, params, rng), params)
