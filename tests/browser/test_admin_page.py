@@ -13,8 +13,8 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from browser.watching import Watched
 from browser.histories import FORGED, HOMEPAGE, HONEST, METRICS, TOKEN, History, config
+from browser.watching import Watched
 from databases import PostgresqlServer
 from factories import make_report, registry_toml
 from hubbub.client import Batch
