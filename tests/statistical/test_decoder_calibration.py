@@ -7,13 +7,11 @@ Many reports come from the crowd, which counts them in memory; few from the flee
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 import pytest
 from scipy import stats
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from evaluation.calibration.cases import (
     CROWDED,
@@ -62,13 +60,6 @@ MANY_RARE = (
     made_up_case("loose", LOOSE, 20_000, uniform(300), unlisted_every=1, absent=200),
 )
 DEMO = DEMO_CASE
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Keep linear algebra to one core: its threads wait for each other if tests run in parallel."""
-    with threadpool_limits(1):
-        yield
 
 
 @cache
