@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package lint bench change suite calibration planning paper kills fuzz model soak clean
+.PHONY: help demo test test-browser test-package lint bench change suite calibration planning paper kills law fuzz model soak clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -22,7 +22,7 @@ demo: $(READY)  ## half a million simulated clients, a real collector, a real de
 	$(BIN)/hubbub-simulate demo --output out/demo
 
 test: $(READY)  ## all tests
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-browser: $(READY)  ## the admin page and the JavaScript client in Chromium (Debian's package chromium); screenshots in out/test-browser
 	$(BIN)/pytest tests/browser
@@ -58,6 +58,9 @@ paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline 
 
 kills: $(READY)  ## kill apps and collectors 50 times at random moments and look for lost and doubled reports
 	HUBBUB_KILLS=50 $(BIN)/pytest -v tests/service/test_client_crashes.py tests/service/test_faults_kills.py
+
+law: $(READY)  ## the JavaScript client's probabilities from half a million clients (some minutes)
+	HUBBUB_CLIENTS=500000 $(BIN)/pytest -v tests/statistical/test_javascript_law.py
 
 fuzz: $(READY)  ## a million malformed requests to a collector (some minutes)
 	HUBBUB_FUZZ=1000000 $(BIN)/pytest -v tests/service/test_fuzzing.py
