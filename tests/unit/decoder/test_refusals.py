@@ -35,7 +35,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """Lay out a store of 2,000 reports, its registry, candidates, and google/rappor's files."""
+    """Lay out a store of 1,000 reports, its registry, candidates, and google/rappor's files."""
     desk = Desk(tmp_path)
     filled_store(tmp_path, plausible_records(), TODAY)
     desk.put("metrics.toml", registry_toml())
