@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= auto
+# One more than there are cores: some tests wait.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo test test-browser test-package lint bench change suite calibration planning paper kills law fuzz model soak clean
@@ -59,7 +60,7 @@ paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline 
 kills: $(READY)  ## kill apps and collectors 50 times at random moments and look for lost and doubled reports
 	HUBBUB_KILLS=50 $(BIN)/pytest -v tests/service/test_client_crashes.py tests/service/test_faults_kills.py
 
-law: $(READY)  ## the JavaScript client's probabilities from half a million clients (some minutes)
+law: $(READY)  ## the JavaScript client's probabilities from five times as many clients (some minutes)
 	HUBBUB_CLIENTS=500000 $(BIN)/pytest -v tests/statistical/test_javascript_law.py
 
 fuzz: $(READY)  ## a million malformed requests to a collector (some minutes)
