@@ -33,8 +33,8 @@ _NEAR = 2.0  # standard errors from 0
 
 
 @dataclass(frozen=True, slots=True)
-class Population:
-    """Reports of a metric, and the shares of the population that they are drawn from."""
+class CategoryCase:
+    """A metric, its number of reports, and the shares of the people they are drawn from."""
 
     name: str
     metric: Metric
@@ -66,28 +66,28 @@ class Coverage:
     mean_bounds: float
 
 
-def population(kind: Kind, shares: FloatArray, n_reports: int, noise: RapporParams) -> Population:
+def make_case(kind: Kind, shares: FloatArray, n_reports: int, noise: RapporParams) -> CategoryCase:
     name = kind.name if isinstance(kind, BooleanKind) else f"{kind.name} of {len(shares)}"
-    return Population(name, make_metric(kind=kind, params=noise), shares, n_reports)
+    return CategoryCase(name, make_metric(kind=kind, params=noise), shares, n_reports)
 
 
-def enum(n: int, n_reports: int, noise: RapporParams) -> Population:
+def enum(n: int, n_reports: int, noise: RapporParams) -> CategoryCase:
     """Half of the people in the first category, a quarter in the second ...; two are empty."""
     shares = 0.5 ** np.arange(1.0, n + 1)
     shares[-2:] = 0
-    return population(EnumKind(tuple(map(str, range(n)))), shares / shares.sum(), n_reports, noise)
+    return make_case(EnumKind(tuple(map(str, range(n)))), shares / shares.sum(), n_reports, noise)
 
 
-def boolean(true: float, n_reports: int, noise: RapporParams) -> Population:
-    return population(BooleanKind(), np.array([1 - true, true]), n_reports, noise)
+def boolean(true: float, n_reports: int, noise: RapporParams) -> CategoryCase:
+    return make_case(BooleanKind(), np.array([1 - true, true]), n_reports, noise)
 
 
-def ordinal(n: int, n_reports: int, noise: RapporParams) -> Population:
+def ordinal(n: int, n_reports: int, noise: RapporParams) -> CategoryCase:
     """A bell in the middle, nobody in the last two buckets."""
     shares = np.exp(-0.5 * ((np.arange(n) - 0.45 * n) / (0.15 * n)) ** 2)
     shares[-2:] = 0
     edges = tuple(float(edge) for edge in np.arange(1, n) * 10)
-    return population(OrdinalKind(edges), shares / shares.sum(), n_reports, noise)
+    return make_case(OrdinalKind(edges), shares / shares.sum(), n_reports, noise)
 
 
 CASES = tuple(
@@ -101,7 +101,7 @@ CASES = tuple(
 )
 
 
-def draw_counts(case: Population, rng: np.random.Generator) -> CohortCounts:
+def draw_counts(case: CategoryCase, rng: np.random.Generator) -> CohortCounts:
     """Draw one report of each client."""
     params, n_reports = case.metric.params, case.n_reports
     held = rng.multinomial(n_reports, case.shares)
@@ -112,7 +112,7 @@ def draw_counts(case: Population, rng: np.random.Generator) -> CohortCounts:
     return CohortCounts(np.array([n_reports]), ones[None, :])
 
 
-def run(case: Population, seed: int) -> Coverage:
+def run(case: CategoryCase, seed: int) -> Coverage:
     estimates = estimate_categories(draw_counts(case, np.random.default_rng(seed)), case.metric)
     truth, interval = case.shares, estimates.intervals()
     held = (interval.low <= truth) & (truth <= interval.high)
@@ -132,13 +132,13 @@ def run(case: Population, seed: int) -> Coverage:
     )
 
 
-def measure(case: Population, runs: int, first_seed: int = 0) -> dict[str, FloatArray]:
+def measure(case: CategoryCase, runs: int, first_seed: int = 0) -> dict[str, FloatArray]:
     """Return every run's coverage by the field's name, shape (runs,)."""
     results = [run(case, first_seed + seed) for seed in range(runs)]
     return {f.name: np.array([getattr(x, f.name) for x in results]) for f in fields(Coverage)}
 
 
-def _in_order(case: Population, found: OrdinalEstimates) -> dict[str, float]:
+def _in_order(case: CategoryCase, found: OrdinalEstimates) -> dict[str, float]:
     below, edges = np.cumsum(case.shares)[:-1], np.array(case.edges)
     low, high = found.interval.low[:-1], found.interval.high[:-1]
     bounds = np.concatenate([[-np.inf], edges, [np.inf]])
