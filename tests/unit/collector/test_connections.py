@@ -18,7 +18,7 @@ from hubbub.collector.serving.connections import Connections
 from hubbub.collector.serving.listening import listening
 from unit.collector.event_loop import in_event_loop
 
-_SECONDS = 30.0
+_SECONDS = 60.0
 _LARGE = bytes(2**26)
 
 
