@@ -8,9 +8,9 @@ expected of it; with more, the information of a sample of reports takes its plac
 from __future__ import annotations
 
 import numpy as np
+from hubbub.protocol.params import RapporParams
 from scipy import linalg
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray, PositionArray
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.sums import Mixture

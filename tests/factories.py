@@ -7,10 +7,11 @@ import hashlib
 import json
 
 import msgspec
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES
 
 from hubbub.client import Batch, Metric, RapporParams, Registry, Report
-from hubbub.client.kinds import Kind, StringKind
-from hubbub.client.metrics import MAX_PERIODS, MAX_VALUES
 from hubbub.client.randomness import KeyedStream
 
 APPLICATION = "com.example.browser"
@@ -30,7 +31,7 @@ def make_metric(
     params: RapporParams | None = None,
     application: str = APPLICATION,
     expires: dt.date = FAR_AWAY,
-    kind: Kind | None = None,
+    metric_type: MetricType | None = None,
     one_time: bool = False,
     max_values: int = MAX_VALUES,
     period_days: int = 0,
@@ -40,16 +41,15 @@ def make_metric(
 
     Another type than string brings k, h and m of its own.
     """
-    kind = kind or StringKind()
+    metric_type = metric_type or StringType()
     params = params or make_params()
-    if not isinstance(kind, StringKind):
-        width = -(-kind.width // 8) * 8
-        params = RapporParams(width, 1, 1, params.f, params.p, params.q)
+    size = metric_type.filter_size(params._asdict())
+    params = RapporParams(**size, f=params.f, p=params.p, q=params.q)
     return Metric(
         application=application,
         name=name,
         version=version,
-        kind=kind,
+        type=metric_type,
         params=params,
         description="What the tests ask",
         owner="privacy@example.com",
@@ -110,12 +110,12 @@ def _metric_toml(metric: Metric) -> str:
     params = metric.params
     entries: dict[str, object] = {
         "version": metric.version,
-        "type": metric.kind.name,
+        "type": metric.type.name,
         "description": metric.description,
         "owner": metric.owner,
         **_memory_entries(metric),
-        **metric.kind.definition(),
-        **({"k": params.k, "h": params.h, "m": params.m} if metric.kind.name == "string" else {}),
+        **metric.type.definition(),
+        **({"k": params.k, "h": params.h, "m": params.m} if metric.type.name == "string" else {}),
         "f": params.f,
         "p": params.p,
         "q": params.q,

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.records import Records
 
 from factories import make_metric, make_params, make_report, registry_toml
 from hubbub.client import Batch, Metric
-from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.records import Records
 from hubbub.simulations.experiments.processes import running_collector
 from service.posting import post, send, wait_until
 
@@ -27,9 +29,9 @@ DAYS = 14
 
 _EARLIER = make_metric("homepage", params=make_params(k=64))
 HOMEPAGE = make_metric("homepage", version=2)
-CRASHED = make_metric("crashed_today", kind=BooleanKind())
-ENGINE = make_metric("search_engine", kind=EnumKind(("alpha", "beta", "gamma", "other")))
-LOADING = make_metric("page_load_seconds", kind=OrdinalKind((0.5, 1.0, 2.0, 5.0)))
+CRASHED = make_metric("crashed_today", metric_type=BooleanType())
+ENGINE = make_metric("search_engine", metric_type=EnumType(("alpha", "beta", "gamma", "other")))
+LOADING = make_metric("page_load_seconds", metric_type=OrdinalType((0.5, 1.0, 2.0, 5.0)))
 FORGED = make_metric("default_download_folder", params=make_params(m=32))
 METRICS = (HOMEPAGE, CRASHED, ENGINE, LOADING, FORGED)
 _LEVELS = {HOMEPAGE: 2400, CRASHED: 5200, ENGINE: 1500, LOADING: 900, FORGED: 320}

@@ -12,20 +12,23 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.records import Records
 
 from factories import make_metric, make_params, make_secret, registry_toml
 from hubbub.client.encoder import Encoder
-from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind, Value
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.records import Records
 from hubbub.decoder.cli.group import main
 
 CLEAR = make_params(8, 1, 1, f=0.1, p=0.1, q=0.9)
 DAY = dt.date(2026, 11, 1)
 METRICS = (
-    make_metric("theme", kind=EnumKind(("light", "dark", "system")), params=CLEAR),
-    make_metric("private", kind=BooleanKind(), params=CLEAR),
-    make_metric("tabs", kind=OrdinalKind((1.0, 5.0, 20.0)), params=CLEAR),
+    make_metric("theme", metric_type=EnumType(("light", "dark", "system")), params=CLEAR),
+    make_metric("private", metric_type=BooleanType(), params=CLEAR),
+    make_metric("tabs", metric_type=OrdinalType((1.0, 5.0, 20.0)), params=CLEAR),
 )
 HELD: dict[str, dict[Value, int]] = {
     "theme": {"light": 1800, "dark": 1200},
@@ -136,7 +139,7 @@ def test_candidates_are_refused(stored: Stored) -> None:
 def test_forged_reports_are_told_beside_csv(stored: Stored, tmp_path: Path) -> None:
     """A third of the reports with all bits set, from clients that should report once."""
     metric = make_metric(
-        "theme", kind=METRICS[0].kind, params=make_params(8, 1, 1, f=0.1, p=0.0, q=1.0),
+        "theme", metric_type=METRICS[0].type, params=make_params(8, 1, 1, f=0.1, p=0.0, q=1.0),
         one_time=True,
     )  # fmt: skip
     path, url = tmp_path / "metrics.toml", f"sqlite:///{tmp_path}/forged.db"

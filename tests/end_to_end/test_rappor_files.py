@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from hubbub.protocol.records import Records, record_width
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.collector.cli import main as collector
 from hubbub.collector.exchange.parquet import write_records
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.records import Records, record_width
 from hubbub.decoder import count_records
 from hubbub.decoder.candidates.listing import bit_positions
 from hubbub.decoder.cli.group import main

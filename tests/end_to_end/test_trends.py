@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hubbub.protocol.records import Records
 from pyarrow import parquet
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.records import Records
 from hubbub.decoder.trends.result import TYPES
 from hubbub.simulations.fleet.clients import Fleet
 

@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 from scipy import special
 
 from hubbub.client import Encoder, Metric, RapporParams, Report
 from hubbub.client.encoder import PermanentResponse
-from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind, Value
 from significance import FloatArray, IntArray, unpack
 
 _PAIRS = 300
@@ -100,12 +103,12 @@ def log_ratio(
 
 def grouped(metric: Metric, recordings: Recordings, cohorts: Sequence[int]) -> Groups:
     """Return the groups of a history, in the cohorts that its reports show."""
-    width, kind = metric.params.k // 8, metric.kind
+    width, metric_type = metric.params.k // 8, metric.type
     keys = answer_keys(metric, recordings)[: len(cohorts)]
     answers: dict[int, int] = {}
     for key, value, cohort in zip(keys, recordings.values, cohorts, strict=False):
         if key not in answers:
-            answers[key] = kind.bits(value, cohort, metric.params)
+            answers[key] = metric_type.bits(value, cohort, metric.params)
     if metric.memory == "value":  # equal Bloom filters have one permanent response
         responses = list(dict.fromkeys(answers.values()))
         places = {key: responses.index(bits) for key, bits in answers.items()}
@@ -174,19 +177,19 @@ def _components(joined: IntArray) -> list[IntArray]:
 
 def worst_values(metric: Metric) -> tuple[Value, Value]:
     """Return two values that set as many different bits as can be, in as many cohorts as can be."""
-    kind = metric.kind
-    if isinstance(kind, BooleanKind):
+    metric_type = metric.type
+    if isinstance(metric_type, BooleanType):
         return True, False
-    if isinstance(kind, EnumKind):
-        return kind.categories[0], kind.categories[1]
-    if isinstance(kind, OrdinalKind):
-        return kind.edges[0] - 1, kind.edges[0]
+    if isinstance(metric_type, EnumType):
+        return metric_type.categories[0], metric_type.categories[1]
+    if isinstance(metric_type, OrdinalType):
+        return metric_type.edges[0] - 1, metric_type.edges[0]
     pairs = [(f"value {i}", f"other {i}") for i in range(_PAIRS)]
     return max(pairs, key=_cohorts_apart(metric))
 
 
 def _cohorts_apart(metric: Metric) -> Callable[[tuple[Value, Value]], int]:
-    params, bits = metric.params, metric.kind.bits
+    params, bits = metric.params, metric.type.bits
 
     def count(pair: tuple[Value, Value]) -> int:
         apart = 0

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hubbub.protocol.metric_types.enums import EnumType
 
 from factories import make_metric, make_params, make_registry
 from http_servers import ScriptedServer, scripted_server
 from hubbub.client import Registry, Telemetry
-from hubbub.client.kinds import EnumKind
 from service.apps import NOWHERE, App, bytes_on_disk
 
 DAY = 86_400.0
@@ -211,7 +211,9 @@ SILENCES = {
         make_metric("page"), make_metric("other"), lifetime_epsilon=3 * make_metric().price
     ),
     "periods": make_registry(make_metric("page", period_days=3, max_periods=1)),
-    "categories": make_registry(make_metric("page", kind=EnumKind(("a", "b", "c")), max_values=1)),
+    "categories": make_registry(
+        make_metric("page", metric_type=EnumType(("a", "b", "c")), max_values=1)
+    ),
 }
 
 
@@ -356,8 +358,10 @@ def test_two_wrong_clocks_keep_an_answer_for_no_longer_than_a_period(
 def test_nothing_of_a_one_time_answer_is_kept(tmp_path: Path, f: float) -> None:
     """With f = 0 its permanent response would be the true bits."""
     params = make_params(f=f, p=0.25, q=0.75) if f == 0 else make_params(f=f, p=0.0, q=1.0)
-    kind = EnumKind(("a", "b", "c", "hiv"))
-    registry = make_registry(make_metric("page", kind=kind, params=params, one_time=True))
+    metric_type = EnumType(("a", "b", "c", "hiv"))
+    registry = make_registry(
+        make_metric("page", metric_type=metric_type, params=params, one_time=True)
+    )
     with scripted_server() as server:
         telemetry = Telemetry(registry, server.url, tmp_path)
         telemetry.record("page", "hiv")

@@ -12,6 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hubbub.protocol.bloom import bloom_bits
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 
 from factories import make_metric, make_registry
 from http_servers import Answer, scripted_server
@@ -22,8 +27,6 @@ from hubbub.client import (
     UnknownCategoryError,
     UnknownMetricError,
 )
-from hubbub.client.bloom import bloom_bits
-from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind, Value
 from hubbub.client.transport import DeliveryError
 from service.apps import NOWHERE, bytes_on_disk
 from service.posting import wait_until
@@ -198,9 +201,9 @@ def test_neither_values_nor_true_bits_are_ever_on_disk(tmp_path: Path, period_da
 
 def test_enum_boolean_and_ordinal_are_reported(tmp_path: Path) -> None:
     registry = make_registry(
-        make_metric("theme", kind=EnumKind(("light", "dark"))),
-        make_metric("crashed", kind=BooleanKind()),
-        make_metric("tabs", kind=OrdinalKind((1.0, 10.0))),
+        make_metric("theme", metric_type=EnumType(("light", "dark"))),
+        make_metric("crashed", metric_type=BooleanType()),
+        make_metric("tabs", metric_type=OrdinalType((1.0, 10.0))),
     )
     with scripted_server() as server:
         telemetry = Telemetry(registry, server.url, tmp_path)
@@ -226,7 +229,7 @@ def test_enum_boolean_and_ordinal_are_reported(tmp_path: Path) -> None:
 def test_development_mode_raises_what_the_author_should_mend(
     tmp_path: Path, metric: str, value: Value, error: type[Exception], message: str
 ) -> None:
-    registry = make_registry(make_metric("theme", kind=EnumKind(("light", "dark"))))
+    registry = make_registry(make_metric("theme", metric_type=EnumType(("light", "dark"))))
     telemetry = Telemetry(registry, NOWHERE, tmp_path, development=True)
     with pytest.raises(error, match=message):
         telemetry.record(metric, value)
@@ -322,7 +325,8 @@ def test_leaving_the_context_delivers_what_waits(tmp_path: Path) -> None:
 
 def test_numbers_of_numpy_and_decimal_are_numbers(tmp_path: Path) -> None:
     registry = make_registry(
-        make_metric("tabs", kind=OrdinalKind((1.0, 10.0))), make_metric("on", kind=BooleanKind())
+        make_metric("tabs", metric_type=OrdinalType((1.0, 10.0))),
+        make_metric("on", metric_type=BooleanType()),
     )
     telemetry = Telemetry(registry, NOWHERE, tmp_path, development=True)
     for number in (np.int64(5), np.float32(5), Decimal("5.5"), Fraction(11, 2), 10**400):

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from hubbub.protocol.registry import Registry
 
 from deploy_files import (
     FOLDER,
@@ -23,7 +24,6 @@ from deploy_files import (
     pod_environment,
     unit,
 )
-from hubbub.client.metrics import Registry
 from hubbub.collector.access.auth import generate_secret
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import Answer, make_batch, post, send, wait_until

@@ -19,12 +19,12 @@ import duckdb
 import numpy as np
 import pyarrow.dataset as ds
 import pytest
+from hubbub.protocol.records import Records
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.collector.errors import StoreError
 from hubbub.collector.exchange.parquet import write_records
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.records import Records
 from hubbub.simulations.fleet.clients import Fleet
 from service.posting import stored_count, stored_records, wait_until
 

@@ -15,6 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -29,7 +33,6 @@ from evaluation.transcripts import (
 )
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Encoder, Metric, Report
-from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind, Value
 from hubbub.decoder.privacy.histories import (
     any_history_epsilon,
     linked_epsilon,
@@ -44,9 +47,9 @@ METRICS = {
     "string": make_metric(),
     "awkward string": make_metric(params=make_params(k=32, h=3, m=4, f=0.3141, p=0.1234, q=0.7)),
     "falling string": make_metric(params=make_params(k=8, h=1, m=2, f=0.25, p=0.8, q=0.3)),
-    "enum": make_metric(kind=EnumKind(("red", "green", "blue"))),
-    "boolean": make_metric(kind=BooleanKind(), params=make_params(f=0.25, p=0.0, q=0.4)),
-    "ordinal": make_metric(kind=OrdinalKind((1.0, 10.0)), params=make_params(p=0.5)),
+    "enum": make_metric(metric_type=EnumType(("red", "green", "blue"))),
+    "boolean": make_metric(metric_type=BooleanType(), params=make_params(f=0.25, p=0.0, q=0.4)),
+    "ordinal": make_metric(metric_type=OrdinalType((1.0, 10.0)), params=make_params(p=0.5)),
 }
 
 
@@ -150,7 +153,7 @@ def joint(metric: Metric, values: tuple[str, str]) -> FloatArray:
     """Return the probability of each pair of reports, cohort 0."""
     params = metric.params
     reported = by_pattern(params.p, params.q)
-    bits = [metric.kind.bits(value, 0, params) for value in values]
+    bits = [metric.type.bits(value, 0, params) for value in values]
     permanent = by_pattern(params.flip, 1 - params.flip)[bits]
     shared = metric.period_days == 2 or (metric.memory == "value" and bits[0] == bits[1])
     if shared:
@@ -205,7 +208,7 @@ def transcript_counts(metric: Metric, values: tuple[Value, Value], n_clients: in
 
 def telling_patterns(metric: Metric, one: Value, other: Value) -> list[int]:
     """Return the reports that speak most for the first value."""
-    ones, others = (metric.kind.bits(value, 0, metric.params) for value in (one, other))
+    ones, others = (metric.type.bits(value, 0, metric.params) for value in (one, other))
     return [pattern for pattern in range(PATTERNS) if tells_most(pattern, ones, others)]
 
 
@@ -231,7 +234,7 @@ def test_memory_by_values_breaks_the_sum_over_values_with_two_reports() -> None:
     ("metric", "lowest", "highest"),
     [
         (make_metric(), 500, 700),
-        (make_metric(kind=BooleanKind(), params=make_params(f=0.25)), 15, 45),
+        (make_metric(metric_type=BooleanType(), params=make_params(f=0.25)), 15, 45),
     ],
     ids=["homepage", "boolean"],
 )

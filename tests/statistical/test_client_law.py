@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hubbub.protocol.bloom import bloom_bits
 
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, RapporParams
-from hubbub.client.bloom import bloom_bits
 from hubbub.client.randomness import BernoulliSampler, uniform_below
 from significance import (
     ALARM,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hubbub.protocol.bloom import bloom_bits
 from scipy import stats
 
 from factories import make_metric, make_params, make_secret, seeded_stream
 from hubbub.client import Encoder, RapporParams
-from hubbub.client.bloom import bloom_bits
 from hubbub.simulations.fleet.bernoulli import bernoulli_words
 from hubbub.simulations.fleet.clients import Fleet
 from hubbub.simulations.fleet.longitudinal import LongitudinalFleet

@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 import pytest
+from hubbub.protocol.params import RapporParams
 from scipy import optimize, stats
 
 from evaluation.planning.trials import Setting, found_and_planted, limit_ratio
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.planning.limits import Method, Question, string_errors
 

@@ -1,4 +1,4 @@
-"""Honest populations of every kind raise no alarm, naive forgers do, and imitators don't.
+"""Honest populations of every type raise no alarm, naive forgers do, and imitators don't.
 
 Honest reports come from the real encoder where padding and coins matter, and from numpy otherwise.
 """
@@ -9,11 +9,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.records import Records
 from scipy import stats
 
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, Metric
-from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, StringKind, Value
 from hubbub.collector.poisoning.balance import cohort_balance
 from hubbub.collector.poisoning.repeats import RepeatSample
 from hubbub.collector.poisoning.set_bits import (
@@ -22,34 +27,33 @@ from hubbub.collector.poisoning.set_bits import (
     set_bits,
     set_bits_law,
 )
-from hubbub.collector.store.records import Records
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from significance import ALARM, BitArray, chi_squared_p, unpack, z_limit
 from unit.collector.forgeries import joined, records_of
 
 PAPER, LOOSE = (0.5, 0.25, 0.75), (0.2, 0.05, 0.75)
-POPULATIONS: dict[str, tuple[Kind, Sequence[Value], tuple[float, float, float]]] = {
-    "strings": (StringKind(), [f"name {i}" for i in range(50)], PAPER),
-    "one string": (StringKind(), ["the same for all"], LOOSE),
-    "strings, reversed noise": (StringKind(), ["a", "b"], (0.3, 0.8, 0.2)),
-    "strings, one-time": (StringKind(), ["a", "b"], (0.4, 0.0, 1.0)),
-    "enum": (EnumKind(tuple("abcdefghijklmnopqrstu")), list("aaaaaabc"), PAPER),
-    "boolean": (BooleanKind(), [True, False], LOOSE),
-    "boolean, all false": (BooleanKind(), [False], PAPER),
-    "ordinal": (OrdinalKind(tuple(map(float, range(29)))), [3, 28, 29, 99], PAPER),
+POPULATIONS: dict[str, tuple[MetricType, Sequence[Value], tuple[float, float, float]]] = {
+    "strings": (StringType(), [f"name {i}" for i in range(50)], PAPER),
+    "one string": (StringType(), ["the same for all"], LOOSE),
+    "strings, reversed noise": (StringType(), ["a", "b"], (0.3, 0.8, 0.2)),
+    "strings, one-time": (StringType(), ["a", "b"], (0.4, 0.0, 1.0)),
+    "enum": (EnumType(tuple("abcdefghijklmnopqrstu")), list("aaaaaabc"), PAPER),
+    "boolean": (BooleanType(), [True, False], LOOSE),
+    "boolean, all false": (BooleanType(), [False], PAPER),
+    "ordinal": (OrdinalType(tuple(map(float, range(29)))), [3, 28, 29, 99], PAPER),
 }
 OFTEN = 30
 
 
-def metric_of(kind: Kind, noise: tuple[float, float, float], m: int = 16) -> Metric:
-    return make_metric(kind=kind, params=make_params(128, 2, m, *noise))
+def metric_of(metric_type: MetricType, noise: tuple[float, float, float], m: int = 16) -> Metric:
+    return make_metric(metric_type=metric_type, params=make_params(128, 2, m, *noise))
 
 
 def true_bits(metric: Metric, values: Sequence[Value]) -> BitArray:
     """Return what each value sets in each cohort, shape (v, m, k)."""
     params = metric.params
     packed = b"".join(
-        metric.kind.bits(value, cohort, params).to_bytes(params.k // 8, "little")
+        metric.type.bits(value, cohort, params).to_bytes(params.k // 8, "little")
         for value in values
         for cohort in range(params.m)
     )
@@ -88,8 +92,8 @@ def anomalies_of(metric: Metric, *chunks: Records) -> AnomalyReport:
 @pytest.mark.parametrize("often", [1, OFTEN])
 def test_honest_population_raises_no_alarm(name: str, often: int, rng: np.random.Generator) -> None:
     """30,000 reports, once or 30 times a client. P(false alarm) < 1e-6, by the proven bounds."""
-    kind, values, noise = POPULATIONS[name]
-    metric = metric_of(kind, noise)
+    metric_type, values, noise = POPULATIONS[name]
+    metric = metric_of(metric_type, noise)
     if metric.params.q == 1:
         often = 1  # one-time: a client that reports again sends the very same
     found = anomalies_of(metric, honest(metric, values, 30_000 // often, often, rng))
@@ -97,18 +101,20 @@ def test_honest_population_raises_no_alarm(name: str, often: int, rng: np.random
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "j"),
+    ("metric_type", "value", "j"),
     [
-        (BooleanKind(), True, 1),
-        (BooleanKind(), False, 0),
-        (EnumKind(("a", "b", "c")), "c", 1),
-        (OrdinalKind((1.0, 2.0)), 1.5, 1),
+        (BooleanType(), True, 1),
+        (BooleanType(), False, 0),
+        (EnumType(("a", "b", "c")), "c", 1),
+        (OrdinalType((1.0, 2.0)), 1.5, 1),
     ],
     ids=["true", "false", "enum", "ordinal"],
 )
-def test_real_clients_set_as_many_bits_as_the_law_says(kind: Kind, value: Value, j: int) -> None:
+def test_real_clients_set_as_many_bits_as_the_law_says(
+    metric_type: MetricType, value: Value, j: int
+) -> None:
     """Unused bits of the byte among them: 20,000 clients' reports. P(false alarm) < 1e-6."""
-    metric = metric_of(kind, (0.4, 0.1, 0.8))
+    metric = metric_of(metric_type, (0.4, 0.1, 0.8))
     data = b"".join(
         b"\0\0" + Encoder(metric, make_secret(client)).encode(value).bits
         for client in range(20_000)
@@ -128,9 +134,9 @@ def test_improbable_reports_are_no_more_than_their_tail_says(
 
     Reports of one client are improbable together, but not more often.
     """
-    kind, values, noise = POPULATIONS[name]
-    metric, tail = metric_of(kind, noise), 0.05
-    bounds = plausible_set_bits(metric.params, kind, tail)
+    metric_type, values, noise = POPULATIONS[name]
+    metric, tail = metric_of(metric_type, noise), 0.05
+    bounds = plausible_set_bits(metric.params, metric_type, tail)
     records = honest(metric, values, 3000, 10, rng)
     by_client = improbable(records, bounds).reshape(3000, 10).mean(axis=1)
     allowed = z_limit() * max(by_client.std(), 0.01) / np.sqrt(3000)

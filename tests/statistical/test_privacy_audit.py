@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hubbub.protocol.bloom import bloom_bits
+from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 
 from evaluation.frequencies import loss_interval, tells_most
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, Metric, RapporParams
-from hubbub.client.bloom import bloom_bits
-from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, Value
 from significance import ALARM, FloatArray, IntArray, chi_squared_p, unpack
 
 PATTERNS = 256
@@ -33,9 +36,9 @@ PARAMS = {
 
 
 KINDS = {
-    "enum": (EnumKind(("red", "green", "blue")), "red", "blue"),
-    "boolean": (BooleanKind(), True, False),
-    "ordinal": (OrdinalKind((1.0, 10.0)), 0.5, 1e9),
+    "enum": (EnumType(("red", "green", "blue")), "red", "blue"),
+    "boolean": (BooleanType(), True, False),
+    "ordinal": (OrdinalType((1.0, 10.0)), 0.5, 1e9),
 }
 
 
@@ -120,12 +123,12 @@ def test_strings_keep_their_epsilons(
     audit(make_metric(params=params), disjoint_values(params), clients, rng)
 
 
-@pytest.mark.parametrize(("kind", "one", "other"), KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize(("metric_type", "one", "other"), KINDS.values(), ids=KINDS.keys())
 def test_other_types_keep_their_epsilons(
-    kind: Kind, one: Value, other: Value, rng: np.random.Generator
+    metric_type: MetricType, one: Value, other: Value, rng: np.random.Generator
 ) -> None:
     """As for strings, with p and q that don't add up to 1, so that a boolean's outcomes differ."""
-    metric = make_metric(kind=kind, params=make_params(f=0.3141, p=0.1234, q=0.7))
+    metric = make_metric(metric_type=metric_type, params=make_params(f=0.3141, p=0.1234, q=0.7))
     encoder = Encoder(metric, make_secret())
     audit(metric, Values(encoder.true_bits(one), encoder.true_bits(other)), 80_000, rng)
 

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count, repeat
 
+from hubbub.protocol.bloom import bloom_bits
+
 from evaluation.benchmarks.timing import Comparison, compare, compare_amounts, compare_calls
 from factories import make_metric, make_params, make_registry, make_secret
 from http_servers import scripted_server
 from hubbub.client import Encoder, RapporParams, Telemetry
-from hubbub.client.bloom import bloom_bits
 from hubbub.client.randomness import BernoulliSampler, ByteStream, os_stream
 
 _VALUE = "https://www.example.com/"

@@ -21,12 +21,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from hubbub.protocol.records import Records
+
 from databases import running_postgresql
 from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.records import Records
 from hubbub.decoder.reports.loading import load_counts
 from hubbub.simulations.experiments.processes import running_collector
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from hubbub.protocol.bloom import bit_positions as one_by_one
+from hubbub.protocol.bloom import hash_words
 
 from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_params
-from hubbub.client.bloom import bit_positions as one_by_one
-from hubbub.client.bloom import hash_words
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.candidates.listing import Candidates, hashed, make_design
 from hubbub.decoder.candidates.scanning import scan

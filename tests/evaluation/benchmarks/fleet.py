@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from hubbub.protocol.params import RapporParams
 
 from evaluation.benchmarks.timing import Comparison
 from factories import make_params
-from hubbub.client.params import RapporParams
 from hubbub.simulations.fleet.clients import Fleet, packed_filters
 from hubbub.simulations.fleet.crowd import count_crowd
 from hubbub.simulations.fleet.longitudinal import LongitudinalFleet

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry
+
 from evaluation.calibration.scenarios import census, made_up
 from evaluation.calibration.trials import Case
-from hubbub.client.metrics import Registry
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray
 from hubbub.simulations.demo import METRICS
 from hubbub.simulations.populations import family_shares

@@ -13,12 +13,15 @@ from dataclasses import dataclass, fields
 
 import click
 import numpy as np
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 from rich import box
 from rich.table import Table
 
 from factories import make_metric, make_params
 from hubbub.client import Metric, RapporParams
-from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind
 from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.categories.ordinal import OrdinalEstimates, estimate_ordinal
@@ -43,8 +46,8 @@ class CategoryCase:
 
     @property
     def edges(self) -> tuple[float, ...]:
-        kind = self.metric.kind
-        return kind.edges if isinstance(kind, OrdinalKind) else ()
+        metric_type = self.metric.type
+        return metric_type.edges if isinstance(metric_type, OrdinalType) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +69,26 @@ class Coverage:
     mean_bounds: float
 
 
-def make_case(kind: Kind, shares: FloatArray, n_reports: int, noise: RapporParams) -> CategoryCase:
-    name = kind.name if isinstance(kind, BooleanKind) else f"{kind.name} of {len(shares)}"
-    return CategoryCase(name, make_metric(kind=kind, params=noise), shares, n_reports)
+def make_case(
+    metric_type: MetricType, shares: FloatArray, n_reports: int, noise: RapporParams
+) -> CategoryCase:
+    name = (
+        metric_type.name
+        if isinstance(metric_type, BooleanType)
+        else f"{metric_type.name} of {len(shares)}"
+    )
+    return CategoryCase(name, make_metric(metric_type=metric_type, params=noise), shares, n_reports)
 
 
 def enum(n: int, n_reports: int, noise: RapporParams) -> CategoryCase:
     """Half of the people in the first category, a quarter in the second ...; two are empty."""
     shares = 0.5 ** np.arange(1.0, n + 1)
     shares[-2:] = 0
-    return make_case(EnumKind(tuple(map(str, range(n)))), shares / shares.sum(), n_reports, noise)
+    return make_case(EnumType(tuple(map(str, range(n)))), shares / shares.sum(), n_reports, noise)
 
 
 def boolean(true: float, n_reports: int, noise: RapporParams) -> CategoryCase:
-    return make_case(BooleanKind(), np.array([1 - true, true]), n_reports, noise)
+    return make_case(BooleanType(), np.array([1 - true, true]), n_reports, noise)
 
 
 def ordinal(n: int, n_reports: int, noise: RapporParams) -> CategoryCase:
@@ -87,7 +96,7 @@ def ordinal(n: int, n_reports: int, noise: RapporParams) -> CategoryCase:
     shares = np.exp(-0.5 * ((np.arange(n) - 0.45 * n) / (0.15 * n)) ** 2)
     shares[-2:] = 0
     edges = tuple(float(edge) for edge in np.arange(1, n) * 10)
-    return make_case(OrdinalKind(edges), shares / shares.sum(), n_reports, noise)
+    return make_case(OrdinalType(edges), shares / shares.sum(), n_reports, noise)
 
 
 CASES = tuple(
@@ -106,7 +115,7 @@ def draw_counts(case: CategoryCase, rng: np.random.Generator) -> CohortCounts:
     params, n_reports = case.metric.params, case.n_reports
     held = rng.multinomial(n_reports, case.shares)
     true = np.zeros(params.k, dtype=np.int64)
-    own = held[1:] if isinstance(case.metric.kind, BooleanKind) else held
+    own = held[1:] if isinstance(case.metric.type, BooleanType) else held
     true[: len(own)] = own
     ones = rng.binomial(true, params.q_star) + rng.binomial(n_reports - true, params.p_star)
     return CohortCounts(np.array([n_reports]), ones[None, :])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 
 import click
 import numpy as np
+from hubbub.protocol.params import RapporParams
 from rich import box
 from rich.table import Table
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -18,7 +19,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from evaluation.calibration.cases import PAPER, made_up_case, uniform, zipf
 from evaluation.calibration.table import mean_and_error
 from evaluation.calibration.trials import Case, collect_reports
-from hubbub.client.params import RapporParams
 from hubbub.decoder import Decoding, decode
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.candidates.listing import hashed

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from hubbub.protocol.params import RapporParams
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, count_records
 from hubbub.decoder.arrays import IntArray
 from hubbub.simulations.fleet.clients import Fleet, as_records

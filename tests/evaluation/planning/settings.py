@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hubbub.protocol.params import RapporParams
+
 from evaluation.planning.trials import Setting
-from hubbub.client.params import RapporParams
 from hubbub.decoder.planning.limits import Method, Question
 from hubbub.decoder.planning.noise import Budget
 from hubbub.decoder.planning.search import compare

@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from hubbub.protocol.params import RapporParams
 from scipy import stats
 
 from evaluation.calibration.trials import draw_records
-from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.candidates.listing import bit_positions, hashed

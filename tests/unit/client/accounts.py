@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from hubbub.protocol.metric_types.base import Value
 
 from factories import make_secret
 from hubbub.client import Registry, Spending
@@ -19,7 +20,6 @@ from hubbub.client.account import Account
 from hubbub.client.disk import Absorbed, Disk
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.intake import Intake, Settings
-from hubbub.client.kinds import Value
 from hubbub.client.ledger import AnswerKey
 from hubbub.client.state import open_state, read_account
 from hubbub.client.storage import Storage

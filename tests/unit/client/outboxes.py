@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from hubbub.protocol.metric_types.enums import EnumType
+
 from factories import make_metric, make_registry, make_report, make_secret
-from hubbub.client.kinds import EnumKind
 from hubbub.client.outbox import Outbox, Parcel, spool
 from hubbub.client.storage import Storage
 
@@ -20,7 +21,7 @@ REGISTRY = make_registry(
     make_metric(),
     make_metric("search"),
     make_metric("mood", period_days=7),
-    make_metric("theme", kind=EnumKind(("light", "dark"))),
+    make_metric("theme", metric_type=EnumType(("light", "dark"))),
 )
 HOLD_SECONDS = 45.0
 MAX_AGE = 13 * 86_400.0

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +25,6 @@ from evaluation.reference.account import Account as ReferenceAccount
 from evaluation.reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
-from hubbub.client.kinds import BooleanKind, EnumKind, Value
 from hubbub.client.state import replace_secret
 from hubbub.client.storage import Storage
 from unit.client.accounts import (
@@ -38,7 +40,7 @@ TYPES = [ENUM, BOOLEAN, ENUM | {"f": 0.25}, BOOLEAN | {"f": 0.25}]
 ONE_TIME = [{**ENUM, "f": 0.0}, {"type": "boolean", "f": 0.25}]
 NAMES = ("a", "b", "c")
 ENUM_PRICE = histories.ENUM_PRICE
-THEME = make_metric("theme", kind=EnumKind(tuple(COLOURS)))
+THEME = make_metric("theme", metric_type=EnumType(tuple(COLOURS)))
 
 
 class Moment(NamedTuple):
@@ -325,7 +327,7 @@ def test_a_metric_that_changed_under_its_version_harms_no_other(
 
 
 def mood(*, version: int = 1, period_days: int = 10) -> Metric:
-    return make_metric("mood", version=version, kind=BooleanKind(), period_days=period_days)
+    return make_metric("mood", version=version, metric_type=BooleanType(), period_days=period_days)
 
 
 def test_a_clock_that_one_process_saw_go_back_went_back_for_all(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
+from hubbub.protocol.bloom import MAX_VALUE_BYTES, bit_positions, bloom_bits, canonical_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.reference import protocol
 from factories import make_params
 from hubbub.client import EncodingError
-from hubbub.client.bloom import MAX_VALUE_BYTES, bit_positions, bloom_bits, canonical_bytes
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 

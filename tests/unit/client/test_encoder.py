@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from hubbub.protocol.bloom import bloom_bits
 
 from factories import make_metric, make_params, make_secret, seeded_stream
 from hubbub.client import Encoder, EncodingError, StateError
-from hubbub.client.bloom import bloom_bits
 
 BITS = bloom_bits("example.com", 3, make_params())
 

@@ -6,12 +6,12 @@ import itertools
 import math
 
 import pytest
+from hubbub.protocol.metric_types.booleans import BooleanType
 from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Registry
-from hubbub.client.kinds import BooleanKind
 from hubbub.client.ledger import (
     ALREADY_REPORTED,
     OVER_BUDGET,
@@ -216,7 +216,7 @@ def test_prices_stay_as_they_were_when_answers_were_bought() -> None:
 def test_an_unusable_metric_keeps_back_what_it_cost_and_no_more() -> None:
     registry = make_registry(
         make_metric("mood", period_days=1, max_periods=10),
-        make_metric("dark", kind=BooleanKind()),
+        make_metric("dark", metric_type=BooleanType()),
         lifetime_epsilon=1.5 * PERMANENT,
     )
     ledger = Ledger(registry, [bought(key(1, "mood"), PERMANENT)], unusable={"mood"})

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hubbub.protocol.wire import without_reports
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -25,7 +26,6 @@ from hubbub.client.outbox import (
     Parcel,
     spool,
 )
-from hubbub.client.wire import without_reports
 from unit.client.outboxes import (
     HOLD_SECONDS,
     MAX_AGE,

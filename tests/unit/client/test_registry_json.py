@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 
 from factories import make_metric, registry_toml
 from hubbub.client import Registry
-from hubbub.client.kinds import EnumKind, OrdinalKind
 from hubbub.client.registry_json import main
 from unit.javascript.node import CLIENT, run_node
 
@@ -38,7 +39,7 @@ def as_python_reads_it(registry: Registry) -> dict[str, object]:
         "metrics": {
             name: {
                 "version": metric.version,
-                "type": metric.kind.name,
+                "type": metric.type.name,
                 "mode": "one-time" if metric.one_time else "longitudinal",
                 "memory": metric.memory,
                 "days": metric.period_days,
@@ -47,8 +48,8 @@ def as_python_reads_it(registry: Registry) -> dict[str, object]:
                 "owner": metric.owner,
                 "expires": metric.expires.isoformat(),
                 "params": metric.params._asdict(),
-                "categories": metric.kind.definition().get("categories", []),
-                "edges": metric.kind.definition().get("edges", []),
+                "categories": metric.type.definition().get("categories", []),
+                "edges": metric.type.definition().get("edges", []),
             }
             for name, metric in registry.items()
         },
@@ -62,8 +63,8 @@ def write(folder: Path, text: str) -> Path:
 
 
 ODD = registry_toml(
-    make_metric("snack", kind=EnumKind(("Käse", "→", '"quoted"'))),
-    make_metric("size", kind=OrdinalKind((-1e-300, 0.1, 2.0**53, 1e300)), period_days=7),
+    make_metric("snack", metric_type=EnumType(("Käse", "→", '"quoted"'))),
+    make_metric("size", metric_type=OrdinalType((-1e-300, 0.1, 2.0**53, 1e300)), period_days=7),
     lifetime_epsilon=1000.5,
 )
 
@@ -81,7 +82,9 @@ def test_javascript_reads_the_registry_that_python_reads(text: str, tmp_path: Pa
 
 
 def test_command_prints_the_entries_of_the_file_with_days_as_text(tmp_path: Path) -> None:
-    source = write(tmp_path, registry_toml(make_metric("theme", kind=EnumKind(("light", "dark")))))
+    source = write(
+        tmp_path, registry_toml(make_metric("theme", metric_type=EnumType(("light", "dark"))))
+    )
     command = [sys.executable, "-m", "hubbub.client.registry_json", str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     entry = json.loads(done.stdout)["metrics"]["theme"]

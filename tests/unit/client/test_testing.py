@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client import EncodingError, Telemetry, UnknownCategoryError, UnknownMetricError
-from hubbub.client.kinds import BooleanKind, EnumKind
 from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
 
 REGISTRY = make_registry(
     make_metric(max_values=2),
-    make_metric("theme", kind=EnumKind(("light", "dark"))),
-    make_metric("restored", kind=BooleanKind(), period_days=30),
+    make_metric("theme", metric_type=EnumType(("light", "dark"))),
+    make_metric("restored", metric_type=BooleanType(), period_days=30),
     make_metric("first_page", params=make_params(f=0.0), one_time=True),
 )
 CALLS = [

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hubbub.protocol.bloom import bit_positions, bloom_bits
 
 from evaluation.reference import __main__ as writer
 from factories import make_metric, make_params
 from hubbub.client import Batch, Encoder, Report, Spending, batch_to_json
-from hubbub.client.bloom import bit_positions, bloom_bits
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
 from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 
@@ -117,7 +117,7 @@ def test_different_values_have_different_true_bits_in_every_cohort() -> None:
         for name, metric in registry_of(step["registry"]).items():
             recorded = {row["value"] for row in step["recordings"] if row["metric"] == name}
             for cohort in range(metric.params.m):
-                bits = {metric.kind.bits(value, cohort, metric.params) for value in recorded}
+                bits = {metric.type.bits(value, cohort, metric.params) for value in recorded}
                 assert len(bits) == len(recorded)
 
 

@@ -6,9 +6,10 @@ import base64
 import json
 import re
 
+from hubbub.protocol.wire import new_batch_id
+
 from factories import make_report
 from hubbub.client import Batch, batch_to_json
-from hubbub.client.wire import new_batch_id
 
 
 def test_batch_is_the_json_of_the_protocol() -> None:

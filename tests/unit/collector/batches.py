@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
+from hubbub.protocol.records import Records
+
 from hubbub.collector.store import MetricVersion, NewBatch, Store
-from hubbub.collector.store.records import Records
 
 HOMEPAGE = MetricVersion("homepage", 1)
 WIDTH = 18

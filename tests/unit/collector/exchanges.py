@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from hubbub.protocol.records import Records, record_width
+
 from factories import make_metric
 from hubbub.client import Metric
 from hubbub.collector.exchange.exporting import Written, export_partitions, plan_export
 from hubbub.collector.exchange.parquet import read_records
 from hubbub.collector.exchange.partitions import Partition, report_files
 from hubbub.collector.store import MetricVersion, NewBatch, Reader, Store
-from hubbub.collector.store.records import Records, record_width
 
 DAY = dt.date(2026, 3, 14)
 Contents = Mapping[Partition, Counter[bytes]]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-
-from hubbub.collector.store.records import Records
+from hubbub.protocol.records import Records
 
 
 def records_of(bits: npt.ArrayLike, cohorts: npt.ArrayLike = 0) -> Records:

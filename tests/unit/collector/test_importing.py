@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types.enums import EnumType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Metric
-from hubbub.client.errors import MetricError
-from hubbub.client.kinds import EnumKind
 from hubbub.collector.errors import StoreError
 from hubbub.collector.exchange.importing import CHUNK_BYTES, Imported, find_sources, import_file
 from hubbub.collector.exchange.parquet import write_records
@@ -41,7 +41,7 @@ _KEY = MetricVersion("homepage", 1)
 _METRICS = (
     _HOMEPAGE,
     make_metric(version=2, params=make_params(k=8, m=3)),
-    make_metric("colour", version=3, kind=EnumKind(tuple("abcdefghij"))),
+    make_metric("colour", version=3, metric_type=EnumType(tuple("abcdefghij"))),
 )
 _PARTITIONS = st.tuples(st.sampled_from(_METRICS), st.dates(DAY, DAY + dt.timedelta(days=2)))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from hubbub.protocol.records import Records, cohorts
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from hubbub.client import Batch, Metric, Report, batch_to_json
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.store import Declared, MetricVersion, NewBatch
-from hubbub.collector.store.records import Records, cohorts
 
 _JSON = "application/json"
 _MSGPACK = "application/msgpack"

@@ -66,7 +66,7 @@ def test_reports_of_all_kinds_of_metrics_fit_the_document() -> None:
     registry = Registry.parse(EXAMPLE.read_text())
     batch = as_json(*registry.values())
     assert fits(make_document(registry), batch)
-    assert {metric.kind.name for metric in registry.values()} >= {"string", "enum", "boolean"}
+    assert {metric.type.name for metric in registry.values()} >= {"string", "enum", "boolean"}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hubbub.protocol.records import Records, record_width
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -26,7 +27,6 @@ from hubbub.collector.exchange.parquet import count_rows, read_records, write_re
 from hubbub.collector.exchange.parquet_reader import ParquetReader
 from hubbub.collector.exchange.partitions import PART, Partition, ReportFileError
 from hubbub.collector.store import MetricVersion, open_store
-from hubbub.collector.store.records import Records, record_width
 from significance import ALARM, z_limit
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import DAY, contents, each, export_all, exported, fill, make_reports

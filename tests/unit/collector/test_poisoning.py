@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hubbub.protocol.errors import ParameterError
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.records import Records
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
-from hubbub.client.errors import ParameterError
-from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, StringKind
 from hubbub.collector.poisoning.set_bits import (
     SetBits,
     forgery_shift,
@@ -21,13 +26,12 @@ from hubbub.collector.poisoning.set_bits import (
     set_bits,
     set_bits_law,
 )
-from hubbub.collector.store.records import Records
 from unit.collector.forgeries import joined, records_of
 
-TEXT = StringKind()
-YES_NO = BooleanKind()
-COLOURS = EnumKind(tuple(f"colour {i}" for i in range(19)))
-AGES = OrdinalKind((18.0, 30.0, 50.0))
+TEXT = StringType()
+YES_NO = BooleanType()
+COLOURS = EnumType(tuple(f"colour {i}" for i in range(19)))
+AGES = OrdinalType((18.0, 30.0, 50.0))
 ONE_TIME = {"permanent alone": (0.4, 0.0, 1.0), "instantaneous alone": (0.0, 0.2, 0.7)}
 
 numbers_of_bytes = st.integers(1, 20)
@@ -50,16 +54,19 @@ def outside(params: RapporParams, true_bits: int, bounds: SetBits) -> float:
 @pytest.mark.parametrize("noise", [(0.5, 0.25, 0.75), (0.2, 0.05, 0.75), (0.3, 0.8, 0.1),
                                    *ONE_TIME.values()])  # fmt: skip
 @pytest.mark.parametrize(
-    ("kind", "true_bits"),
+    ("metric_type", "true_bits"),
     [(TEXT, (1, 2)), (COLOURS, (1,)), (AGES, (1,)), (YES_NO, (0, 1))],
     ids=lambda x: getattr(x, "name", ""),
 )
 def test_range_holds_for_every_value_and_no_narrower_one_does(
-    kind: Kind, true_bits: tuple[int, ...], noise: tuple[float, float, float], tail: float
+    metric_type: MetricType,
+    true_bits: tuple[int, ...],
+    noise: tuple[float, float, float],
+    tail: float,
 ) -> None:
     given = make_params(128, 2, 16, *noise)
-    params = make_metric(kind=kind, params=given).params
-    bounds = plausible_set_bits(params, kind, tail)
+    params = make_metric(metric_type=metric_type, params=given).params
+    bounds = plausible_set_bits(params, metric_type, tail)
     assert all(outside(params, j, bounds) <= tail for j in true_bits)
     low, high = SetBits(bounds.low + 1, params.k), SetBits(0, bounds.high - 1)
     assert max(outside(params, j, low) for j in true_bits) > tail / 2

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hubbub.protocol.records import Records
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -19,7 +20,6 @@ from hubbub.collector.poisoning.repeats import (
     chance_of_repeat,
     log_binomial_tails,
 )
-from hubbub.collector.store.records import Records
 from unit.collector.forgeries import joined, records_of
 
 PARAMS = make_params(k=64)

@@ -7,10 +7,10 @@ import datetime as dt
 from pathlib import Path
 
 import numpy as np
+from hubbub.protocol.records import Records
 
 from factories import make_metric, make_params
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.records import Records
 from hubbub.decoder.reports.release import MIN_REPORTS
 from unit.collector.forgeries import records_of
 

@@ -9,13 +9,14 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.params import RapporParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
-from hubbub.client.kinds import BooleanKind, EnumKind
-from hubbub.client.params import RapporParams
 from hubbub.decoder.privacy.amplification import (
     amplify,
     bit_ratios,
@@ -155,9 +156,9 @@ def test_tiny_deltas_are_not_lost_in_rounding() -> None:
     assert 0 < bounds.blanket < bounds.clones < 0.1
 
 
-@pytest.mark.parametrize("kind", [BooleanKind(), EnumKind(("light", "dark", "system"))])
-def test_other_types_are_bounded_too(kind: BooleanKind | EnumKind) -> None:
-    bounds = amplify(make_metric(kind=kind), 10_000, DELTA)
+@pytest.mark.parametrize("metric_type", [BooleanType(), EnumType(("light", "dark", "system"))])
+def test_other_types_are_bounded_too(metric_type: BooleanType | EnumType) -> None:
+    bounds = amplify(make_metric(metric_type=metric_type), 10_000, DELTA)
     assert 0 < bounds.blanket < bounds.clones < bounds.local
 
 

@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.records import Records
 
 from factories import make_metric, make_params
 from hubbub.client import Metric
-from hubbub.client.kinds import BooleanKind
-from hubbub.collector.store.records import Records
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from unit.collector.forgeries import joined, records_of
 
@@ -82,7 +82,7 @@ def test_chunks_do_not_matter(rng: np.random.Generator) -> None:
 
 
 def test_what_cannot_be_told_is_said(rng: np.random.Generator) -> None:
-    boolean = make_metric(kind=BooleanKind())
+    boolean = make_metric(metric_type=BooleanType())
     found = anomalies(honest(5000, rng, boolean), metric=boolean)
     assert not found.suspicious
     assert not found.set_bits_assessed

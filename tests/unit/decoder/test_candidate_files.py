@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hubbub.protocol.bloom import MAX_VALUE_BYTES, hash_words
 from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.client.bloom import MAX_VALUE_BYTES, hash_words
 from hubbub.decoder.candidates import files as candidate_files
 from hubbub.decoder.candidates import sources as candidate_sources
 from hubbub.decoder.candidates.files import read_list

@@ -6,11 +6,12 @@ import unicodedata
 
 import numpy as np
 import pytest
+from hubbub.protocol import bloom
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.client import RapporParams, bloom
+from hubbub.client import RapporParams
 from hubbub.decoder.candidates.listing import (
     bit_positions,
     hashed,

@@ -6,14 +6,15 @@ import itertools
 
 import numpy as np
 import pytest
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
 from hubbub.client import Metric, RapporParams
-from hubbub.client.errors import MetricError
-from hubbub.client.kinds import BooleanKind, EnumKind
 from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.categories.shares import (
@@ -32,7 +33,7 @@ MANY = 10**12
 
 
 def metric_of(n: int, noise: RapporParams = LOOSE) -> Metric:
-    return make_metric(kind=EnumKind(tuple(map(str, range(n)))), params=noise)
+    return make_metric(metric_type=EnumType(tuple(map(str, range(n)))), params=noise)
 
 
 def exact_counts(shares: FloatArray, metric: Metric, n_reports: int = MANY) -> CohortCounts:
@@ -99,7 +100,7 @@ def test_expected_counts_give_back_the_shares(noise: RapporParams) -> None:
 
 @NOISES
 def test_boolean_has_the_share_of_its_one_bit(noise: RapporParams) -> None:
-    metric = make_metric(kind=BooleanKind(), params=noise)
+    metric = make_metric(metric_type=BooleanType(), params=noise)
     estimates = estimate_categories(exact_counts(np.array([0.3]), metric), metric)
     np.testing.assert_allclose(estimates.unbiased, [0.7, 0.3], atol=1e-9)
     one_bit = enumerated_covariance(np.array([0.3, 0.7]), metric.params)[0, 0] / MANY
@@ -111,8 +112,8 @@ def test_whatever_the_counts_shares_are_a_distribution_and_rates_add_up_to_1(
     ones: list[int],
 ) -> None:
     counts = CohortCounts(np.array([1000]), np.array([ones]))
-    for kind in (BooleanKind(), EnumKind(("a", "b")), EnumKind(tuple("abcdefg"))):
-        estimates = estimate_categories(counts, make_metric(kind=kind, params=LOOSE))
+    for metric_type in (BooleanType(), EnumType(("a", "b")), EnumType(tuple("abcdefg"))):
+        estimates = estimate_categories(counts, make_metric(metric_type=metric_type, params=LOOSE))
         assert estimates.unbiased.sum() == pytest.approx(1)
         assert estimates.share.sum() == pytest.approx(1)
         assert estimates.share.min() >= 0
@@ -157,7 +158,7 @@ def test_p_value_is_the_chance_that_an_empty_category_looks_as_present(
 
 @NOISES
 def test_p_value_of_false_asks_whether_all_could_be_true(noise: RapporParams) -> None:
-    metric = make_metric(kind=BooleanKind(), params=noise)
+    metric = make_metric(metric_type=BooleanType(), params=noise)
     law = stats.binom(2000, metric.params.q_star)
     ones = int(law.mean())
     counts = CohortCounts(np.array([2000]), np.array([[ones] + 7 * [0]]))

@@ -8,6 +8,7 @@ import json
 
 import numpy as np
 import pytest
+from hubbub.protocol.metric_types.enums import EnumType
 
 from evaluation.calibration.categories import (
     LOOSE,
@@ -19,7 +20,6 @@ from evaluation.calibration.categories import (
     ordinal,
 )
 from factories import make_params
-from hubbub.client.kinds import EnumKind
 from hubbub.decoder import Correction
 from hubbub.decoder.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.decoder.categories.result import CategoriesResult
@@ -28,10 +28,10 @@ from unit.decoder.rendered import csv_of, json_of, shown
 
 COMMON = ("category", *COLUMNS[1:9], "unbiased", "p_value", "q_value", "detected")
 NAMES = ("light", 'da"rk,', "two\nlines", "\x1b[31mred", "none")
-ENUM = make_case(EnumKind(NAMES), np.array([0.5, 0.2, 0.2, 0.1, 0]), 20_000, LOOSE)
+ENUM = make_case(EnumType(NAMES), np.array([0.5, 0.2, 0.2, 0.1, 0]), 20_000, LOOSE)
 BACKWARDS = make_params(8, 1, 1, f=0.2, p=0.75, q=0.05)
 THREE_OF_FIVE = make_case(
-    EnumKind(tuple("abcde")), np.array([1, 1, 1, 0, 0]) / 3, 20_000, BACKWARDS
+    EnumType(tuple("abcde")), np.array([1, 1, 1, 0, 0]) / 3, 20_000, BACKWARDS
 )
 ORDINAL = ordinal(12, 20_000, LOOSE)
 CASES = pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_csv_has_a_row_a_category_in_the_registrys_order(case: CategoryCase) -> 
 
 def test_every_type_has_its_own_further_columns() -> None:
     further = {
-        case.metric.kind.name: to_csv(decoded(case)).split("\n")[0].split(",")[len(COMMON) :]
+        case.metric.type.name: to_csv(decoded(case)).split("\n")[0].split(",")[len(COMMON) :]
         for case in (ENUM, boolean(0.3, 20_000, LOOSE), ORDINAL)
     }
     assert further == {

@@ -11,10 +11,13 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
 from factories import make_metric, registry_toml
-from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind
 from hubbub.decoder.cli.decode import decode
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.inference.multiple_testing import Correction
@@ -51,23 +54,27 @@ def test_mistake_is_named(metrics_file: Path, arguments: tuple[str, ...], reason
 
 
 @pytest.mark.parametrize(
-    "kind", [BooleanKind(), EnumKind(("light", "dark")), OrdinalKind((1.0,))], ids=lambda k: k.name
+    "metric_type",
+    [BooleanType(), EnumType(("light", "dark")), OrdinalType((1.0,))],
+    ids=lambda k: k.name,
 )
 @pytest.mark.parametrize("option", ["--candidates", "--map"])
 def test_candidates_are_refused_where_the_registry_lists_the_values(
-    tmp_path: Path, kind: Kind, option: str
+    tmp_path: Path, metric_type: MetricType, option: str
 ) -> None:
     path = tmp_path / "metrics.toml"
-    path.write_text(registry_toml(make_metric(kind=kind)), encoding="utf-8")
+    path.write_text(registry_toml(make_metric(metric_type=metric_type)), encoding="utf-8")
     arguments = ["decode", "homepage", "--metrics", str(path), option, "-"]
     result = CliRunner().invoke(main, arguments, input="light\n")
     assert result.exit_code != 0
-    assert f"{option}: must be left out; metrics.homepage.type = '{kind.name}'" in result.stderr
+    assert (
+        f"{option}: must be left out; metrics.homepage.type = '{metric_type.name}'" in result.stderr
+    )
 
 
 def test_method_of_strings_is_refused_where_the_registry_lists_the_values(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
-    path.write_text(registry_toml(make_metric(kind=BooleanKind())), encoding="utf-8")
+    path.write_text(registry_toml(make_metric(metric_type=BooleanType())), encoding="utf-8")
     arguments = ["decode", "homepage", "--metrics", str(path), "--method", "likelihood"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code != 0

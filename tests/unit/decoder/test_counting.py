@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hubbub.protocol.records import Records, record_width
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from factories import make_metric, make_params
 from hubbub.client import RapporParams
 from hubbub.collector.exchange.parquet import write_records
 from hubbub.collector.exchange.partitions import ReportFileError
-from hubbub.collector.store.records import Records, record_width
 from hubbub.decoder import CohortCounts, count_records
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.reports import counting as module

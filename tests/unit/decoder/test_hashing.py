@@ -6,10 +6,10 @@ import unicodedata
 
 import numpy as np
 import pytest
+from hubbub.protocol import bloom
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubbub.client import bloom
 from hubbub.decoder.candidates.hashing import hash_words, repeated, words_of
 from hubbub.decoder.candidates.string_table import pack
 from hubbub.decoder.errors import CandidateError

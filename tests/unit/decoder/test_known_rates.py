@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 
 from factories import make_metric, make_params
 from hubbub.client import Metric
-from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind
 from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.categories.known_rates import known_rates
 
 NOISE = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)
-ENUM = make_metric(kind=EnumKind(("a", "b", "c")), params=NOISE)
-FULL = make_metric(kind=OrdinalKind(tuple(map(float, range(7)))), params=NOISE)
-BOOLEAN = make_metric(kind=BooleanKind(), params=NOISE)
+ENUM = make_metric(metric_type=EnumType(("a", "b", "c")), params=NOISE)
+FULL = make_metric(metric_type=OrdinalType(tuple(map(float, range(7)))), params=NOISE)
+BOOLEAN = make_metric(metric_type=BooleanType(), params=NOISE)
 N = 1_000_000
 
 
@@ -29,12 +31,12 @@ def honest_rates(metric: Metric) -> FloatArray:
     return rates
 
 
-@pytest.mark.parametrize("metric", [ENUM, FULL, BOOLEAN], ids=lambda m: m.kind.name)
+@pytest.mark.parametrize("metric", [ENUM, FULL, BOOLEAN], ids=lambda m: m.type.name)
 def test_expected_rates_are_not_suspicious(metric: Metric) -> None:
     found = known_rates(counts_at(honest_rates(metric)), metric)
     assert not found.suspicious
     assert found.clients_must_send < 1e-3
-    assert found.unused_bits == {"enum": 5, "ordinal": 0, "boolean": 7}[metric.kind.name]
+    assert found.unused_bits == {"enum": 5, "ordinal": 0, "boolean": 7}[metric.type.name]
 
 
 @pytest.mark.parametrize("repeats", [1, 100])

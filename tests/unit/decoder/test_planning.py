@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from hubbub.protocol.params import RapporParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.limits import (
     Method,

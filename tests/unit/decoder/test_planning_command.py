@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hubbub.protocol.registry import Registry
 
-from hubbub.client.metrics import Registry
 from hubbub.decoder.cli.group import main
 
 EPSILONS = ("--epsilon-permanent", "4.4", "--epsilon-report", "1.1")

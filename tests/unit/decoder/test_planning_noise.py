@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from hubbub.protocol.params import RapporParams
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.noise import (
     Budget,

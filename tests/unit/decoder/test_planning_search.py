@@ -6,10 +6,10 @@ import math
 from functools import cache
 
 import pytest
+from hubbub.protocol.params import RapporParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.limits import Method, Question, detection_limit, fewest_cohorts
 from hubbub.decoder.planning.noise import Budget

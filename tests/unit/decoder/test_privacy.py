@@ -6,16 +6,20 @@ import itertools
 import math
 
 import pytest
+from hubbub.protocol.errors import UnknownMetricError
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params, make_registry
-from hubbub.client.errors import UnknownMetricError
-from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind, StringKind
 from hubbub.client.ledger import AnswerKey, Ledger, Verdict
-from hubbub.client.metrics import Metric, Registry
-from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.privacy.figures import (
     Figure,
@@ -32,7 +36,7 @@ from hubbub.decoder.privacy.histories import (
     same_times_epsilon,
 )
 
-KINDS = (StringKind(), BooleanKind(), EnumKind(("light", "dark")), OrdinalKind((1.0, 5.0)))
+KINDS = (StringType(), BooleanType(), EnumType(("light", "dark")), OrdinalType((1.0, 5.0)))
 ONE_TIME = make_metric("once", params=RapporParams(8, 1, 1, 0.0, 0.25, 0.75), one_time=True)
 
 
@@ -47,7 +51,7 @@ def metrics() -> st.SearchStrategy[Metric]:
         p=st.floats(0.0, 0.4),
         q=st.floats(0.5, 1.0),
     ).filter(lambda params: (params.p, params.q) != (0.0, 1.0))
-    return st.builds(lambda params, kind: make_metric(params=params, kind=kind), params,
+    return st.builds(lambda params, metric_type: make_metric(params=params, metric_type=metric_type), params,
                      st.sampled_from(KINDS))  # fmt: skip
 
 
@@ -114,7 +118,7 @@ def test_periods_bound_any_history_and_values_only_where_changes_are_not_heard()
 def test_linked_reports_of_periods_lose_what_each_period_loses(
     metric: Metric, days: int, length: int
 ) -> None:
-    boolean = isinstance(metric.kind, BooleanKind)
+    boolean = isinstance(metric.type, BooleanType)
 
     def exact(start: int) -> float:
         numbers = [(start + day) // length for day in range(days)]
@@ -143,7 +147,7 @@ def loss_by_enumeration(params: RapporParams, reports: int, *, boolean: bool) ->
 @settings(deadline=None, max_examples=50)
 @given(metrics(), st.integers(1, 8))
 def test_linked_reports_lose_what_the_enumeration_says(metric: Metric, reports: int) -> None:
-    boolean = isinstance(metric.kind, BooleanKind)
+    boolean = isinstance(metric.type, BooleanType)
     exact = loss_by_enumeration(metric.params, reports, boolean=boolean)
     found = linked_epsilon(metric, reports)
     assert found == pytest.approx(exact, rel=1e-6)
@@ -243,7 +247,9 @@ def together(registry: Registry, *arguments: object) -> dict[str, Figure]:
 
 
 def test_metrics_of_a_registry_add_up() -> None:
-    registry = make_registry(make_metric("a"), make_metric("b", kind=BooleanKind()), ONE_TIME)
+    registry = make_registry(
+        make_metric("a"), make_metric("b", metric_type=BooleanType()), ONE_TIME
+    )
     situation = Situation(days=30, values=2)
     found = together(registry, situation)
     total = found["epsilon_registry"]

@@ -8,17 +8,19 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.params import RapporParams
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind
-from hubbub.client.params import RapporParams
 from hubbub.decoder.cli.group import main
 
 METRICS = (
     make_metric("homepage"),
-    make_metric("restored", kind=BooleanKind()),
-    make_metric("theme", kind=EnumKind(("light", "dark"))),
-    make_metric("tabs", kind=OrdinalKind((1.0, 10.0)), params=RapporParams(8, 1, 1, 0.2, 0.0, 1.0),
+    make_metric("restored", metric_type=BooleanType()),
+    make_metric("theme", metric_type=EnumType(("light", "dark"))),
+    make_metric("tabs", metric_type=OrdinalType((1.0, 10.0)), params=RapporParams(8, 1, 1, 0.2, 0.0, 1.0),
                 one_time=True),
     make_metric("last_crash", period_days=30),
 )  # fmt: skip

@@ -6,11 +6,11 @@ import itertools
 import math
 
 import pytest
+from hubbub.protocol.params import RapporParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.client.params import RapporParams
 from hubbub.decoder.privacy.tracking import permanent_known, reports_to_know
 
 CHROME = make_params()

@@ -6,9 +6,9 @@ import gzip
 from pathlib import Path
 
 import pytest
+from hubbub.protocol.errors import ParameterError
 
 from factories import make_params
-from hubbub.client.errors import ParameterError
 from hubbub.decoder.errors import InputError
 from hubbub.decoder.rappor.csv_files import DecodingParams, read_counts, read_params
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hubbub.protocol.params import RapporParams
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder import CohortCounts, decode
 from hubbub.decoder.candidates.listing import make_design, mapped
 from hubbub.decoder.errors import CandidateError, InputError

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from hubbub.protocol.metric_types.enums import EnumType
 from pyarrow import parquet
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.client.kinds import EnumKind
 from hubbub.decoder.cli.group import main
 from unit.decoder.stores import filled_store, plausible_records
 
@@ -23,7 +23,7 @@ SMALL = "8,2,2,0.25,0.75,0.5"
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """A folder with one of each kind of input."""
+    """A folder with one of each metric_type of input."""
 
     folder: Path
 
@@ -180,7 +180,7 @@ def test_unwritable_output_is_told_before_the_work(desk: Desk) -> None:
 
 
 def test_days_of_categories_are_refused(desk: Desk) -> None:
-    metric = make_metric("theme", kind=EnumKind(("light", "dark")))
+    metric = make_metric("theme", metric_type=EnumType(("light", "dark")))
     desk.put("metrics.toml", registry_toml(metric))
     given = ("theme", "--metrics", "{}/metrics.toml", "--store", "sqlite:///{}/hubbub.db")
     message = refusal(desk, *given, "--by", "day")

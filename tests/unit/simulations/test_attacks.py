@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hubbub.protocol.bloom import bloom_bits
 
 from factories import make_params
-from hubbub.client.bloom import bloom_bits
 from hubbub.simulations.fleet.attacks import (
     Attack,
     AttackError,

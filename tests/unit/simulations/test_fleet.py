@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hubbub.protocol.bloom import bloom_bits
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.client.bloom import bloom_bits
 from hubbub.simulations.fleet.clients import Fleet
 
 VALUES = ("alpha", "", "日本語")

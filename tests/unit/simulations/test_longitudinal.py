@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hubbub.protocol.bloom import bloom_bits
 from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.client.bloom import bloom_bits
 from hubbub.simulations.fleet.longitudinal import LongitudinalFleet
 
 VALUES = ("alpha", "", "日本語", "x")

@@ -5,23 +5,27 @@ from __future__ import annotations
 import math
 
 import pytest
+from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.strings import StringType
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
 from hubbub.client import Encoder, EncodingError, Metric, MetricError, Registry
-from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, StringKind, Value
 
-COLOURS = EnumKind(("red", "green", "blue"))
-TABS = OrdinalKind((1.0, 10.0, 100.0))
+COLOURS = EnumType(("red", "green", "blue"))
+TABS = OrdinalType((1.0, 10.0, 100.0))
 PARAMS = make_params(k=8, h=1, m=1)
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def bits(kind: Kind, value: object) -> int:
-    return kind.bits(value, 0, PARAMS)  # type: ignore[arg-type]
+def bits(metric_type: MetricType, value: object) -> int:
+    return metric_type.bits(value, 0, PARAMS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("value", "expected"), [("red", 1), ("green", 2), ("blue", 4)])
@@ -30,7 +34,7 @@ def test_a_category_sets_its_own_bit(value: str, expected: int) -> None:
 
 
 def test_categories_are_compared_in_their_normal_form() -> None:
-    assert bits(EnumKind(("Bern", "Zürich")), "Zu\u0308rich") == 2
+    assert bits(EnumType(("Bern", "Zürich")), "Zu\u0308rich") == 2
 
 
 @pytest.mark.parametrize("value", [3, None, True, b"red"])
@@ -47,13 +51,13 @@ def test_unknown_category_is_refused_without_quoting_it() -> None:
 
 @pytest.mark.parametrize(("value", "expected"), [(True, 1), (False, 0)])
 def test_a_boolean_is_one_bit(value: bool, expected: int) -> None:
-    assert bits(BooleanKind(), value) == expected
+    assert bits(BooleanType(), value) == expected
 
 
 @pytest.mark.parametrize("value", [0, 1, "true", None])
 def test_only_true_and_false_are_booleans(value: object) -> None:
     with pytest.raises(EncodingError, match="must be True or False"):
-        bits(BooleanKind(), value)
+        bits(BooleanType(), value)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +71,7 @@ def test_a_number_sets_the_bit_of_its_bucket(value: float, bucket: int) -> None:
 
 @given(edges=st.lists(finite, min_size=1, max_size=20, unique=True).map(sorted), value=finite)
 def test_buckets_equal_the_reference(edges: list[float], value: float) -> None:
-    assert bits(OrdinalKind(tuple(edges)), value) == 1 << protocol.bucket_bit(value, edges)
+    assert bits(OrdinalType(tuple(edges)), value) == 1 << protocol.bucket_bit(value, edges)
 
 
 @pytest.mark.parametrize("value", [math.nan, "7", True, None])
@@ -76,34 +80,40 @@ def test_only_numbers_have_a_bucket(value: object) -> None:
         bits(TABS, value)
 
 
-@pytest.mark.parametrize("kind", [COLOURS, TABS, BooleanKind(), StringKind()], ids=lambda k: k.name)
-def test_every_type_makes_reports_of_the_registered_size(kind: Kind) -> None:
-    metric = make_metric(kind=kind)
+@pytest.mark.parametrize(
+    "metric_type", [COLOURS, TABS, BooleanType(), StringType()], ids=lambda k: k.name
+)
+def test_every_type_makes_reports_of_the_registered_size(metric_type: MetricType) -> None:
+    metric = make_metric(metric_type=metric_type)
     values: dict[str, Value] = {"enum": "red", "ordinal": 5, "boolean": True, "string": "x"}
-    report = Encoder(metric, make_secret()).encode(values[kind.name])
+    report = Encoder(metric, make_secret()).encode(values[metric_type.name])
     assert len(report.bits) == metric.params.k // 8
 
 
-@pytest.mark.parametrize("kind", [COLOURS, TABS, BooleanKind(), StringKind()], ids=lambda k: k.name)
-def test_every_type_survives_metrics_toml(kind: Kind) -> None:
-    metric = make_metric(kind=kind)
+@pytest.mark.parametrize(
+    "metric_type", [COLOURS, TABS, BooleanType(), StringType()], ids=lambda k: k.name
+)
+def test_every_type_survives_metrics_toml(metric_type: MetricType) -> None:
+    metric = make_metric(metric_type=metric_type)
     assert make_registry(metric)["homepage"] == metric
 
 
 def test_width_is_rounded_up_to_whole_bytes() -> None:
-    widths = {n: make_metric(kind=EnumKind(tuple(map(str, range(n))))).params.k for n in (2, 8, 9)}
+    widths = {
+        n: make_metric(metric_type=EnumType(tuple(map(str, range(n))))).params.k for n in (2, 8, 9)
+    }
     assert widths == {2: 8, 8: 8, 9: 16}
 
 
 def test_a_boolean_costs_half_of_what_a_choice_of_two_costs() -> None:
-    choice = make_metric(kind=EnumKind(("no", "yes")))
-    boolean = make_metric(kind=BooleanKind())
+    choice = make_metric(metric_type=EnumType(("no", "yes")))
+    boolean = make_metric(metric_type=BooleanType())
     assert choice.epsilon_permanent == pytest.approx(2 * boolean.epsilon_permanent)
     assert boolean.epsilon_permanent == pytest.approx(math.log(3))
 
 
-ENUM = registry_toml(make_metric(kind=COLOURS))
-ORDINAL = registry_toml(make_metric(kind=TABS))
+ENUM = registry_toml(make_metric(metric_type=COLOURS))
+ORDINAL = registry_toml(make_metric(metric_type=TABS))
 STRING = registry_toml()
 
 
@@ -153,9 +163,12 @@ def test_what_reports_mean_is_compared_between_registries() -> None:
     def definition(metric: Metric) -> dict[str, object]:
         return metric.definition
 
-    one, other = make_metric(kind=COLOURS), make_metric(kind=EnumKind(("red", "blue", "green")))
+    one, other = (
+        make_metric(metric_type=COLOURS),
+        make_metric(metric_type=EnumType(("red", "blue", "green"))),
+    )
     assert definition(one) != definition(other)
-    assert definition(make_metric(kind=BooleanKind())) != definition(one)
+    assert definition(make_metric(metric_type=BooleanType())) != definition(one)
 
 
 def test_certain_responses_the_wrong_way_round_are_refused() -> None:
