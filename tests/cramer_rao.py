@@ -15,6 +15,7 @@ from hubbub.decoder.arrays import FloatArray, PositionArray
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.sums import Mixture
 from hubbub.decoder.reports.packed import GROUPED_BITS, Block, PackedReports
+from hubbub.protocol.params import RapporParams
 
 
 def expected_reports(

@@ -13,6 +13,9 @@ from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES
 
 from hubbub.client import Batch, Metric, RapporParams, Registry, Report
 from hubbub.client.randomness import KeyedStream
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES
 
 APPLICATION = "com.example.browser"
 FAR_AWAY = dt.date(2099, 12, 31)

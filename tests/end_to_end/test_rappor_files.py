@@ -23,6 +23,7 @@ from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder import count_records
 from hubbub.decoder.candidates.listing import bit_positions
 from hubbub.decoder.cli.group import main
+from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.fleet.clients import Fleet, as_records
 from rappor_clients import Files, Params, map_row, run_clients, write_files, write_reports_of
 from significance import z_limit

@@ -21,6 +21,7 @@ from pyarrow import parquet
 from factories import make_metric, make_params, registry_toml
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.trends.result import TYPES
+from hubbub.protocol.records import Records
 from hubbub.simulations.fleet.clients import Fleet
 
 FIRST = dt.date(2026, 11, 1)

@@ -28,6 +28,11 @@ from hubbub.client import (
     UnknownMetricError,
 )
 from hubbub.client.transport import DeliveryError
+from hubbub.protocol.bloom import bloom_bits
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 from service.apps import NOWHERE, bytes_on_disk
 from service.posting import wait_until
 

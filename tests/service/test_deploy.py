@@ -25,6 +25,7 @@ from deploy_files import (
     unit,
 )
 from hubbub.collector.access.auth import generate_secret
+from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import Answer, make_batch, post, send, wait_until
 

@@ -38,6 +38,10 @@ from hubbub.decoder.privacy.histories import (
     linked_epsilon,
     same_times_epsilon,
 )
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 from significance import ALARM, FloatArray, IntArray
 
 ROUNDING = 1e-9

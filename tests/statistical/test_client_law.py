@@ -15,6 +15,7 @@ from hubbub.protocol.bloom import bloom_bits
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, RapporParams
 from hubbub.client.randomness import BernoulliSampler, uniform_below
+from hubbub.protocol.bloom import bloom_bits
 from significance import (
     ALARM,
     BitArray,

@@ -28,6 +28,12 @@ from hubbub.collector.poisoning.set_bits import (
     set_bits_law,
 )
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
+from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.records import Records
 from significance import ALARM, BitArray, chi_squared_p, unpack, z_limit
 from unit.collector.forgeries import joined, records_of
 

@@ -2,25 +2,26 @@
 
 from hubbub.client.base import Preview, Status
 from hubbub.client.encoder import Encoder
-from hubbub.client.errors import (
-    EncodingError,
-    HubbubError,
-    MetricError,
-    ParameterError,
-    StateError,
-    UnknownCategoryError,
-    UnknownMetricError,
-)
+from hubbub.client.errors import StateError
 from hubbub.client.interface import (
     AsyncTelemetryProtocol,
     SyncTelemetryProtocol,
     TelemetryProtocol,
 )
 from hubbub.client.ledger import MetricSpending, Spending
-from hubbub.client.metrics import Metric, Registry, check_compatible
-from hubbub.client.params import RapporParams
 from hubbub.client.telemetry import Telemetry
-from hubbub.client.wire import Batch, Report, batch_to_json
+from hubbub.protocol.errors import (
+    EncodingError,
+    HubbubError,
+    MetricError,
+    ParameterError,
+    UnknownCategoryError,
+    UnknownMetricError,
+)
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry, check_compatible
+from hubbub.protocol.wire import Batch, Report, batch_to_json
 
 __all__ = [
     "AsyncTelemetryProtocol",

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.ledger import AnswerKey, Ledger, Verdict
-from hubbub.client.metrics import SECONDS_A_DAY, Metric, Registry
+from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
+from hubbub.protocol.registry import Registry
 
 PERIOD_OVER = "recorded in a period that is over"
 CHANGED_DEFINITION = "definition changed without a new version"

@@ -22,7 +22,6 @@ from yarl import URL
 from hubbub.client.base import BaseTelemetry
 from hubbub.client.disk import Disk
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
-from hubbub.client.kinds import Value
 from hubbub.client.outbox import Parcel
 from hubbub.client.transport import (
     MAX_ANSWER,
@@ -32,6 +31,7 @@ from hubbub.client.transport import (
     failure,
     judge,
 )
+from hubbub.protocol.metric_types.base import Value
 
 _EXIT_SECONDS = 2.0
 _RETRY_DISK_SECONDS = 5.0

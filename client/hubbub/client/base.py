@@ -19,10 +19,10 @@ from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.forks import no_fork
 from hubbub.client.intake import FORGOTTEN, REPLACED, Entry, Intake, Settings, log
-from hubbub.client.kinds import Value
 from hubbub.client.ledger import Spending, Verdict
-from hubbub.client.metrics import Registry
-from hubbub.client.wire import Batch, Report, batch_to_json
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import Batch, Report, batch_to_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hubbub.client.outbox import Outbox, Parcel
 from hubbub.client.transport import Answer, Outcome, refusal_reason
-from hubbub.client.wire import without_reports
+from hubbub.protocol.wire import without_reports
 
 _FIRST_DELAY = 1.0
 _LONGEST_DELAY = 300.0

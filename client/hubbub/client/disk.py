@@ -13,7 +13,6 @@ from hubbub.client.delivery import Courier, system_chance
 from hubbub.client.encoder import Encoder
 from hubbub.client.intake import Entry, Settings
 from hubbub.client.ledger import AnswerKey, Verdict
-from hubbub.client.metrics import Registry
 from hubbub.client.outbox import Outbox, spool
 from hubbub.client.storage import (
     Storage,
@@ -24,7 +23,8 @@ from hubbub.client.storage import (
     save_memory,
     save_rows,
 )
-from hubbub.client.wire import Report
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import Report
 
 MAX_AGE = 13 * 86_400.0
 """Seconds: a day less than the collector remembers batch ids."""

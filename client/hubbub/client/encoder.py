@@ -13,8 +13,6 @@ import hashlib
 from typing import NamedTuple
 
 from hubbub.client.errors import StateError
-from hubbub.client.kinds import Value
-from hubbub.client.metrics import Metric
 from hubbub.client.randomness import (
     ByteStream,
     KeyedStream,
@@ -23,7 +21,9 @@ from hubbub.client.randomness import (
     os_stream,
     uniform_below,
 )
-from hubbub.client.wire import Report
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.wire import Report
 
 SECRET_BYTES = 32
 _COHORT_TAG = b"hubbub/1/cohort"
@@ -102,7 +102,7 @@ class Encoder:
 
     def true_bits(self, value: Value) -> int:
         """Return the bits that a value sets in `cohort`, before any noise (raises as `encode`)."""
-        return self.metric.kind.bits(value, self.cohort, self.metric.params)
+        return self.metric.type.bits(value, self.cohort, self.metric.params)
 
     def lasting_response(self, bits: int) -> PermanentResponse:
         """Return the response that true bits have for life (``memory = "value"``)."""
@@ -121,7 +121,7 @@ class Encoder:
         """
         params = self.metric.params
         cohort = uniform_below(params.m, stream)
-        bits = self.metric.kind.bits(value, cohort, params)
+        bits = self.metric.type.bits(value, cohort, params)
         return PermanentResponse(cohort, bits ^ self._permanent.draw(0, stream))
 
     def report(self, response: PermanentResponse) -> Report:

@@ -15,18 +15,19 @@ from typing import NamedTuple
 from hubbub.client.account import CHANGED_DEFINITION, Account, Decision, Memo, period_memo, recall
 from hubbub.client.consent import WITHDRAWN
 from hubbub.client.encoder import Encoder
-from hubbub.client.errors import (
+from hubbub.client.errors import ReplacedSecretError
+from hubbub.client.ledger import ALREADY_REPORTED, AnswerKey, Spending, Verdict
+from hubbub.protocol.errors import (
     EncodingError,
     HubbubError,
     MetricError,
-    ReplacedSecretError,
     UnknownCategoryError,
     UnknownMetricError,
 )
-from hubbub.client.kinds import Value
-from hubbub.client.ledger import ALREADY_REPORTED, AnswerKey, Spending, Verdict
-from hubbub.client.metrics import SECONDS_A_DAY, Metric, Registry
-from hubbub.client.wire import Report
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import Report
 
 EXPIRED = "expired metric"
 REPLACED = "secret replaced"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Protocol, Self
 
 from hubbub.client.base import Preview, Status
-from hubbub.client.kinds import Value
 from hubbub.client.ledger import Spending
+from hubbub.protocol.metric_types.base import Value
 
 
 class TelemetryProtocol(Protocol):

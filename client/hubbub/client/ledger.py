@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from hubbub.client.metrics import Registry
+from hubbub.protocol.registry import Registry
 
 ALREADY_REPORTED = "already reported (one-time metric)"
 PERIODS_USED_UP = "more periods than max_periods"

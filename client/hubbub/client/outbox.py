@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from hubbub.client.consent import WITHDRAWN
-from hubbub.client.metrics import Metric, Registry
 from hubbub.client.storage import Storage, count_waiting
-from hubbub.client.wire import Report, assemble_body, new_batch_id, reports_to_json
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import Report, assemble_body, new_batch_id, reports_to_json
 
 DAMAGED = "damaged on disk"
 TOO_OLD = "too old"

@@ -14,8 +14,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from hubbub.client.errors import MetricError
-from hubbub.client.metrics import Registry
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.registry import Registry
 
 
 def registry_json(path: Path) -> str:

@@ -21,7 +21,6 @@ from typing import NamedTuple
 from hubbub.client.account import Account
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.errors import ForgottenError, StateError
-from hubbub.client.metrics import Registry
 from hubbub.client.outbox import delete_unsent
 from hubbub.client.storage import (
     DATABASE,
@@ -31,6 +30,7 @@ from hubbub.client.storage import (
     load_account,
     translated_errors,
 )
+from hubbub.protocol.registry import Registry
 
 _FILE = "secret"
 _REMEDY = "nothing is sent; forget() starts this client's privacy account anew"

@@ -25,7 +25,8 @@ from hubbub.client.encoder import PermanentResponse
 from hubbub.client.errors import ForgottenError, ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.forks import before_fork, no_fork
 from hubbub.client.ledger import AnswerKey, Ledger, Row
-from hubbub.client.metrics import SECONDS_A_DAY, Metric, Registry
+from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
+from hubbub.protocol.registry import Registry
 
 DATABASE = "client.db"
 _CONSEQUENCE = (

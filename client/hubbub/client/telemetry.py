@@ -20,7 +20,7 @@ from hubbub.client.base import BaseTelemetry
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.forks import no_fork
 from hubbub.client.intake import Entry
-from hubbub.client.kinds import Value
+from hubbub.protocol.metric_types.base import Value
 
 if TYPE_CHECKING:
     from typing import Self

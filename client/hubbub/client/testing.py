@@ -18,9 +18,9 @@ from hubbub.client.account import Account
 from hubbub.client.base import BaseTelemetry
 from hubbub.client.consent import WITHDRAWN
 from hubbub.client.encoder import SECRET_BYTES
-from hubbub.client.kinds import Value
 from hubbub.client.ledger import AnswerKey, Ledger
-from hubbub.client.metrics import Registry
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.registry import Registry
 
 _NOWHERE = "http://127.0.0.1:9"  # the discard port
 _NO_FOLDER = os.devnull  # nothing can be made in it

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from hubbub.client.ledger import Spending, Verdict
-from hubbub.client.metrics import Metric, Registry
-from hubbub.client.wire import Report
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import Report
 
 
 def describe_preview(
@@ -41,7 +42,7 @@ def describe_metric(metric: Metric) -> str:
     else:
         mode = f"for at most {metric.max_values:,} different answers"
     return (
-        f"{metric.name} (version {metric.version}, {metric.kind.name}): {metric.description}. "
+        f"{metric.name} (version {metric.version}, {metric.type.name}): {metric.description}. "
         f"Asked by {metric.owner} until {metric.expires}, {mode}."
     )
 

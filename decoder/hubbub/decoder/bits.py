@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import UndecodableError
+from hubbub.protocol.params import RapporParams
 
 
 @dataclass(frozen=True, slots=True)

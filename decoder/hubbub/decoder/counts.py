@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.client.params import RapporParams
 from hubbub.collector.poisoning.set_bits import column
-from hubbub.collector.store.records import COHORT_BYTES, Records, record_width, table
 from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.errors import UndecodableError
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import COHORT_BYTES, Records, record_width, table
 
 _BLOCK = 2**17
 """Records that are put in order at once: few enough for the processor's cache."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.bits import BitEstimates, estimate_bits
 from hubbub.decoder.candidates.listing import Candidates, hashed
@@ -33,6 +32,7 @@ from hubbub.decoder.regression.model import Fit
 from hubbub.decoder.regression.power import limit_of_detection
 from hubbub.decoder.regression.search import Search, SearchResult
 from hubbub.decoder.regression.testing import Tests
+from hubbub.protocol.params import RapporParams
 
 POWER = 0.9
 LEAST_SQUARES = "least squares"

@@ -15,10 +15,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hubbub.client.metrics import Metric, Registry
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
 from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry
 from hubbub.simulations.documents import write_document
 from hubbub.simulations.experiments.estimates import Estimates, read_estimates
 from hubbub.simulations.experiments.processes import run_decoder, running_collector

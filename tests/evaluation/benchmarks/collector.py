@@ -29,6 +29,7 @@ from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.reports.loading import load_counts
+from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
 
 _CONNECTIONS = 256

@@ -18,6 +18,8 @@ from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.counts import count_records
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.counting import Counting
+from hubbub.protocol.bloom import bit_positions as one_by_one
+from hubbub.protocol.bloom import hash_words
 
 _RECORDS, _CHUNKS = 1_000_000, 20
 _FEW_RECORDS, _FEW_STRINGS = 200_000, 20_000

@@ -10,6 +10,8 @@ from hubbub.protocol.registry import Registry
 from evaluation.calibration.scenarios import census, made_up
 from evaluation.calibration.trials import Case
 from hubbub.decoder.arrays import FloatArray
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry
 from hubbub.simulations.demo import METRICS
 from hubbub.simulations.populations import family_shares
 

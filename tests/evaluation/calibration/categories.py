@@ -28,6 +28,10 @@ from hubbub.decoder.categories.ordinal import OrdinalEstimates, estimate_ordinal
 from hubbub.decoder.categories.shares import estimate_categories
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)
 PAPER = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)

@@ -23,6 +23,7 @@ from hubbub.client.intake import Intake, Settings
 from hubbub.client.ledger import AnswerKey
 from hubbub.client.state import open_state, read_account
 from hubbub.client.storage import Storage
+from hubbub.protocol.metric_types.base import Value
 
 SETTINGS = Settings(100, 3600.0, 2**24, 1.0, 1.0)
 MOST_PENDING = 10_000

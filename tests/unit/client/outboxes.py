@@ -15,6 +15,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from factories import make_metric, make_registry, make_report, make_secret
 from hubbub.client.outbox import Outbox, Parcel, spool
 from hubbub.client.storage import Storage
+from hubbub.protocol.metric_types.enums import EnumType
 
 SECRET = make_secret()
 REGISTRY = make_registry(

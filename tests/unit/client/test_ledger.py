@@ -21,6 +21,7 @@ from hubbub.client.ledger import (
     Row,
     Verdict,
 )
+from hubbub.protocol.metric_types.booleans import BooleanType
 
 HOMEPAGE = make_metric()
 REPORT, PERMANENT = HOMEPAGE.epsilon_report, HOMEPAGE.epsilon_permanent

@@ -14,6 +14,8 @@ from hubbub.protocol.metric_types.ordinals import OrdinalType
 from factories import make_metric, registry_toml
 from hubbub.client import Registry
 from hubbub.client.registry_json import main
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 from unit.javascript.node import CLIENT, run_node
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"

@@ -16,6 +16,8 @@ from hubbub.protocol.metric_types.enums import EnumType
 from factories import make_metric, make_params, make_registry
 from hubbub.client import EncodingError, Telemetry, UnknownCategoryError, UnknownMetricError
 from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
 
 REGISTRY = make_registry(
     make_metric(max_values=2),

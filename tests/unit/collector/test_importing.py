@@ -25,6 +25,8 @@ from hubbub.collector.exchange.importing import CHUNK_BYTES, Imported, find_sour
 from hubbub.collector.exchange.parquet import write_records
 from hubbub.collector.exchange.partitions import PART, Partition, ReportFileError
 from hubbub.collector.store import MetricVersion, Store, open_store
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types.enums import EnumType
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import (
     DAY,

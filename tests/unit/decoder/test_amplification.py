@@ -29,6 +29,9 @@ from hubbub.decoder.privacy.amplification import (
     smallest_epsilon,
 )
 from hubbub.decoder.rappor.csv_files import DecodingParams
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.params import RapporParams
 
 N, DELTA = 100_000, 1e-6
 EPSILONS = (0.0, 0.05, 0.2, 0.4)

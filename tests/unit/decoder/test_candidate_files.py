@@ -27,6 +27,7 @@ from hubbub.decoder.candidates import sources as candidate_sources
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.candidates.listing import bit_positions
 from hubbub.decoder.errors import CandidateError
+from hubbub.protocol.bloom import MAX_VALUE_BYTES, hash_words
 
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"
 E_ACUTE_DECOMPOSED = unicodedata.normalize("NFD", E_ACUTE)

@@ -19,6 +19,7 @@ from hubbub.decoder.candidates.listing import (
     mapped,
 )
 from hubbub.decoder.errors import CandidateError
+from hubbub.protocol import bloom
 
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"
 E_ACUTE_DECOMPOSED = unicodedata.normalize("NFD", E_ACUTE)

@@ -24,6 +24,7 @@ from hubbub.decoder import Correction
 from hubbub.decoder.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.results.strings import COLUMNS
+from hubbub.protocol.metric_types.enums import EnumType
 from unit.decoder.rendered import csv_of, json_of, shown
 
 COMMON = ("category", *COLUMNS[1:9], "unbiased", "p_value", "q_value", "detected")

@@ -22,6 +22,10 @@ from hubbub.decoder.cli.decode import decode
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.reports.release import MIN_REPORTS
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 from unit.collector.forgeries import joined, records_of
 from unit.decoder.stores import filled_store, plausible_records
 

@@ -23,6 +23,7 @@ from hubbub.decoder.reports import counting as module
 from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.counting import Counting
 from hubbub.decoder.reports.loading import load_file
+from hubbub.protocol.records import Records, record_width
 
 PARAMS = make_params(k=24, h=2, m=5)
 WIDTH = record_width(PARAMS.k)

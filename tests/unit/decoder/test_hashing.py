@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hubbub.decoder.candidates.hashing import hash_words, repeated, words_of
 from hubbub.decoder.candidates.string_table import pack
 from hubbub.decoder.errors import CandidateError
+from hubbub.protocol import bloom
 
 _ANGSTROM = "\N{ANGSTROM SIGN}"  # another character in normal form, of fewer bytes
 _ANY = st.text(st.characters(exclude_categories=["Cs"]))

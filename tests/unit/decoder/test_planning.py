@@ -22,6 +22,7 @@ from hubbub.decoder.planning.limits import (
     string_errors,
 )
 from hubbub.decoder.planning.noise import count_deviation, count_variance, learnable_strings
+from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 REPORTS = st.floats(3, 8).map(lambda power: 10.0**power)

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from hubbub.protocol.registry import Registry
 
 from hubbub.decoder.cli.group import main
+from hubbub.protocol.registry import Registry
 
 EPSILONS = ("--epsilon-permanent", "4.4", "--epsilon-report", "1.1")
 ASKED = ("--reports", "1e6", "--candidates", "1e5", *EPSILONS)

@@ -22,6 +22,7 @@ from hubbub.decoder.planning.noise import (
     symmetric_chaining,
     symmetric_oue_ratio,
 )
+from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 

@@ -20,6 +20,7 @@ from hubbub.decoder.planning.search import (
     limit_by_epsilon,
     limit_by_reports,
 )
+from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 PAPERS_BUDGET = Budget(PAPER.epsilon_permanent, PAPER.epsilon_report)

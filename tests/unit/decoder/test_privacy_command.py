@@ -15,6 +15,10 @@ from hubbub.protocol.params import RapporParams
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli.group import main
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.params import RapporParams
 
 METRICS = (
     make_metric("homepage"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.decoder.privacy.tracking import permanent_known, reports_to_know
+from hubbub.protocol.params import RapporParams
 
 CHROME = make_params()
 RATES = st.sampled_from([0.0, 0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.0])

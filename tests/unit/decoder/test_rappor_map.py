@@ -17,6 +17,7 @@ from hubbub.decoder.candidates.listing import make_design, mapped
 from hubbub.decoder.errors import CandidateError, InputError
 from hubbub.decoder.rappor.csv_files import DecodingParams, read_counts
 from hubbub.decoder.rappor.map_files import is_uneven, read_map
+from hubbub.protocol.params import RapporParams
 from rappor_clients import Params, bloom_positions, map_row, sum_bits, write_files, write_reports_of
 
 _PARAMS = DecodingParams(k=10, h=2, m=3, f=0.5, p=0.25, q=0.75)

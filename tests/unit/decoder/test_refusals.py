@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli.group import main
+from hubbub.protocol.metric_types.enums import EnumType
 from unit.decoder.stores import filled_store, plausible_records
 
 TODAY = dt.date(2026, 11, 1)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import click
 
-from hubbub.client.errors import HubbubError
 from hubbub.collector.config.masking import mask
 from hubbub.collector.errors import StoreError
+from hubbub.protocol.errors import HubbubError
 
 
 @contextlib.contextmanager

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 
-from hubbub.client.metrics import Registry
 from hubbub.collector.cli.errors import cli_errors
 from hubbub.collector.exchange.exporting import export_partitions, plan_export
 from hubbub.collector.exchange.importing import find_sources, import_file
 from hubbub.collector.store import open_store
+from hubbub.protocol.registry import Registry
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 _store_option = click.option(

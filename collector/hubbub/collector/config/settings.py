@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from hubbub.client.errors import HubbubError
+from hubbub.protocol.errors import HubbubError
 
 ENVIRONMENT_PREFIX = "HUBBUB_COLLECTOR_"
 ENVIRONMENT_NESTING = "__"

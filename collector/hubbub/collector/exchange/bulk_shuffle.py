@@ -18,7 +18,7 @@ from typing import IO, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.collector.store.records import Records, shuffled, table
+from hubbub.protocol.records import Records, shuffled, table
 
 BLOCK_BYTES = 2**22
 """About how much a block takes, and how much is dealt at a time."""

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from hubbub.client.toml_checks import metric_name
 from hubbub.collector.exchange.bulk_shuffle import BLOCK_BYTES, BulkShuffle
 from hubbub.collector.exchange.parquet import require_pyarrow, write_records
 from hubbub.collector.exchange.partitions import PART, Partition, check_target, write_definition
 from hubbub.collector.store import Store
-from hubbub.collector.store.records import record_width
+from hubbub.protocol.checks import metric_name
+from hubbub.protocol.records import record_width
 
 
 class Planned(NamedTuple):

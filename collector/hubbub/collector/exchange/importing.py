@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from hubbub.client.metrics import Metric, Registry
 from hubbub.collector.exchange.parquet import read_records
 from hubbub.collector.exchange.partitions import (
     Partition,
@@ -31,7 +30,9 @@ from hubbub.collector.exchange.partitions import (
 )
 from hubbub.collector.exchange.rappor_reports import open_unpacked, read_report_csv
 from hubbub.collector.store import MetricVersion, NewBatch, Store
-from hubbub.collector.store.records import Records, record_width
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.records import Records, record_width
+from hubbub.protocol.registry import Registry
 
 CHUNK_BYTES = 2**22
 _IN_MEMORY = 2**22

@@ -16,7 +16,7 @@ import numpy as np
 
 from hubbub.collector.errors import StoreError
 from hubbub.collector.exchange.partitions import DEFINITION, ReportFileError, put_in_place
-from hubbub.collector.store.records import COHORT_BYTES, Records, cohorts, table
+from hubbub.protocol.records import COHORT_BYTES, Records, cohorts, table
 
 _BATCH_BYTES = 2**20
 

@@ -10,7 +10,6 @@ import datetime as dt
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from hubbub.client.metrics import Metric
 from hubbub.collector.errors import StoreError
 from hubbub.collector.exchange.parquet import count_rows, read_records, require_pyarrow
 from hubbub.collector.exchange.partitions import (
@@ -22,6 +21,7 @@ from hubbub.collector.exchange.partitions import (
     version_path,
 )
 from hubbub.collector.store import MetricVersion, Reader
+from hubbub.protocol.metrics import Metric
 
 SCHEME = "parquet:"
 """How the address of an exported directory begins where a store's is expected."""

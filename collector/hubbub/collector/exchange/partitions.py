@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from hubbub.client.metrics import Metric
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import MetricVersion
+from hubbub.protocol.metrics import Metric
 
 DEFINITION = "_definition.json"
 PART = "part-0.parquet"

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
-from hubbub.client.params import RapporParams
 from hubbub.collector.exchange.partitions import ReportFileError
-from hubbub.collector.store.records import COHORT_BYTES, Records, record_width
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import COHORT_BYTES, Records, record_width
 
 _ROWS = 50_000
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union
 
 import msgspec
 
-from hubbub.client.metrics import Metric
+from hubbub.protocol.metrics import Metric
 
 BATCH_ID = Annotated[
     str,

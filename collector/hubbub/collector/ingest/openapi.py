@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hubbub.client.metrics import Registry
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.ingest.batch_structs import base64_bits, batch_struct, report_structs
 from hubbub.collector.problems import Problem
+from hubbub.protocol.registry import Registry
 
 _Json = dict[str, Any]
 

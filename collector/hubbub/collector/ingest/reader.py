@@ -14,11 +14,11 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 
-from hubbub.client.metrics import Registry
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.batch_structs import BATCH_ID, batch_struct, report_structs
 from hubbub.collector.store import Declared, MetricVersion, NewBatch
-from hubbub.collector.store.records import COHORT_BYTES, Records, record_width
+from hubbub.protocol.records import COHORT_BYTES, Records, record_width
+from hubbub.protocol.registry import Registry
 
 _AT_REPORT = re.compile(r"reports\[(\d+)\]")
 _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hubbub.client.metrics import Registry
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import BatchError
 from hubbub.collector.operations.metrics import Metrics
@@ -18,7 +17,8 @@ from hubbub.collector.poisoning.set_bits import (
     plausible_set_bits,
 )
 from hubbub.collector.store import MetricVersion, NewBatch
-from hubbub.collector.store.records import Records
+from hubbub.protocol.records import Records
+from hubbub.protocol.registry import Registry
 
 
 class ReportValidator:
@@ -35,7 +35,7 @@ class ReportValidator:
         """Use another registry from now on."""
         self._bounds = {
             MetricVersion(metric.name, metric.version): plausible_set_bits(
-                metric.params, metric.kind, self._tail
+                metric.params, metric.type, self._tail
             )
             for metric in registry.values()
         }

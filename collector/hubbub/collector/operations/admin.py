@@ -17,7 +17,6 @@ from contextlib import aclosing
 import msgspec
 from aiohttp import web
 
-from hubbub.client.metrics import Registry
 from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Scope
 from hubbub.collector.errors import RefusalError, StoreError
@@ -26,7 +25,8 @@ from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
 from hubbub.collector.operations.watching import Watch, watching
 from hubbub.collector.problems import problem, refusal, unexpected
 from hubbub.collector.store import Declared, MetricVersion, Store
-from hubbub.collector.store.records import record_width
+from hubbub.protocol.records import record_width
+from hubbub.protocol.registry import Registry
 
 RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
 """The header of an export with the width of its records."""

@@ -25,7 +25,7 @@ from typing import IO, NamedTuple
 
 import msgspec
 
-from hubbub.client.errors import HubbubError
+from hubbub.protocol.errors import HubbubError
 
 _SLOTS = 2**17
 _BYTES = 8

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.poisoning.balance import cohort_balance
 from hubbub.collector.poisoning.repeats import RepeatSample
 from hubbub.collector.store import DayCount, Declared, MetricVersion, Store
-from hubbub.collector.store.records import Records, cohorts, record_width
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import Records, cohorts, record_width
 
 ALARM = 1e-6
 """Chance that honest reports look forged in one sample, by either sign."""

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hubbub.client.metrics import Registry
 from hubbub.collector.operations.history import Rates
 from hubbub.collector.operations.metric_families import MetricValues
 from hubbub.collector.operations.sampling import Sample
 from hubbub.collector.store import DayCount, Declared, MetricVersion
+from hubbub.protocol.registry import Registry
 
 DAYS_SHOWN = 14
 

@@ -17,13 +17,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from hubbub.client.metrics import Registry
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.history import STEP_SECONDS, History, Totals
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.sampling import Sampler
 from hubbub.collector.operations.status import Status, Stored, metric_statuses, task_statuses
 from hubbub.collector.store import Store
+from hubbub.protocol.registry import Registry
 
 _FRESH_SECONDS = 1.0
 _PATIENCE_SECONDS = 15.0

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.client.params import RapporParams
 from hubbub.collector.poisoning.set_bits import column, words
-from hubbub.collector.store.records import Records
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import Records
 
 _FloatArray = NDArray[np.float64]
 _IntArray = NDArray[np.int64]

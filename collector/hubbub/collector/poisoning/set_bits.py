@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.client.kinds import BooleanKind, Kind, StringKind
-from hubbub.client.params import RapporParams
-from hubbub.collector.store.records import COHORT_BYTES, Records, cohorts
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import COHORT_BYTES, Records, cohorts
 
 _FloatArray = NDArray[np.float64]
 _WORDS = ((8, "<u8"), (4, "<u4"), (2, "<u2"), (1, "u1"))
@@ -31,13 +31,13 @@ class SetBits(NamedTuple):
     high: int
 
 
-def plausible_set_bits(params: RapporParams, kind: Kind, tail: float) -> SetBits:
+def plausible_set_bits(params: RapporParams, metric_type: MetricType, tail: float) -> SetBits:
     """Return the range outside which a report of any one value falls with at most `tail`.
 
     Parameters
     ----------
     params : RapporParams
-    kind : Kind
+    metric_type : MetricType
         Says how many true bits a value has.
     tail : float
         In (0, 1); half of it on each side.
@@ -52,8 +52,7 @@ def plausible_set_bits(params: RapporParams, kind: Kind, tail: float) -> SetBits
     Over both responses each of the j true bits is reported with q*, each of the other k - j (bits
     that no value uses among them, which get the same noise) with p*, all independently. So the
     number of set bits is Binomial(j, q*) + Binomial(k - j, p*), computed exactly, and the range is
-    that of the worst j: 1 to h for strings, whose hashes may collide; 0 or 1 for booleans; 1 for
-    the rest.
+    that of the worst j that the metric's type allows.
 
     The probability is over both responses. Reports of one client share the permanent one, so they
     fall outside together, but their *expected* number is at most tail times the reports, always.
@@ -61,7 +60,7 @@ def plausible_set_bits(params: RapporParams, kind: Kind, tail: float) -> SetBits
     if not 0 < tail < 1:
         raise ValueError(f"tail = {tail}: must be between 0 and 1")
     low, high = params.k, 0
-    for true_bits in _true_bits(params, kind):
+    for true_bits in metric_type.true_bits(params):
         law = set_bits_law(params, true_bits) * _ROUNDING
         low = min(low, int(np.count_nonzero(np.cumsum(law) <= tail / 2)))
         above = int(np.count_nonzero(np.cumsum(law[::-1]) <= tail / 2))
@@ -154,13 +153,6 @@ def forgery_shift(params: RapporParams, share: float) -> tuple[float, float]:
     slope = params.q_star - params.p_star
     one, zero = (1 - params.p_star) / slope, -params.p_star / slope
     return share * (1 - min(one, zero)), share * max(one, zero)
-
-
-def _true_bits(params: RapporParams, kind: Kind) -> range:
-    """Return how many bits a value may set before any noise."""
-    if isinstance(kind, StringKind):
-        return range(1, params.h + 1)
-    return range(2) if isinstance(kind, BooleanKind) else range(1, 2)
 
 
 def _binomial(n: int, chance: float) -> _FloatArray:

@@ -17,8 +17,8 @@ from typing import Any
 
 from aiohttp import web
 
-from hubbub.client.errors import HubbubError
 from hubbub.collector.serving.connections import Connections
+from hubbub.protocol.errors import HubbubError
 
 _BACKLOG = 1024
 _CLOSE_SECONDS = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hubbub.client.metrics import Registry, check_compatible
+from hubbub.protocol.registry import Registry, check_compatible
 
 
 class RegistrySource:

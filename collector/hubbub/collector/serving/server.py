@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from aiohttp import web
 from sqlalchemy.engine import make_url
 
-from hubbub.client.errors import HubbubError
 from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
@@ -29,6 +28,7 @@ from hubbub.collector.serving.signals import on_hangup, stop_event
 from hubbub.collector.serving.workers import Workers
 from hubbub.collector.store import Store, open_store
 from hubbub.collector.store.upkeep import Upkeep, running_upkeep
+from hubbub.protocol.errors import HubbubError
 
 Announce = Callable[[str], None]
 

@@ -14,8 +14,6 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from hubbub.client.errors import HubbubError
-from hubbub.client.metrics import Registry
 from hubbub.collector.access.admission import Admission
 from hubbub.collector.access.load_limiter import LoadLimiter
 from hubbub.collector.config.settings import Settings
@@ -38,6 +36,8 @@ from hubbub.collector.serving.listening import (
 )
 from hubbub.collector.serving.registry_source import RegistrySource
 from hubbub.collector.store import Store
+from hubbub.protocol.errors import HubbubError
+from hubbub.protocol.registry import Registry
 
 _GAUGE_SECONDS = 1.0
 _OBJECTS_A_COLLECTION = 20_000

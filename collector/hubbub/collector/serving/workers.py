@@ -18,7 +18,6 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from hubbub.client.errors import HubbubError
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.logs import LIFE, configure, get_logger
@@ -27,6 +26,7 @@ from hubbub.collector.serving.registry_source import RegistrySource
 from hubbub.collector.serving.service import running_ingest
 from hubbub.collector.serving.signals import on_hangup, stop_event
 from hubbub.collector.store import open_store
+from hubbub.protocol.errors import HubbubError
 
 _START_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0

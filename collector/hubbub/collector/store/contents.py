@@ -9,8 +9,8 @@ import datetime as dt
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Protocol
 
-from hubbub.client.metrics import Metric
-from hubbub.collector.store.records import Records
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.records import Records
 
 
 class MetricVersion(NamedTuple):

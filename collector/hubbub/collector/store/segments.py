@@ -20,9 +20,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.collector.store.contents import MetricVersion, NewBatch
 from hubbub.collector.store.database import Database
-from hubbub.collector.store.records import Records, shuffled
 from hubbub.collector.store.schema import batches as _batches
 from hubbub.collector.store.schema import segments as _segments
+from hubbub.protocol.records import Records, shuffled
 
 SMALL = 16_384
 """Segments with fewer reports than this are merged."""

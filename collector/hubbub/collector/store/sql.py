@@ -16,7 +16,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.client.metrics import Metric
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.contents import DayCount, Declared, MetricVersion, NewBatch, Reader
 from hubbub.collector.store.database import Database, parse_address, shown
@@ -31,6 +30,7 @@ from hubbub.collector.store.segments import (
     merge_segments,
     segment_rows,
 )
+from hubbub.protocol.metrics import Metric
 
 _SEGMENTS_IN_MEMORY = 8
 

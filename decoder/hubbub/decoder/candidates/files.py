@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import WordArray
 from hubbub.decoder.candidates.hashing import hash_words, repeated
 from hubbub.decoder.candidates.listing import Candidates, of_words
 from hubbub.decoder.candidates.sources import PARQUET, read_pieces
 from hubbub.decoder.candidates.string_table import StringTable
 from hubbub.decoder.errors import CandidateError
+from hubbub.protocol.params import RapporParams
 
 _SETTLE_ROWS = 2**20
 

@@ -1,4 +1,4 @@
-"""Many strings -> hash words -> the bits that they set, as `hubbub.client.bloom` says.
+"""Many strings -> hash words -> the bits that they set, as `hubbub.protocol.bloom` says.
 
 The two words of a string are all that its Bloom filters depend on, so eight bytes stand for it
 whatever k, h and m are.
@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 import mmh3
 import numpy as np
 
-from hubbub.client.bloom import MAX_VALUE_BYTES
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import BoolArray, IntArray, WordArray
 from hubbub.decoder.errors import CandidateError
+from hubbub.protocol.bloom import MAX_VALUE_BYTES
+from hubbub.protocol.params import RapporParams
 
 Place = Callable[[int], str]
 """How a message names the string of an index, such as "candidate 3"."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import (
     BoolArray,
     FloatArray,
@@ -24,6 +23,7 @@ from hubbub.decoder.arrays import (
 )
 from hubbub.decoder.candidates.hashing import bit_numbers, first_numbers, repeated, words_of
 from hubbub.decoder.errors import CandidateError
+from hubbub.protocol.params import RapporParams
 
 _CHUNK_NUMBERS = 2**18
 

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from hubbub.client.bloom import MAX_VALUE_BYTES
 from hubbub.collector.exchange.parquet import require_pyarrow
 from hubbub.collector.exchange.rappor_reports import open_unpacked
 from hubbub.decoder.errors import CandidateError
+from hubbub.protocol.bloom import MAX_VALUE_BYTES
 
 STDIN = "-"
 PARQUET = ".parquet"

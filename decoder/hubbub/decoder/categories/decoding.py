@@ -11,9 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from hubbub.client.kinds import BooleanKind, EnumKind, OrdinalKind
-from hubbub.client.metrics import Metric
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.categories.known_rates import KnownRates, known_rates
 from hubbub.decoder.categories.ordinal import (
@@ -32,6 +29,11 @@ from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import POWER
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
 from hubbub.decoder.regression.forgery import FORGED_SHARE
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +129,10 @@ def decode_categories(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
     estimates = estimate_categories(counts, metric)
-    kind, n_categories = metric.kind, len(estimates.share)
+    kind, n_categories = metric.type, len(estimates.share)
     log_q = log_q_values(estimates.log_p_value, correction)
     detected = log_q <= np.log(alpha)
-    edges = kind.edges if isinstance(kind, OrdinalKind) else None
+    edges = kind.edges if isinstance(kind, OrdinalType) else None
     bounds = tuple(bucket_bounds(edges)) if edges else ()
     return CategoryDecoding(
         categories=_labels(metric, bounds),
@@ -158,8 +160,8 @@ def decode_categories(
 
 
 def _labels(metric: Metric, bounds: tuple[tuple[float, float], ...]) -> tuple[str, ...]:
-    if isinstance(metric.kind, EnumKind):
-        return metric.kind.categories
+    if isinstance(metric.type, EnumType):
+        return metric.type.categories
     return tuple(bucket_label(*bucket) for bucket in bounds) or ("false", "true")
 
 
@@ -168,7 +170,7 @@ def _detection_limit(metric: Metric, n_reports: int, level: float) -> float:
 
     A boolean's False is absent if every bit is true; the noisier of its two values counts.
     """
-    both = isinstance(metric.kind, BooleanKind)
+    both = isinstance(metric.type, BooleanType)
     shares = np.array([0.0, 1.0] if both else [0.0])
     std_error = float(np.sqrt(noise_variance(shares, n_reports, metric.params)).max())
     return float((stats.norm.isf(level) + stats.norm.ppf(POWER)) * std_error)
@@ -183,7 +185,7 @@ def _leverage(estimates: CategoryEstimates, metric: Metric) -> float:
     params = metric.params
     slope = params.q_star - params.p_star
     ends = sorted(((1 - params.p_star) / slope, -params.p_star / slope))
-    if isinstance(metric.kind, BooleanKind):
+    if isinstance(metric.type, BooleanType):
         true = float(estimates.unbiased[1])
         return max(ends[1] - true, true - ends[0])
     weights, constant = _linear_form(estimates, params)

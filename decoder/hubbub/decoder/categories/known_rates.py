@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.client.kinds import BooleanKind, StringKind
-from hubbub.client.metrics import Metric
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.reports.anomalies import ALARM, REPORTS_A_CLIENT
+from hubbub.protocol.metrics import Metric
 
 
 class KnownRates(NamedTuple):
@@ -61,7 +60,7 @@ def known_rates(counts: CohortCounts, metric: Metric, alarm: float = ALARM) -> K
     Raises
     ------
     ValueError
-        If the metric is of type string.
+        If the metric's type has no categories.
 
     Notes
     -----
@@ -73,19 +72,19 @@ def known_rates(counts: CohortCounts, metric: Metric, alarm: float = ALARM) -> K
     probability at most `alarm` unless R > 2 t^2 / (w N ln(2s / alarm)). No approximation is
     involved.
     """
-    kind, params = metric.kind, metric.params
-    if isinstance(kind, StringKind):
+    width, params = metric.type.width, metric.params
+    if width is None:
         raise ValueError(f"metric {metric.name!r}: must be of a type with categories")
     n_reports, bits = counts.total, counts.bits[0].astype(np.float64)
-    own, unused = bits[: kind.width], bits[kind.width :]
-    expected_own = params.q_star + (kind.width - 1) * params.p_star
+    own, unused = bits[:width], bits[width:]
+    expected_own = params.q_star + (width - 1) * params.p_star
     squares = [_square_over_width(unused[i : i + 1] - n_reports * params.p_star)
                for i in range(len(unused))]  # fmt: skip
     if len(unused):
         squares.append(_square_over_width(unused - n_reports * params.p_star))
-    one_hot = not isinstance(kind, BooleanKind)
+    one_hot = metric.type.true_bits(params) == range(1, 2)
     if one_hot:
-        squares.append(_square_over_width(own - n_reports * expected_own / kind.width))
+        squares.append(_square_over_width(own - n_reports * expected_own / width))
     must_send = 2 * max(squares) / (n_reports * np.log(2 * len(squares) / alarm))
     return KnownRates(
         unused_bits=len(unused),

@@ -16,14 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special, stats
 
-from hubbub.client.errors import MetricError
-from hubbub.client.kinds import BooleanKind, StringKind
-from hubbub.client.metrics import Metric
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.bits import estimate_bits
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
 
 _FARTHEST = 1e4  # standard errors below 0; from there on the interval no longer shrinks
 _STEPS = 20_001
@@ -82,7 +81,7 @@ def estimate_categories(counts: CohortCounts, metric: Metric) -> CategoryEstimat
     Raises
     ------
     MetricError
-        If the metric is of type string.
+        If the metric's type has no categories.
     UndecodableError
         If there are no reports, or the counts have another shape than the parameters say.
 
@@ -98,12 +97,13 @@ def estimate_categories(counts: CohortCounts, metric: Metric) -> CategoryEstimat
     estimate that adds up to 1 is y - d (sum(y) - 1) / sum(d), and its covariance is
     Cov(y) - d d^T / sum(d).
     """
-    kind, params = metric.kind, metric.params
-    if isinstance(kind, StringKind):
-        raise MetricError(f"metrics.{metric.name}.type = 'string': must be a type with categories")
-    rate = estimate_bits(counts, params).rate[0, : kind.width]
-    ones = counts.bits[0, : kind.width]
-    if isinstance(kind, BooleanKind):
+    width, params = metric.type.width, metric.params
+    if width is None:
+        what = f"metrics.{metric.name}.type = {metric.type.name!r}"
+        raise MetricError(f"{what}: must be a type with categories")
+    rate = estimate_bits(counts, params).rate[0, :width]
+    ones = counts.bits[0, :width]
+    if width == 1:
         return _of_one_bit(float(rate[0]), int(ones[0]), counts.total, params)
     shares = nearest_distribution(rate, np.ones_like(rate))
     noise = noise_variance(shares, counts.total, params)

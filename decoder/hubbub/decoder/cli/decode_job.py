@@ -15,8 +15,6 @@ from pathlib import Path
 import click
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from hubbub.client.kinds import StringKind
-from hubbub.client.metrics import Metric, Registry
 from hubbub.decoder.categories.decoding import decode_categories
 from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.cli.inputs import (
@@ -48,6 +46,9 @@ from hubbub.decoder.results.result import Result
 from hubbub.decoder.results.strings import StringsResult
 from hubbub.decoder.trends.decoding import decode_days
 from hubbub.decoder.trends.result import TrendsResult
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry
 
 
 def run(inputs: InputOptions, outputs: OutputOptions) -> None:
@@ -68,7 +69,7 @@ def _result(inputs: InputOptions, outputs: OutputOptions) -> Result:
         metric = Registry.load(inputs.metrics or "")[inputs.metric]
     elif inputs.reports is not None:
         metric = metric_of(inputs.params or "")
-    if metric and not isinstance(metric.kind, StringKind):
+    if metric and not isinstance(metric.type, StringType):
         _refuse_options_of_strings(metric, inputs, outputs)
         return _categories(metric, inputs, outputs)
     check_candidates(inputs)
@@ -91,7 +92,7 @@ def _refuse_options_of_strings(
     metric: Metric, inputs: InputOptions, outputs: OutputOptions
 ) -> None:
     """Refuse strings to look for, and their method, where the registry says what there is."""
-    what = f"metrics.{metric.name}.type = {metric.kind.name!r}"
+    what = f"metrics.{metric.name}.type = {metric.type.name!r}"
     for name in inputs.names("candidates", "map"):
         raise click.UsageError(f"{name}: must be left out; {what} says which values there are.")
     if outputs.method == "likelihood":

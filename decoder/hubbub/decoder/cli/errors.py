@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import click
 
-from hubbub.client.errors import HubbubError
 from hubbub.collector.errors import StoreError
 from hubbub.decoder.errors import DecoderError
+from hubbub.protocol.errors import HubbubError
 
 
 @contextmanager

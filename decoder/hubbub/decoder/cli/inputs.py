@@ -13,10 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from hubbub.client.errors import ParameterError
-from hubbub.client.kinds import StringKind
-from hubbub.client.metrics import Metric
-from hubbub.client.params import RapporParams
 from hubbub.decoder.candidates.cache import read_candidates
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.counts import CohortCounts
@@ -27,6 +23,10 @@ from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.decoder.reports.loading import SpoolFor, load_counts, load_file
 from hubbub.decoder.reports.packed import PackedReports, ReportSpool
 from hubbub.decoder.reports.release import require_enough, require_reports
+from hubbub.protocol.errors import ParameterError
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
 
 _UNEVEN = (
     "some bits occur in the map far more often than others; p-values take them to be equally "
@@ -197,7 +197,7 @@ def metric_of(params_file: str) -> Metric:
         application="",
         name=params_file,
         version=1,
-        kind=StringKind(),
+        type=StringType(),
         params=params,
         description="",
         owner="",

@@ -149,12 +149,12 @@ def plan(
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if reports is None and share is None:
         raise click.UsageError("Missing option '--reports' or '--share': what is there, or wanted.")
-    from hubbub.client.toml_checks import metric_name  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
     from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415
     from hubbub.decoder.planning.limits import Method, Question  # noqa: PLC0415
     from hubbub.decoder.planning.noise import Budget  # noqa: PLC0415
     from hubbub.decoder.planning.result import PlanResult  # noqa: PLC0415
     from hubbub.decoder.planning.search import compare, compare_for_share  # noqa: PLC0415
+    from hubbub.protocol.checks import metric_name  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
 
     with cli_errors():
         question = Question(candidates, alpha, power, Method(method), concentration)

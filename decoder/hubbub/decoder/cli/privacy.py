@@ -110,7 +110,6 @@ def privacy(
     "Known after" is how many reports of one client show its permanent response with the given
     probability to someone who can link them. docs/privacy.md explains all of it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    from hubbub.client.metrics import Registry  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
     from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415
     from hubbub.decoder.privacy.figures import (  # noqa: PLC0415
         Situation,
@@ -119,6 +118,7 @@ def privacy(
     )
     from hubbub.decoder.privacy.histories import Budget  # noqa: PLC0415
     from hubbub.decoder.privacy.result import PrivacyResult  # noqa: PLC0415
+    from hubbub.protocol.registry import Registry  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
 
     with cli_errors():
         registry = Registry.load(metrics)

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.sums import Mixture, block_rows, in_order
 from hubbub.decoder.likelihood.terms import densities, distinct_positions, ratio_rows
 from hubbub.decoder.reports.packed import Block
+from hubbub.protocol.params import RapporParams
 
 MAX_TUPLES = 2**16
 MAX_NUMBERS = 2**24

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.errors import UndecodableError
@@ -18,6 +17,7 @@ from hubbub.decoder.likelihood.cells import require_tabulable
 from hubbub.decoder.likelihood.decoding import decode_reports
 from hubbub.decoder.likelihood.fitting import MOST_MEMBERS
 from hubbub.decoder.reports.packed import GROUPED_BITS, PackedReports, ReportSpool
+from hubbub.protocol.params import RapporParams
 
 LEAST_GAIN = 0.05
 """Least variance, as a share of the likelihood's, that counts must lose."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 from scipy import stats
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import POWER, Decoding
@@ -19,6 +18,7 @@ from hubbub.decoder.likelihood.tests import PARTS
 from hubbub.decoder.regression.model import unknown_column
 from hubbub.decoder.regression.power import threshold_z
 from hubbub.decoder.reports.packed import PackedReports
+from hubbub.protocol.params import RapporParams
 
 LIKELIHOOD = "likelihood"
 

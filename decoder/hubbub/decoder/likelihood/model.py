@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray
 from hubbub.decoder.likelihood.mixture import Solution
 from hubbub.decoder.likelihood.sums import Mixture, Overlaps
 from hubbub.decoder.likelihood.terms import distinct_positions
+from hubbub.protocol.params import RapporParams
 
 _PROBES = 256
 _PROBE_SEED = 20140814

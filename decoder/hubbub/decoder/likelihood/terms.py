@@ -15,8 +15,8 @@ from functools import cache
 import numpy as np
 from scipy import special, stats
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import ByteArray, FloatArray, PositionArray
+from hubbub.protocol.params import RapporParams
 
 
 def bit_ratios(params: RapporParams) -> FloatArray:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.inference.multiple_testing import SEARCHED
 from hubbub.decoder.planning.information import Information, bit_rate, filter_variance
+from hubbub.protocol.params import RapporParams
 
 _STEPS = 200
 _CLOSE = 1e-7

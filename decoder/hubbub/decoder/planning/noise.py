@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from hubbub.client.errors import ParameterError
-from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
+from hubbub.protocol.errors import ParameterError
+from hubbub.protocol.params import RapporParams
 
 _LEAST = 1e-6
 _DIGITS = (4, 6, 9, 12, 15)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.planning.limits import Question, detection_limit
 from hubbub.decoder.planning.noise import Budget, count_variance, oue_variance
+from hubbub.protocol.params import RapporParams
 
 
 @dataclass(frozen=True, slots=True)

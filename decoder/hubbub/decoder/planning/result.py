@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.planning.limits import detection_power, reports_needed
 from hubbub.decoder.planning.plans import Comparison, Plan
 from hubbub.decoder.planning.search import Point, limit_by_epsilon, limit_by_reports
@@ -22,6 +21,7 @@ from hubbub.decoder.results.result import (
     columns_of,
     headings,
 )
+from hubbub.protocol.params import RapporParams
 
 _TYPES: dict[str, type] = {
     "name": str,

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.information import bit_rate
 from hubbub.decoder.planning.limits import (
@@ -35,6 +34,7 @@ from hubbub.decoder.planning.noise import (
     rare_rate,
 )
 from hubbub.decoder.planning.plans import Comparison, Plan, make_plan
+from hubbub.protocol.params import RapporParams
 
 MOST_BITS = 1024
 _HASHES = range(1, 9)

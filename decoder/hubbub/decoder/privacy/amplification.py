@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
-from hubbub.client.kinds import BooleanKind
-from hubbub.client.metrics import Metric
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.privacy.blanket_sum import mean_positive_part
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
 
 _RELATIVE = 2e-4
 _TINIEST = 1e-300
@@ -214,7 +214,7 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float, local: fl
 
 def report_ratios(metric: Metric) -> tuple[Ratios, ...]:
     """Return the ratios of the metric's worst pair of values, in each direction that differs."""
-    if isinstance(metric.kind, BooleanKind):
+    if isinstance(metric.type, BooleanType):
         ratios = bit_ratios(metric.params)
         return ratios, ratios.swapped()
     return (filter_ratios(metric.params),)  # the two values play the same part

@@ -11,8 +11,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from hubbub.client.kinds import BooleanKind
-from hubbub.client.metrics import Metric, Registry
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.privacy.amplification import Amplification, amplify
 from hubbub.decoder.privacy.histories import (
@@ -25,6 +23,9 @@ from hubbub.decoder.privacy.histories import (
     same_times_epsilon,
 )
 from hubbub.decoder.privacy.tracking import reports_to_know
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry
 
 KNOWN = (0.5, 0.99)
 """Probabilities with which an observer is said to know a permanent response."""
@@ -134,7 +135,7 @@ def metric_figures(
         The registry's; without it there is no bound but the metric's own caps.
     """
     budget = budget or Budget()
-    law = OF_BIT if isinstance(metric.kind, BooleanKind) else OF_PAPER
+    law = OF_BIT if isinstance(metric.type, BooleanType) else OF_PAPER
     of_days, composed = OF_DAYS, f"{OF_DAYS}; {SEQUENTIAL}"
     if metric.memory == "period":
         of_days = composed = OF_PERIODS.format(most_periods(metric, situation.days))

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hubbub.client.kinds import BooleanKind
-from hubbub.client.metrics import Metric, Registry
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry
 
 ROUNDED_UP = 1 + 1e-12
 _TOLERANCE = 1 + 1e-9  # of the client's account: docs/protocol, section 6
@@ -136,7 +137,7 @@ def _linked(metric: Metric, reports: int) -> float:
     params = metric.params
     ones = _true_ratio(reports * _log_ratio(params.q, params.p), params.flip)
     zeros = _true_ratio(reports * _log_ratio(1 - params.q, 1 - params.p), params.flip)
-    if isinstance(metric.kind, BooleanKind):
+    if isinstance(metric.type, BooleanType):
         return max(abs(ones), abs(zeros))
     return params.h * abs(ones - zeros)
 

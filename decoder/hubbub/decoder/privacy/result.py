@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hubbub.client.metrics import Metric, Registry
 from hubbub.decoder.privacy.figures import Figure, Situation
 from hubbub.decoder.results.result import (
     Block,
@@ -18,6 +17,8 @@ from hubbub.decoder.results.result import (
     Types,
     columns_of,
 )
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry
 
 _TYPES: dict[str, type] = {"metric": str, "figure": str, "value": float, "theorem": str}
 _REGISTRY = ""

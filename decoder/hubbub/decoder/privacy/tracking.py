@@ -11,7 +11,7 @@ import math
 
 from scipy import stats
 
-from hubbub.client.params import RapporParams
+from hubbub.protocol.params import RapporParams
 
 _MOST = 2**40
 

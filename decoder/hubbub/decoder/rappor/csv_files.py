@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 
-from hubbub.client.errors import ParameterError
-from hubbub.client.params import RapporParams
 from hubbub.collector.exchange.rappor_reports import open_unpacked
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import InputError
+from hubbub.protocol.errors import ParameterError
+from hubbub.protocol.params import RapporParams
 
 if TYPE_CHECKING:
     from typing import Self

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import PositionArray
 from hubbub.decoder.candidates.listing import Candidates, mapped
 from hubbub.decoder.candidates.string_table import pack
 from hubbub.decoder.errors import InputError
 from hubbub.decoder.rappor.csv_files import Row, read_rows, shown
+from hubbub.protocol.params import RapporParams
 
 ALARM = 1e-6
 _CHI_SQUARE_NEEDS = 5

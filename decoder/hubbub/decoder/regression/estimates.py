@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg, optimize, sparse
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.bits import BitEstimates
 from hubbub.decoder.candidates.listing import Candidates, make_design
 from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.regression.model import Fit, unknown_column
+from hubbub.protocol.params import RapporParams
 
 _EXACT = 16_384
 _SAMPLE = 4_096

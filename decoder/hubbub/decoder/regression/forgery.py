@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import SparseMatrix
 from hubbub.decoder.bits import BitEstimates
 from hubbub.decoder.regression.model import Fit
+from hubbub.protocol.params import RapporParams
 
 FORGED_SHARE = 0.01
 """The share of forged reports that summaries speak of."""

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg, sparse, special
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.bits import BitEstimates, variance_of_one
 from hubbub.decoder.candidates.listing import Design
+from hubbub.protocol.params import RapporParams
 
 _REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2
 _TINY = 1e-9

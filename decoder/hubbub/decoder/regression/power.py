@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.regression.estimates import Estimates
 from hubbub.decoder.regression.model import unknown_column
+from hubbub.protocol.params import RapporParams
 
 _STEPS = 100
 

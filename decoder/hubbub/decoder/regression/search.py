@@ -18,7 +18,6 @@ from scipy import optimize, special, stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.bits import BitEstimates
 from hubbub.decoder.candidates.listing import Candidates, make_design
@@ -26,6 +25,7 @@ from hubbub.decoder.inference.multiple_testing import SEARCHED, Correction, log_
 from hubbub.decoder.regression.estimates import Estimates, estimate_all
 from hubbub.decoder.regression.model import Fit, Members, fit_members
 from hubbub.decoder.regression.testing import Tests
+from hubbub.protocol.params import RapporParams
 
 MOST_LISTED = 1_200
 """Most candidates that go into the model whole."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.bits import BitEstimates
 from hubbub.decoder.candidates.listing import Candidates
@@ -20,6 +19,7 @@ from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.inference.hash_null import HashNull, score_totals
 from hubbub.decoder.regression.estimates import Estimates
 from hubbub.decoder.regression.model import Fit, reports_by_row, row_weights
+from hubbub.protocol.params import RapporParams
 
 _CLIP = 4.0
 _EXACT_FROM_Z = 1.2

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.client.metrics import Metric
 from hubbub.collector.poisoning.balance import Balance, cohort_balance
 from hubbub.collector.poisoning.repeats import Repeats, RepeatSample
 from hubbub.collector.poisoning.set_bits import SetBits, column, plausible_set_bits, set_bits
-from hubbub.collector.store.records import Records
 from hubbub.decoder.arrays import IntArray
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.records import Records
 
 ALARM = 1e-6
 """Chance of each kind of false alarm, over a whole decoding."""
@@ -131,7 +131,7 @@ class AnomalyDetector:
         reports hold an improbable one with probability at most `alarm`.
         """
         total = max(int(self._cohorts.sum()), 1)
-        plausible = plausible_set_bits(self._metric.params, self._metric.kind, self._alarm / total)
+        plausible = plausible_set_bits(self._metric.params, self._metric.type, self._alarm / total)
         inside = self._set_bits[plausible.low : plausible.high + 1].sum()
         return AnomalyReport(
             alarm=self._alarm,

@@ -13,12 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from hubbub.client.params import RapporParams
-from hubbub.collector.store.records import Records, record_width
 from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.packed import ReportSpool
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import Records, record_width
 
 _PIECE_BYTES = 2**22
 _PIECES_A_THREAD = 3

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from hubbub.client.metrics import Metric
 from hubbub.collector.exchange.parquet import count_rows, read_records
 from hubbub.collector.exchange.parquet_reader import SCHEME, ParquetReader
 from hubbub.collector.exchange.partitions import ReportFileError, check_definition, partition_of
@@ -22,6 +21,7 @@ from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.counting import Counting
 from hubbub.decoder.reports.packed import ReportSpool
+from hubbub.protocol.metrics import Metric
 
 SpoolFor = Callable[[int], ReportSpool | None]
 """From the number of reports to what keeps them; None if they aren't needed whole."""

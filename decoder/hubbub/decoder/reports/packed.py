@@ -17,9 +17,9 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
 from hubbub.decoder.errors import UndecodableError
+from hubbub.protocol.params import RapporParams
 
 GROUPED_BITS = 16
 IN_MEMORY = 2**28

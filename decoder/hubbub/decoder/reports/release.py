@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-from hubbub.client.metrics import Metric
 from hubbub.decoder.errors import UndecodableError
+from hubbub.protocol.metrics import Metric
 
 MIN_REPORTS = 1_000
 """Fewest reports that are decoded unless the operator says otherwise (docs/poisoning.md)."""

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.counts import CohortCounts
+from hubbub.protocol.params import RapporParams
 
 SEED = "none: decoding is deterministic"
 _PACKAGES = ("hubbub", "numpy", "scipy", "scikit-learn")

@@ -17,7 +17,6 @@ from operator import add
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.bits import estimate_bits
 from hubbub.decoder.candidates.listing import Candidates, Design, hashed, make_design
@@ -28,6 +27,7 @@ from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
 from hubbub.decoder.regression.model import Fit, fit_selected
 from hubbub.decoder.trends.changes import Change, change_points, constancy
+from hubbub.protocol.params import RapporParams
 
 _LEAST_OWN = 1e-3
 """Least part of a day's variance that is taken for its own noise, whatever rounding says."""

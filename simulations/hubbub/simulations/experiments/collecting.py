@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.client.metrics import Registry
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import ByteArray, IntArray
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.estimates import read_estimates
 from hubbub.simulations.experiments.experiment import Experiment, Outcome, judge_estimates
 from hubbub.simulations.experiments.processes import run_decoder, running_collector

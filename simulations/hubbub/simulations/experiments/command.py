@@ -11,8 +11,6 @@ from typing import Any
 import click
 import numpy as np
 
-from hubbub.client.errors import ParameterError
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.cli.errors import cli_errors
 from hubbub.decoder.cli.progress import progress_bar
@@ -20,6 +18,8 @@ from hubbub.decoder.formats.files import refuse_place
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.parallel import cores
+from hubbub.protocol.errors import ParameterError
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.collecting import UnlistableError, run_through_collector
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
 from hubbub.simulations.experiments.output import show_outcome, write_outcome

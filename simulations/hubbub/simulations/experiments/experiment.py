@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
 from hubbub.decoder.counts import CohortCounts, count_records, empty_counts
 from hubbub.decoder.decoding import decode
 from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.bands import Band, bands, p_values_below
 from hubbub.simulations.experiments.estimates import Estimates, estimates_of
 from hubbub.simulations.experiments.scoring import Score, score

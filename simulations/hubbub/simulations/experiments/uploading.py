@@ -10,10 +10,11 @@ from pathlib import Path
 
 import aiohttp
 
-from hubbub.client.metrics import Metric, Registry
 from hubbub.client.telemetry import Telemetry
-from hubbub.client.wire import Batch, Report, batch_to_json
 from hubbub.decoder.arrays import ByteArray, IntArray
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import Batch, Report, batch_to_json
 
 _THREADS = 16
 _CONNECTIONS = 16

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.fleet.bernoulli import bernoulli_bytes
 from hubbub.simulations.fleet.clients import Fleet, packed_filters, reported_chances
 

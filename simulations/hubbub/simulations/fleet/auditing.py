@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import IntArray
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.fleet.clients import Fleet, packed_filters
 
 _ALARM = 1e-6

@@ -14,9 +14,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import ByteArray, IntArray
 from hubbub.decoder.candidates.listing import bit_positions
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.fleet.bernoulli import bernoulli_bytes
 
 _FILTERS_AT_ONCE = 1 << 24

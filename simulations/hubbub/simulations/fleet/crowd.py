@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.counts import CohortCounts, count_records, empty_counts
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.fleet.clients import as_records
 from hubbub.simulations.fleet.reporting import Chunk, Plan, Reporter, chunks
 from hubbub.simulations.populations import Population

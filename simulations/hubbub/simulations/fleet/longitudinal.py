@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.fleet.bernoulli import Words, bernoulli_bytes, keyed_bernoulli_words, mix
 from hubbub.simulations.fleet.clients import packed_filters
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.fleet.clients import Fleet
 from hubbub.simulations.fleet.longitudinal import LongitudinalFleet
 from hubbub.simulations.populations import Population

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from hubbub.client.params import RapporParams
 from hubbub.collector.poisoning.set_bits import forgery_shift
 from hubbub.decoder.planning import noise as planning_noise
 from hubbub.decoder.privacy import amplification
 from hubbub.decoder.privacy.tracking import permanent_known
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.paper.headline import Headline
 from hubbub.simulations.paper.worlds import paper_params
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
 from hubbub.simulations.fleet.attacks import Attack, AttackKind
 from hubbub.simulations.fleet.longitudinal import LongitudinalFleet

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
 from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.fleet.bernoulli import bernoulli_bytes
 from hubbub.simulations.fleet.clients import reported_chances
 from hubbub.simulations.fleet.crowd import count_crowd

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.bits import estimate_bits, variance_of_one
 from hubbub.decoder.candidates.listing import bit_positions, make_design
 from hubbub.decoder.counts import CohortCounts
+from hubbub.protocol.params import RapporParams
 
 _STD_ERRORS = 2.0
 _ROWS_USED = 0.8

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.worlds import World, make_world
 

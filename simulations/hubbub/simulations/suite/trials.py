@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.client.params import RapporParams
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import Decoding, decode
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import Score, score
 from hubbub.simulations.fleet.crowd import count_crowd
 from hubbub.simulations.suite.baseline import least_squares_two_se

@@ -12,8 +12,8 @@ import unicodedata
 
 import mmh3
 
-from hubbub.client.errors import EncodingError
-from hubbub.client.params import RapporParams
+from hubbub.protocol.errors import EncodingError
+from hubbub.protocol.params import RapporParams
 
 MAX_VALUE_BYTES = 65_536
 _MASK = 0xFFFFFFFF

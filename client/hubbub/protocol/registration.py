@@ -6,23 +6,21 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from hubbub.client import toml_checks as check
-from hubbub.client.errors import MetricError, ParameterError
-from hubbub.client.kinds import BooleanKind, EnumKind, Kind, OrdinalKind, StringKind
-from hubbub.client.metrics import MAX_PERIODS, MAX_VALUES, Memory, Metric
-from hubbub.client.params import RapporParams
+from hubbub.protocol import checks as check
+from hubbub.protocol.errors import MetricError, ParameterError
+from hubbub.protocol.metric_types import METRIC_TYPES
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES, Memory, Metric
+from hubbub.protocol.params import RapporParams
 
-_TYPES = ("string", "enum", "boolean", "ordinal")
 _MODES = ("longitudinal", "one-time")
 _REQUIRED = ("version", "type", "description", "owner", "expires")
 _OPTIONAL = ("mode", "memory")
 _MEMORIES: tuple[Memory, ...] = ("value", "period")
 _OF_MEMORY = {"value": ("max_values",), "period": ("period_days", "max_periods")}
 _MOST_DAYS = 3650
-_OF_TYPE = {"string": ("k", "h", "m"), "enum": ("categories",), "ordinal": ("edges",)}
 _NOISE = ("f", "p", "q")
 _MAX_VERSION = 2**31 - 1
-_MOST_BITS = 1024
 
 
 def read_registry(text: str) -> tuple[str, dict[str, Metric], float | None]:
@@ -55,22 +53,21 @@ def _metric(application: str, name: str, table: Any) -> Metric:
     if not isinstance(table, dict):
         raise MetricError(f"{where} = {table!r}: must be a table")
     check.require(where, table, _REQUIRED)
-    kind_name = check.choice(f"{where}.type", table["type"], _TYPES)
-    of_type = _OF_TYPE.get(kind_name, ())
+    a_type = METRIC_TYPES[check.choice(f"{where}.type", table["type"], METRIC_TYPES)]
     memory = check.choice(f"{where}.memory", table.get("memory", _MEMORIES[0]), _MEMORIES)
-    known = _REQUIRED + _OPTIONAL + _OF_MEMORY[memory] + of_type + _NOISE
+    known = _REQUIRED + _OPTIONAL + _OF_MEMORY[memory] + a_type.keys + _NOISE
     check.refuse_unknown(where, table, known)
     one_time = check.choice(f"{where}.mode", table.get("mode", _MODES[0]), _MODES) == _MODES[1]
     if memory == "period" and one_time:
         raise MetricError(f'{where}.memory = "period": must be left out, or mode "longitudinal"')
-    check.require(where, table, (*of_type, *(("f",) if one_time else _NOISE)))
-    kind = _kind(where, kind_name, table)
+    check.require(where, table, (*a_type.keys, *(("f",) if one_time else _NOISE)))
+    metric_type = a_type.from_table(where, table)
     return Metric(
         application=application,
         name=name,
         version=check.integer(f"{where}.version", table["version"], 1, _MAX_VERSION),
-        kind=kind,
-        params=_params(where, kind, one_time, table),
+        type=metric_type,
+        params=_params(where, metric_type, one_time, table),
         description=check.text(f"{where}.description", table["description"]),
         owner=check.text(f"{where}.owner", table["owner"]),
         expires=check.date(f"{where}.expires", table["expires"]),
@@ -93,26 +90,15 @@ def _caps(where: str, memory: Memory, table: Mapping[str, Any]) -> dict[str, int
     }
 
 
-def _kind(where: str, name: str, table: Mapping[str, object]) -> Kind:
-    if name == "enum":
-        values = table["categories"]
-        return EnumKind(check.different_texts(f"{where}.categories", values, 2, _MOST_BITS))
-    if name == "ordinal":
-        edges = table["edges"]
-        return OrdinalKind(check.ascending_numbers(f"{where}.edges", edges, 1, _MOST_BITS - 1))
-    return BooleanKind() if name == "boolean" else StringKind()
-
-
-def _params(where: str, kind: Kind, one_time: bool, table: Mapping[str, Any]) -> RapporParams:
+def _params(
+    where: str, metric_type: MetricType, one_time: bool, table: Mapping[str, Any]
+) -> RapporParams:
     """Return the parameters; without p and q there is no second response."""
     noise = {"f": table["f"], "p": table.get("p", 0.0), "q": table.get("q", 1.0)}
     if (noise["p"], noise["q"]) == (1, 0):
         raise MetricError(f"{where}.p = 1, q = 0: must be left out, which means p = 0 and q = 1")
     try:
-        if isinstance(kind, StringKind):
-            params = RapporParams(k=table["k"], h=table["h"], m=table["m"], **noise)
-        else:
-            params = RapporParams(k=-(-kind.width // 8) * 8, h=1, m=1, **noise)
+        params = RapporParams(**metric_type.filter_size(table), **noise)
     except ParameterError as error:
         raise MetricError(f"{where}.{error}") from error
     missing = _missing_response(params)

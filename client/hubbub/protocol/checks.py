@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-from hubbub.client.errors import MetricError
+from hubbub.protocol.errors import MetricError
 
 _Word = TypeVar("_Word", bound=str)
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from hubbub.client.errors import ParameterError
+from hubbub.protocol.errors import ParameterError
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -1,0 +1,5 @@
+"""What all sides share: parameters, metric types, registry, Bloom hashing, reports and records.
+
+docs/protocol describes it with test vectors. Importing a module costs no more than the standard
+library and mmh3; only `records`, which stores and decoders use, needs numpy.
+"""

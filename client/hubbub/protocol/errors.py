@@ -1,0 +1,31 @@
+"""What can be wrong with a parameter, a metric or a value.
+
+Every message names the field, the value found (but never a recorded one) and what was expected.
+"""
+
+
+class HubbubError(Exception):
+    """Base of every error that hubbub raises on purpose."""
+
+
+class ParameterError(HubbubError, ValueError):
+    """A RAPPOR parameter, or a combination of them, is not usable."""
+
+
+class MetricError(HubbubError, ValueError):
+    """A metrics.toml entry is wrong, or a metric isn't registered."""
+
+
+class UnknownMetricError(MetricError, KeyError):
+    """A metric's name isn't in the registry."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show the message in quotes
+
+
+class EncodingError(HubbubError, ValueError):
+    """A value can't be encoded as the metric's type demands."""
+
+
+class UnknownCategoryError(EncodingError):
+    """A value isn't one of an enum's categories."""

@@ -1,0 +1,107 @@
+"""What every metric type is: a class that turns values into bits, and says what that promises.
+
+A type turns a value into the integer whose set bits the two responses then blur. Invariants: the
+same value gives the same bits everywhere and for ever (docs/protocol, section 3), and no message
+quotes a value.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from hubbub.protocol.params import RapporParams
+
+Value = str | bool | int | float | SupportsFloat
+"""What apps may record; `SupportsFloat` stands for other numbers: numpy's scalars, Decimal."""
+MOST_BITS = 1024
+
+
+class MetricType(ABC):
+    """One type of variable; two are equal if the same values give the same bits.
+
+    Class attributes
+    ----------------
+    name : str
+        As `type` in metrics.toml.
+    keys : tuple of str
+        What a metric of this type needs in metrics.toml besides what all need.
+    """
+
+    __slots__ = ()
+    name: ClassVar[str]
+    keys: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    @abstractmethod
+    def from_table(cls, where: str, table: Mapping[str, Any]) -> Self:
+        """Read the type from its table in metrics.toml, which has all `keys`.
+
+        Parameters
+        ----------
+        where : str
+            What the table is called in messages.
+        table : mapping
+
+        Raises
+        ------
+        MetricError
+            If one of its keys is wrong.
+        """
+
+    @property
+    def width(self) -> int | None:
+        """Number of bits that values can set, one a category; None: a Bloom filter's k."""
+        return None
+
+    def filter_size(self, table: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Return k, h and m of a metric with this table: by default one bit a category."""
+        width = self.width
+        if width is None:
+            raise NotImplementedError(f"{self.name}: a type without categories has a filter size")
+        return {"k": -(-width // 8) * 8, "h": 1, "m": 1}
+
+    def definition(self) -> dict[str, object]:
+        """Return what, besides the parameters, reports of this type depend on."""
+        return {}
+
+    @abstractmethod
+    def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
+        """Return the integer whose set bits stand for a value.
+
+        Raises
+        ------
+        EncodingError
+            If it isn't a value of this type.
+        """
+
+    def true_bits(self, params: RapporParams) -> range:  # noqa: ARG002
+        """Return how many bits a value may set before any noise."""
+        return range(1, 2)
+
+    def epsilon_permanent(self, params: RapporParams) -> float:
+        """Return the bound on what all reports ever made of one value reveal."""
+        return params.epsilon_permanent
+
+    def epsilon_report(self, params: RapporParams) -> float:
+        """Return the bound on what a single report reveals."""
+        return params.epsilon_report
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.definition() == other.definition()
+
+    def __hash__(self) -> int:
+        return hash((self.name, repr(self.definition())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.definition()})"
+
+
+def normal_form(text: str) -> str:
+    """Return the one form (NFC) of texts that look the same."""
+    return unicodedata.normalize("NFC", text)

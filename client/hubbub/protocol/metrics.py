@@ -1,0 +1,105 @@
+"""A metric: one registered question to the population, and what its answers cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from hubbub.protocol.metric_types.base import MetricType
+    from hubbub.protocol.params import RapporParams
+
+MAX_VALUES = 100
+"""Default of `max_values`: distinct values that a client reports of a metric in its life."""
+MAX_PERIODS = 100
+"""Default of `max_periods`: answers that a client gives to a metric with periods in its life."""
+SECONDS_A_DAY = 86_400
+
+Memory = Literal["value", "period"]
+
+
+class Metric(NamedTuple):
+    """One registered question to the population.
+
+    Attributes
+    ----------
+    application : str
+        The registry's application; with name and version, the domain that keeps this metric's
+        permanent responses apart from every other's.
+    name : str
+    version : int
+    type : MetricType
+    params : RapporParams
+    description, owner : str
+        What is asked and why, and who answers for it.
+    expires : datetime.date
+        Last day (UTC) on which clients report.
+    one_time : bool
+        Whether a client reports once in its life; one of the two responses is then left out.
+    max_values : int
+        Distinct values that a client reports in its life; not with ``memory = "period"``.
+    memory : "value" or "period"
+        What has a permanent response: each distinct value, for life, or each period.
+    period_days, max_periods : int
+        Length of a period, and how many a client answers in; 0 with ``memory = "value"``.
+    """
+
+    application: str
+    name: str
+    version: int
+    type: MetricType
+    params: RapporParams
+    description: str
+    owner: str
+    expires: dt.date
+    one_time: bool = False
+    max_values: int = MAX_VALUES
+    memory: Memory = "value"
+    period_days: int = 0
+    max_periods: int = 0
+
+    @property
+    def epsilon_permanent(self) -> float:
+        """Bound on what all reports ever made of one value reveal; see `RapporParams`."""
+        return self.type.epsilon_permanent(self.params)
+
+    @property
+    def epsilon_report(self) -> float:
+        """Bound on what a single report reveals; see `RapporParams`."""
+        return self.type.epsilon_report(self.params)
+
+    @property
+    def price(self) -> float:
+        """What an admitted answer costs, however often it is reported."""
+        return self.epsilon_report if self.one_time else self.epsilon_permanent
+
+    @property
+    def reserve(self) -> float:
+        """What it costs at most if times alone decide: one answer, or one each period."""
+        return self.price * (self.max_periods if self.memory == "period" else 1)
+
+    @property
+    def max_answers(self) -> int:
+        """How many answers a client gives in its life: values, periods, or one report."""
+        if self.one_time:
+            return 1
+        return self.max_periods if self.memory == "period" else self.max_values
+
+    @property
+    def hides_changes(self) -> bool:
+        """Whether no change of values can be seen in a client's linked reports."""
+        return self.one_time or self.memory == "period" or self.max_values == 1
+
+    @property
+    def definition(self) -> dict[str, object]:
+        """All that reports depend on, as JSON can hold it; fixed for a version."""
+        periods = (
+            {} if self.memory == "value" else {"memory": "period", "period_days": self.period_days}
+        )
+        definition = {"type": self.type.name, **self.type.definition(), **self.params._asdict()}
+        return definition | periods
+
+    def period(self, seconds: float) -> int:
+        """Return the number of the period in which a moment (seconds since the epoch) falls."""
+        return int(seconds // (self.period_days * SECONDS_A_DAY))
