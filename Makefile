@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= auto
+# One more than there are cores: some tests wait.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package lint bench change suite calibration planning paper kills fuzz model soak clean
+.PHONY: help demo test test-browser test-package lint bench change suite calibration planning paper kills law fuzz model soak clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -22,7 +23,7 @@ demo: $(READY)  ## half a million simulated clients, a real collector, a real de
 	$(BIN)/hubbub-simulate demo --output out/demo
 
 test: $(READY)  ## all tests
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-browser: $(READY)  ## the admin page and the JavaScript client in Chromium (Debian's package chromium); screenshots in out/test-browser
 	$(BIN)/pytest tests/browser
@@ -37,7 +38,7 @@ lint: $(READY)  ## style (ruff), types (mypy --strict) and which way imports go 
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)  ## speed, as ratios to baselines timed in the same run
-	PYTHONPATH=tests $(BIN)/python -m benchmarks
+	PYTHONPATH=tests $(BIN)/python -m evaluation.benchmarks
 
 change: $(READY)  ## what linked reports tell of changing values, against what is stated (a minute)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.change
@@ -47,17 +48,20 @@ suite: $(READY)  ## a quick look at the decoder's error rates: 8 cases; fails if
 
 calibration: $(READY)  ## the decoder's error rates over all cases and methods (long)
 	$(BIN)/hubbub-simulate suite --seeds 20 --output out/suite.md --output out/suite.json
-	PYTHONPATH=tests $(BIN)/python -m calibration.likelihood
-	PYTHONPATH=tests $(BIN)/python -m calibration.categories
+	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.likelihood
+	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.categories
 
 planning: $(READY)  ## the planner's theory against simulation (some minutes)
-	PYTHONPATH=tests $(BIN)/python -m planning
+	PYTHONPATH=tests $(BIN)/python -m evaluation.planning
 
 paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
 	$(BIN)/hubbub-simulate paper --output out/paper
 
 kills: $(READY)  ## kill apps and collectors 50 times at random moments and look for lost and doubled reports
 	HUBBUB_KILLS=50 $(BIN)/pytest -v tests/service/test_client_crashes.py tests/service/test_faults_kills.py
+
+law: $(READY)  ## the JavaScript client's probabilities from five times as many clients (some minutes)
+	HUBBUB_CLIENTS=500000 $(BIN)/pytest -v tests/statistical/test_javascript_law.py
 
 fuzz: $(READY)  ## a million malformed requests to a collector (some minutes)
 	HUBBUB_FUZZ=1000000 $(BIN)/pytest -v tests/service/test_fuzzing.py
@@ -66,7 +70,7 @@ model: $(READY)  ## a collector against a dictionary, over hundreds of random hi
 	HUBBUB_MODEL_EXAMPLES=200 $(BIN)/pytest -v tests/service/test_model.py
 
 soak: $(READY)  ## a collector at full load for five minutes: memory, speed, latency
-	PYTHONPATH=tests $(BIN)/python -m soak --minutes 5
+	PYTHONPATH=tests $(BIN)/python -m evaluation.soak --minutes 5
 
 clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) out dist build .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import settings
 
 from databases import PostgresqlServer, running_postgresql
 from factories import registry_toml
 from hubbub.collector.store import DATABASES
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# The threads of linear algebra spin while they wait for each other, and tests run side by side.
+# Set before anything imports numpy, for this process and for those that tests start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Timing on a busy machine is not what the properties are about.
 settings.register_profile("hubbub", deadline=None, print_blob=True)
@@ -21,6 +29,8 @@ settings.load_profile("hubbub")
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Give every test the same seed: a statistical test then passes always or never."""
+    import numpy as np
+
     return np.random.default_rng(20140814)
 
 

@@ -29,6 +29,24 @@ def frequency_z(ones: npt.ArrayLike, n: npt.ArrayLike, expected: npt.ArrayLike) 
     return np.asarray(deviation / np.sqrt(count * chance * (1 - chance)))
 
 
+def rate_z(bits: BitArray, expected: FloatArray) -> FloatArray:
+    """Return a z-score for each column's ones, and for those of all columns with the same chance.
+
+    Together columns show a bias that is too small for any one of them, if they all have it.
+
+    Parameters
+    ----------
+    bits : uint8 array, shape (n, k)
+        Independent, or the scores of columns together are off.
+    expected : float64 array, shape (k,)
+    """
+    ones, n = bits.sum(axis=0), len(bits)
+    chances, group = np.unique(expected, return_inverse=True)
+    together, columns = np.bincount(group, weights=ones), np.bincount(group)
+    pooled = frequency_z(together, n * columns, chances)
+    return np.concatenate([frequency_z(ones, n, expected), pooled])
+
+
 def pair_z(bits: BitArray, expected: FloatArray) -> FloatArray:
     """Return a z-score for each pair of columns: their covariance about the *known* means.
 
@@ -43,10 +61,12 @@ def pair_z(bits: BitArray, expected: FloatArray) -> FloatArray:
         Under independence the products of centred bits have mean 0 and variance v_i v_j exactly;
         normal approximation of their sum.
     """
-    centred = bits - expected
-    products = centred.T @ centred
+    n, ones = len(bits), bits.astype(np.float32)
+    assert n < 1 << 24, "counts of pairs would be rounded"
+    pairs, each = (ones.T @ ones).astype(np.float64), bits.sum(axis=0)
+    products = pairs - np.outer(each, expected) - np.outer(expected, each - n * expected)
     variances = expected * (1 - expected)
-    scaled = products / np.sqrt(len(bits) * np.outer(variances, variances))
+    scaled = products / np.sqrt(n * np.outer(variances, variances))
     return np.asarray(scaled[np.triu_indices(len(expected), 1)])
 
 

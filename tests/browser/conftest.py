@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from browser.worlds import World, running_world
+from browser.histories import History, running_history
 
 _CHROMIUM = "/usr/bin/chromium"
 _ARGUMENTS = [
@@ -36,10 +36,10 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     """Run a collector with two weeks of history."""
-    folder = tmp_path_factory.mktemp("world")
-    with running_world(folder, f"sqlite:///{folder / 'hubbub.db'}") as running:
+    folder = tmp_path_factory.mktemp("history")
+    with running_history(folder, f"sqlite:///{folder / 'hubbub.db'}") as running:
         yield running
 
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from browser.histories import FORGED, HOMEPAGE, HONEST, METRICS, TOKEN, History, config
 from browser.watching import Watched
-from browser.worlds import FORGED, HOMEPAGE, HONEST, METRICS, TOKEN, World, config
 from databases import PostgresqlServer
 from factories import make_report, registry_toml
 from hubbub.client import Batch
@@ -77,23 +77,23 @@ def opened(
         context.close()
 
 
-def test_person_sees_the_numbers_of_what_was_stored(chromium: Browser, world: World) -> None:
-    with opened(chromium, world.admin) as watched:
+def test_person_sees_the_numbers_of_what_was_stored(chromium: Browser, history: History) -> None:
+    with opened(chromium, history.admin) as watched:
         rows = watched.page.locator("#reports-a-day tbody tr")
         assert rows.count() == len(METRICS)
         for metric in METRICS:
             row = rows.filter(has=watched.page.get_by_role("rowheader", name=metric.name))
             numbers = row.locator("td.n").all_inner_texts()
-            assert numbers[0] == f"{world.today[metric.name]:,}"
-            assert numbers[-1] == f"{world.totals[metric.name]:,}"
+            assert numbers[0] == f"{history.today[metric.name]:,}"
+            assert numbers[-1] == f"{history.totals[metric.name]:,}"
         answers = watched.page.get_by_role("table", name="How requests were answered")
         expect(answers.get_by_role("row", name=re.compile("^200 duplicate 2$"))).to_be_visible()
         expect(answers.get_by_role("row", name=re.compile("^422 invalid 1$"))).to_be_visible()
         expect(answers.get_by_role("row", name=re.compile("^400 malformed 1$"))).to_be_visible()
 
 
-def test_person_is_told_what_to_look_at(chromium: Browser, world: World) -> None:
-    with opened(chromium, world.admin) as watched:
+def test_person_is_told_what_to_look_at(chromium: Browser, history: History) -> None:
+    with opened(chromium, history.admin) as watched:
         verdict = watched.page.get_by_role("status")
         expect(verdict).to_contain_text("To look at")
         expect(verdict).to_contain_text(
@@ -103,8 +103,8 @@ def test_person_is_told_what_to_look_at(chromium: Browser, world: World) -> None
         assert "to look at" in watched.page.title()
 
 
-def test_older_version_is_shown_with_its_parameters(chromium: Browser, world: World) -> None:
-    with opened(chromium, world.admin) as watched:
+def test_older_version_is_shown_with_its_parameters(chromium: Browser, history: History) -> None:
+    with opened(chromium, history.admin) as watched:
         versions = watched.page.get_by_role("table", name="Every version ever declared")
         earlier = versions.get_by_role("row", name=re.compile(rf"^{HOMEPAGE.name} 1 earlier"))
         expect(earlier).to_contain_text("k = 64, h = 2, m = 64")
@@ -114,12 +114,12 @@ def test_older_version_is_shown_with_its_parameters(chromium: Browser, world: Wo
 @_SCHEMES
 def test_page_is_readable_and_keeps_to_itself(
     chromium: Browser,
-    world: World,
+    history: History,
     screenshots: Path,
     size: dict[str, int],
     scheme: Literal["light", "dark"],
 ) -> None:
-    with opened(chromium, world.admin, size, scheme) as watched:
+    with opened(chromium, history.admin, size, scheme) as watched:
         page = watched.page
         page.locator("details").first.locator("summary").click()
         page.screenshot(path=screenshots / f"{size['width']}-{scheme}.png", full_page=True)
@@ -128,13 +128,13 @@ def test_page_is_readable_and_keeps_to_itself(
         assert len(contrasts) > 100
         assert [pair for pair in contrasts if pair[1] < 4.5] == []
         assert watched.complaints == []
-        assert {address for address in watched.addresses if world.admin not in address} <= {
+        assert {address for address in watched.addresses if history.admin not in address} <= {
             "data:,"
         }
 
 
-def test_page_has_the_bones_that_a_screen_reader_needs(chromium: Browser, world: World) -> None:
-    with opened(chromium, world.admin) as watched:
+def test_page_has_the_bones_that_a_screen_reader_needs(chromium: Browser, history: History) -> None:
+    with opened(chromium, history.admin) as watched:
         page = watched.page
         assert page.locator("html").get_attribute("lang") == "en"
         for landmark in ("banner", "main", "contentinfo"):
@@ -147,8 +147,10 @@ def test_page_has_the_bones_that_a_screen_reader_needs(chromium: Browser, world:
             assert picture.get_attribute("aria-hidden") or picture.get_attribute("aria-label")
 
 
-def test_keyboard_reaches_everything_and_shows_where_it_is(chromium: Browser, world: World) -> None:
-    with opened(chromium, world.admin) as watched:
+def test_keyboard_reaches_everything_and_shows_where_it_is(
+    chromium: Browser, history: History
+) -> None:
+    with opened(chromium, history.admin) as watched:
         page = watched.page
         reachable = page.locator("a, summary, [tabindex='0']").count()
         seen: set[Any] = set()
@@ -163,22 +165,22 @@ def test_keyboard_reaches_everything_and_shows_where_it_is(chromium: Browser, wo
         assert len(seen) >= reachable / 2
 
 
-def test_page_refreshes_itself_when_asked(chromium: Browser, world: World) -> None:
-    with opened(chromium, world.admin) as watched:
+def test_page_refreshes_itself_when_asked(chromium: Browser, history: History) -> None:
+    with opened(chromium, history.admin) as watched:
         watched.page.get_by_role("link", name="refresh every 10 seconds").click()
         before = len(watched.addresses)
         watched.page.wait_for_event("request", timeout=60_000)
         assert len(watched.addresses) > before
 
 
-def test_stranger_is_asked_for_the_token(chromium: Browser, world: World) -> None:
+def test_stranger_is_asked_for_the_token(chromium: Browser, history: History) -> None:
     context = chromium.new_context()
     try:
-        answer = context.request.get(world.admin)
+        answer = context.request.get(history.admin)
         assert answer.status == 401
         assert answer.headers["www-authenticate"].startswith(("Basic", "Bearer"))
         wrong = base64.b64encode(b"operator:guess").decode()
-        denied = context.request.get(world.admin, headers={"Authorization": f"Basic {wrong}"})
+        denied = context.request.get(history.admin, headers={"Authorization": f"Basic {wrong}"})
         assert denied.status == 401
     finally:
         context.close()

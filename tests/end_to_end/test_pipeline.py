@@ -19,10 +19,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from matplotlib import image
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
+from hubbub.decoder.cli.group import main
 from hubbub.decoder.results.strings import COLUMNS
 from hubbub.simulations.experiments.collecting import (
     UploadError,
@@ -83,6 +85,13 @@ def run(command: list[str], given: str = "") -> subprocess.CompletedProcess[str]
 
 def decode(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     return run(program("hubbub-decoder", *arguments), given)
+
+
+def decode_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the decoder's command in this process, where its libraries are imported already."""
+    done = CliRunner().invoke(main, arguments)
+    assert isinstance(done.exception, SystemExit | None), done.exception
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
@@ -206,7 +215,7 @@ def test_days_are_included_at_both_ends(deployment: Deployment, tmp_path: Path) 
 @pytest.mark.parametrize("end", ["--until", "--since"])
 def test_days_without_reports_are_an_error(deployment: Deployment, end: str) -> None:
     day = deployment.since - days(1) if end == "--until" else today() + days(1)
-    done = decode(*deployment.decode_command(end, f"{day}"))
+    done = decode_here(*deployment.decode_command(end, f"{day}"))
     assert_refused(done, rf"no reports of homepage version 1 from .*{day}.*in the store: \[1\]")
 
 
@@ -215,7 +224,7 @@ def test_version_without_reports_is_an_error_that_names_the_others(
 ) -> None:
     newer = tmp_path / "metrics.toml"
     newer.write_text(registry_toml(make_metric(version=2, params=LOOSE)), encoding="utf-8")
-    done = decode(*deployment.decode_command("--metrics", str(newer)))
+    done = decode_here(*deployment.decode_command("--metrics", str(newer)))
     assert_refused(done, r"no reports of homepage version 2.*versions in the store: \[1\]")
 
 
@@ -223,14 +232,14 @@ def test_changed_parameters_are_an_error(deployment: Deployment, tmp_path: Path)
     changed = tmp_path / "metrics.toml"
     other = RapporParams(k=32, h=2, m=8, f=0.1, p=0.2, q=0.9)
     changed.write_text(registry_toml(make_metric(params=other)), encoding="utf-8")
-    done = decode(*deployment.decode_command("--metrics", str(changed)))
+    done = decode_here(*deployment.decode_command("--metrics", str(changed)))
     assert_refused(done, r"metrics\.homepage: version 1 is stored with parameters .*0\.1.*0\.2")
 
 
 def test_unknown_metric_is_an_error_that_names_the_known(deployment: Deployment) -> None:
     command = deployment.decode_command()
     command[1] = "startpage"
-    assert_refused(decode(*command), "metric 'startpage': must be one of: homepage")
+    assert_refused(decode_here(*command), "metric 'startpage': must be one of: homepage")
 
 
 @pytest.mark.parametrize(
@@ -247,12 +256,12 @@ def test_unknown_metric_is_an_error_that_names_the_known(deployment: Deployment)
 def test_mistake_is_told_on_standard_error(
     deployment: Deployment, option: str, value: str, reason: str
 ) -> None:
-    assert_refused(decode(*deployment.decode_command(option, value)), reason)
+    assert_refused(decode_here(*deployment.decode_command(option, value)), reason)
 
 
 def test_store_that_is_no_database_is_an_error(deployment: Deployment, tmp_path: Path) -> None:
     (tmp_path / "notes.db").write_text("Not a database at all.\n" * 100, encoding="utf-8")
-    done = decode(*deployment.decode_command("--store", f"sqlite:///{tmp_path}/notes.db"))
+    done = decode_here(*deployment.decode_command("--store", f"sqlite:///{tmp_path}/notes.db"))
     assert_refused(done, "notes.db.*file is not a database")
 
 

@@ -1,1 +1,1 @@
-"""Audits that measure a claim over many simulated clients, beside the claim itself."""
+"""Programs that measure what hubbub claims, and the protocol's second implementation."""

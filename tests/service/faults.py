@@ -71,6 +71,22 @@ def peak_bytes(pid: int) -> int:
 
 
 @contextlib.contextmanager
+def errors_kept_in(path: Path) -> Iterator[None]:
+    """Let programs that start in the context write standard error to a file that may be read.
+
+    What pytest captures is emptied when it is read, and with it what is written at that moment.
+    """
+    usual = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(usual, 2)
+        os.close(usual)
+
+
+@contextlib.contextmanager
 def full_disk(collector: Collector) -> Iterator[None]:
     """Let the system refuse all that a collector's processes write to files beyond a first page."""
     usual = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in processes_of(collector)}

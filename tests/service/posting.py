@@ -19,7 +19,7 @@ from factories import make_metric, make_report
 from hubbub.client import Batch, Metric, batch_to_json
 from hubbub.collector.store import MetricVersion, Store, open_store
 
-SECONDS = 30.0
+SECONDS = 60.0
 JSON = "application/json"
 MSGPACK = "application/msgpack"
 

@@ -6,6 +6,7 @@ import base64
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,43 +64,63 @@ class Served(NamedTuple):
         )
 
 
-@pytest.fixture(params=[1, 2], ids=["alone", "two workers"])
-def served(
-    request: pytest.FixtureRequest, metrics_file: Path, database: Path, tmp_path: Path
-) -> Iterator[Served]:
-    config = tmp_path / "collector.toml"
-    config.write_text(f"workers = {request.param}\n{_CONFIG}", encoding="utf-8")
-    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+_WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["alone", "two workers"])
+
+
+@contextmanager
+def serving(workers: int, metrics: Path, database: Path) -> Iterator[Served]:
+    config = database.with_name("collector.toml")
+    config.write_text(f"workers = {workers}\n{_CONFIG}", encoding="utf-8")
+    with running_collector(metrics, database, ["--config", str(config)]) as collector:
         yield Served(collector, collector.read_admin_url())
 
 
-def test_each_path_opens_to_the_scope_that_it_needs_alone(served: Served) -> None:
+@pytest.fixture
+def served(workers: int, metrics_file: Path, database: Path) -> Iterator[Served]:
+    with serving(workers, metrics_file, database) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["alone", "two workers"])
+def empty(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """Serve a store that stays empty, for all tests that send no reports."""
+    folder = tmp_path_factory.mktemp("empty")
+    metrics = folder / "metrics.toml"
+    metrics.write_text(registry_toml(), encoding="utf-8")
+    with serving(request.param, metrics, folder / "hubbub.db") as running:
+        yield running
+
+
+def test_each_path_opens_to_the_scope_that_it_needs_alone(empty: Served) -> None:
     for (method, path), needed in _NEEDED.items():
         for scope in ("read", "export", "delete"):
             if scope != needed:
-                refused = served.ask(path, scope, method)
+                refused = empty.ask(path, scope, method)
                 assert (refused.status, needed in refused.json["detail"]) == (403, True)
         for header in ({}, {"Authorization": "Bearer guess"}):
-            stranger = send(served.admin, method, path, headers=header)
+            stranger = send(empty.admin, method, path, headers=header)
             assert stranger.status == 401
             assert "WWW-Authenticate" in stranger.headers
-        assert served.ask(path, needed, method).status == 200
+        assert empty.ask(path, needed, method).status == 200
 
 
-def test_browser_may_read_with_the_token_as_its_password_and_do_no_more(served: Served) -> None:
+def test_browser_may_read_with_the_token_as_its_password_and_do_no_more(empty: Served) -> None:
     for scope, (token, _) in _TOKENS.items():
         pair = base64.b64encode(f"operator:{token}".encode()).decode()
         header = {"Authorization": f"Basic {pair}"}
         for (method, path), needed in _NEEDED.items():
-            answer = send(served.admin, method, path, headers=header)
+            answer = send(empty.admin, method, path, headers=header)
             assert (answer.status == 200) == (needed == scope == "read")
 
 
-def test_credentials_that_are_no_text_are_refused_like_wrong_ones(served: Served) -> None:
+def test_credentials_that_are_no_text_are_refused_like_wrong_ones(empty: Served) -> None:
     for header in ("Basic \xe9", "Basic ////", "Basic", "Bearer \xe9"):
-        assert send(served.admin, "GET", "/", headers={"Authorization": header}).status == 401
+        assert send(empty.admin, "GET", "/", headers={"Authorization": header}).status == 401
 
 
+@_WORKERS
 def test_numbers_are_those_of_what_was_sent_by_whichever_worker(served: Served) -> None:
     url = served.collector.url
     batches = [make_batch(3) for _ in range(20)]
@@ -118,6 +139,7 @@ def test_numbers_are_those_of_what_was_sent_by_whichever_worker(served: Served) 
     assert (status["reports"], status["duplicates"]) == (60, 4)
 
 
+@_WORKERS
 def test_numbers_do_not_go_back_when_a_worker_is_killed(served: Served) -> None:
     for _ in range(10):
         assert post(served.collector.url, make_batch(2)).status == 201
@@ -128,6 +150,7 @@ def test_numbers_do_not_go_back_when_a_worker_is_killed(served: Served) -> None:
         assert served.counted("hubbub_reports_total") == 20
 
 
+@_WORKERS
 def test_records_are_exported_as_they_were_sent(served: Served) -> None:
     batches = [make_batch(5) for _ in range(4)]
     for batch in batches:
@@ -141,6 +164,7 @@ def test_records_are_exported_as_they_were_sent(served: Served) -> None:
     assert served.ask(_RECORDS.replace("homepage", "search"), "export").status == 404
 
 
+@_WORKERS
 def test_metric_is_deleted(served: Served, database: Path) -> None:
     assert post(served.collector.url, make_batch(5)).status == 201
     assert served.ask("/v1/metrics/homepage", "delete", "DELETE").status == 400  # which version?
@@ -149,24 +173,25 @@ def test_metric_is_deleted(served: Served, database: Path) -> None:
     assert stored_count(database) == 0
 
 
-def test_answers_are_kept_to_the_reader(served: Served) -> None:
+def test_answers_are_kept_to_the_reader(empty: Served) -> None:
     for path in ("/", "/status.json", "/metrics", "/nothing"):
-        headers = served.ask(path).headers
+        headers = empty.ask(path).headers
         assert headers["Cache-Control"] == "no-store"
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
         assert "default-src 'none'" in headers["Content-Security-Policy"]
-    assert served.ask("/nothing").headers.get_content_type() == "application/problem+json"
+    assert empty.ask("/nothing").headers.get_content_type() == "application/problem+json"
 
 
 def test_nothing_of_the_public_routes_is_on_the_admin_listener_and_the_reverse(
-    served: Served,
+    empty: Served,
 ) -> None:
-    assert send(served.collector.url, "GET", "/metrics").status == 404
-    assert send(served.collector.url, "GET", "/status.json").status == 404
-    assert post(served.admin, make_batch()).status in {401, 404}
+    assert send(empty.collector.url, "GET", "/metrics").status == 404
+    assert send(empty.collector.url, "GET", "/status.json").status == 404
+    assert post(empty.admin, make_batch()).status in {401, 404}
 
 
+@_WORKERS
 def test_new_metric_is_on_the_page_after_a_hangup(served: Served, metrics_file: Path) -> None:
     metrics_file.write_text(registry_toml(make_metric(), make_metric("search")), encoding="utf-8")
     assert "search" not in served.ask("/").body.decode()

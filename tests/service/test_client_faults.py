@@ -25,7 +25,8 @@ UNHURT = HELD_SECONDS / 2  # a call that waits for the disk takes twice as long
 def test_full_disk_makes_no_hot_loop(tmp_path: Path) -> None:
     """The sender's notifications ended the writer's pause, so that it tried 20 times a second.
 
-    A writer that pauses for five seconds tries twice in four; 13 a second would be 50 attempts.
+    A writer that pauses for five seconds tries twice in four, which a busy machine may stretch;
+    13 a second would be 50 attempts.
     """
     script = """
 import resource
@@ -45,11 +46,11 @@ record(telemetry, 5)
 telemetry.flush(0.2)
 usual = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, usual[1]))
-attempts, cpu = 0, time.process_time()
+attempts, begun = 0, time.monotonic()
 for _ in range(40):
     record(telemetry, 20)
     time.sleep(0.1)
-print(attempts, time.process_time() - cpu, telemetry.status().disabled is not None)
+print(attempts, time.monotonic() - begun, telemetry.status().disabled is not None)
 resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 telemetry._pause(0)
 while telemetry.status().disabled or telemetry._recorder.pending:
@@ -59,8 +60,8 @@ os._exit(0)
 """
     app = App(tmp_path, NOWHERE)
     first, second = app.run(script).output
-    attempts, _cpu, told = first.split()
-    assert int(attempts) <= 4
+    attempts, seconds, told = first.split()
+    assert int(attempts) <= 3 + float(seconds) / 5
     assert told == "True"
     assert second == "805 {}"
     assert app.reports_in_ledger() == 805

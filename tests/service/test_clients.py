@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections import Counter
 from collections.abc import Iterator
@@ -50,9 +49,11 @@ def test_stored_reports_bear_their_clients_cohorts(
 def test_waiting_reports_arrive_once_after_a_crash_of_the_collector(
     metrics_file: Path, database: Path, tmp_path: Path
 ) -> None:
-    port = _quiet_port()
-    options = ["--port", str(port)]
-    with _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry:
+    with (
+        _reserved_port() as port,
+        _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry,
+    ):
+        options = ["--port", str(port)]
         with running_collector(metrics_file, database, options) as collector:
             _record(telemetry, 100)
             assert telemetry.flush(timeout=60)
@@ -73,13 +74,30 @@ def test_waiting_reports_arrive_once_after_a_crash_of_the_collector(
 def test_client_that_starts_before_the_collector_delivers(
     metrics_file: Path, database: Path, tmp_path: Path
 ) -> None:
-    port = _quiet_port()
-    with _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry:
+    with (
+        _reserved_port() as port,
+        _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry,
+    ):
         _record(telemetry, 25)
         assert not telemetry.flush(timeout=0.2)
         with running_collector(metrics_file, database, ["--port", str(port)]):
             assert telemetry.flush(timeout=60)
     assert stored_count(database) == 25
+
+
+def test_reports_that_the_collector_refuses_do_not_take_others_with_them(
+    collector: Collector, database: Path, tmp_path: Path
+) -> None:
+    """The app's registry is older than the collector's for one metric of two."""
+    registry = make_registry(make_metric(), make_metric("gone"))
+    with contextlib.closing(Telemetry(registry, collector.url, tmp_path / "client")) as telemetry:
+        for metric in ("homepage", "gone", "homepage", "gone", "homepage"):
+            telemetry.record(metric, "x")
+        assert telemetry.flush(timeout=60)
+        status = telemetry.status()
+    assert status.delivered == 3
+    assert status.dropped == {"refused by the collector": 2}
+    assert stored_count(database) == 3
 
 
 def _record(telemetry: Telemetry, reports: int) -> None:
@@ -96,24 +114,10 @@ def _telemetry(metrics: Path, url: str, folder: Path) -> Iterator[Telemetry]:
         telemetry.close()
 
 
-def _quiet_port() -> int:
-    """Return a free port below those that the system hands out, so that it stays free."""
-    for port in range(10_000 + os.getpid() % 10_000, 30_000):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no port is free")
-
-
-def test_reports_that_the_collector_refuses_do_not_take_others_with_them(
-    collector: Collector, database: Path, tmp_path: Path
-) -> None:
-    """The app's registry is older than the collector's for one metric of two."""
-    registry = make_registry(make_metric(), make_metric("gone"))
-    with contextlib.closing(Telemetry(registry, collector.url, tmp_path / "client")) as telemetry:
-        for metric in ("homepage", "gone", "homepage", "gone", "homepage"):
-            telemetry.record(metric, "x")
-        assert telemetry.flush(timeout=60)
-        status = telemetry.status()
-    assert status.delivered == 3
-    assert status.dropped == {"refused by the collector": 2}
-    assert stored_count(database) == 3
+@contextlib.contextmanager
+def _reserved_port() -> Iterator[int]:
+    """Keep a port from all others: only who asks for this very one, to reuse it, may listen."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]

@@ -31,7 +31,7 @@ from service.posting import send, wait_until
 
 SOURCE = Path(__file__).parents[2] / "docs" / "examples"
 BIN = Path(sys.executable).parent
-SECONDS = 60.0
+SECONDS = 120.0
 GOOD = '{"title": "Home", "text": "Welcome"}'
 BAD = ("{", "{}")  # the one fails in json.decoder, the other in wiki
 STRING_VALUES = ("json.decoder", "unheard-of-editor", "news.example.org")

@@ -14,7 +14,7 @@ import trustme
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.simulations.experiments.processes import Collector, running_collector
-from service.faults import kill, workers_of
+from service.faults import errors_kept_in, kill, workers_of
 from service.posting import make_batch, post, stored_count, wait_until
 
 _OLD = make_metric()
@@ -50,22 +50,16 @@ def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
 def test_wrong_registry_is_explained_and_the_old_one_stays(
     metrics_file: Path,
     database: Path,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
     change: Callable[[str], str],
     fault: str,
 ) -> None:
-    said = ""
-
-    def complains() -> bool:
-        nonlocal said
-        said += capfd.readouterr().err
-        return "not reloaded" in said
-
-    with running_collector(metrics_file, database) as collector:
+    errors = tmp_path / "errors"
+    with errors_kept_in(errors), running_collector(metrics_file, database) as collector:
         metrics_file.write_text(change(registry_toml()), encoding="utf-8")
         collector.process.send_signal(signal.SIGHUP)
-        wait_until(complains)
-        assert fault in said
+        wait_until(lambda: "not reloaded" in errors.read_text(encoding="utf-8"))
+        assert fault in errors.read_text(encoding="utf-8")
         assert post(collector.url, make_batch()).status == 201
     assert stored_count(database) == 3
 
@@ -87,17 +81,17 @@ def test_new_certificate_is_shown_after_a_hangup(
 
 
 def test_certificate_without_its_key_is_refused_and_the_old_one_stays(
-    metrics_file: Path, database: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    metrics_file: Path, database: Path, tmp_path: Path
 ) -> None:
     authority = trustme.CA()
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    certificate, key, errors = (tmp_path / name for name in ("cert.pem", "key.pem", "errors"))
     options = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
     _issue(authority, certificate, key)
-    with running_collector(metrics_file, database, options) as collector:
+    with errors_kept_in(errors), running_collector(metrics_file, database, options) as collector:
         before = _shown_certificate(collector, authority)
         _issue(authority, certificate, tmp_path / "other.pem")  # half of a renewal
         collector.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "not reloaded" in capfd.readouterr().err)
+        wait_until(lambda: "not reloaded" in errors.read_text(encoding="utf-8"))
         assert _shown_certificate(collector, authority) == before
 
 

@@ -2,7 +2,7 @@
 
 A run is one sample of a population; runs are independent, the intervals of one run are not. So a
 run's share of intervals that hold the truth is one observation, and bounds are on its mean.
-`python -m calibration.categories` prints the same figures for more cases and runs.
+`python -m evaluation.calibration.categories` prints the same figures for more cases and runs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.categories import (
+from evaluation.calibration.categories import (
     LOOSE,
     PAPER,
     TIGHT,
-    Population,
+    CategoryCase,
     boolean,
     draw_counts,
     enum,
@@ -55,7 +55,7 @@ def bounds(runs: FloatArray) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}, {case.n_reports}")
-def test_intervals_hold_the_truth_in_95_of_100(case: Population) -> None:
+def test_intervals_hold_the_truth_in_95_of_100(case: CategoryCase) -> None:
     """P(false alarm) <= 1e-6 over all cases if the expected coverage is from 93% to 97%."""
     measured = measure(case, RUNS)
     for name in ("all", "absent", "near", "differences", "cumulative"):
@@ -67,7 +67,7 @@ def test_intervals_hold_the_truth_in_95_of_100(case: Population) -> None:
 
 
 @pytest.mark.parametrize("case", [ordinal(12, 1_000, LOOSE), ordinal(60, 20_000, PAPER)])
-def test_quantiles_and_means_of_buckets_are_held_at_least_as_often(case: Population) -> None:
+def test_quantiles_and_means_of_buckets_are_held_at_least_as_often(case: CategoryCase) -> None:
     """Buckets are coarse, so more than 95% is right; P(false alarm) <= 1e-6 at 94%."""
     measured = measure(case, RUNS)
     for name in ("quantiles", "mean_bounds"):
@@ -78,7 +78,7 @@ def test_quantiles_and_means_of_buckets_are_held_at_least_as_often(case: Populat
 
 
 @pytest.mark.parametrize("case", [enum(4, 1_000, LOOSE), enum(20, 20_000, PAPER)])
-def test_estimates_are_unbiased_and_scatter_as_the_covariance_says(case: Population) -> None:
+def test_estimates_are_unbiased_and_scatter_as_the_covariance_says(case: CategoryCase) -> None:
     """Standardised errors over the runs; P(false alarm) <= 1e-6 (normal, Bonferroni).
 
     The variance of 400 standardised errors has a standard error of sqrt(2/399); 5% are left for

@@ -2,51 +2,54 @@
 
 A run is one population of new strings, new people and new coins; runs are independent, candidates
 of one run are not. So where candidates of a run share an error, the run is the unit of every bound.
-Many reports come from the crowd, which counts them in memory; few from the fleet.
+Many reports come from the sampler, which counts them in memory; few from simulated clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 import pytest
 from scipy import stats
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from calibration.cases import CROWDED, DEMO_CASE, LOOSE, PAPER, SMALL, made_up_case
-from calibration.trials import (
-    Case,
-    Collected,
-    collect,
-    count_fleet,
-    decode_collected,
-    score_decoding,
+from evaluation.calibration.cases import (
+    CROWDED,
+    DEMO_CASE,
+    LOOSE,
+    PAPER,
+    SMALL,
+    made_up_case,
+    uniform,
+    zipf,
 )
-from calibration.worlds import exponential, uniform, zipf
+from evaluation.calibration.trials import Case, collect, count_fleet
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
 from hubbub.decoder.arrays import FloatArray
 from hubbub.simulations.experiments.scoring import Score
-from hubbub.simulations.populations import Population
+from hubbub.simulations.populations import Population, family_shares
+from hubbub.simulations.scenarios import Collected
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,
     sample_population,
 )
+from hubbub.simulations.suite.trials import score_decoding
 from significance import ALARM, frequency_z, z_limit
 
 ALPHA = 0.05
+NINE_TENTHS = family_shares("geometric:0.9", 60)  # of the one before
+SEVEN_TENTHS = family_shares("geometric:0.7", 20)
 POPULATED = (
     made_up_case("paper's", PAPER, 50_000, zipf(60), absent=140),
     made_up_case("loose", LOOSE, 20_000, zipf(60), absent=140),
     made_up_case("small filter", SMALL, 50_000, zipf(40), absent=60),
-    made_up_case("a third not listed", LOOSE, 20_000, exponential(60, 0.9), 3, absent=140),
+    made_up_case("a third not listed", LOOSE, 20_000, NINE_TENTHS, 3, absent=140),
 )
 NOBODY_PRESENT = (
     made_up_case("paper's", PAPER, 20_000, zipf(40), unlisted_every=1, absent=200),
     made_up_case("small filter", SMALL, 20_000, zipf(20), unlisted_every=1, absent=200),
-    made_up_case("few reports", LOOSE, 5_000, exponential(20, 0.7), unlisted_every=1, absent=200),
+    made_up_case("few reports", LOOSE, 5_000, SEVEN_TENTHS, unlisted_every=1, absent=200),
 )
 FEW_TRUE = (
     made_up_case("paper's", PAPER, 50_000, uniform(20), absent=180),
@@ -63,24 +66,20 @@ MANY_RARE = (
 DEMO = DEMO_CASE
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Keep linear algebra to one core: its threads wait for each other if tests run in parallel."""
-    with threadpool_limits(1):
-        yield
-
-
 @cache
 def runs(
     case: Case, n: int, correction: Correction = Correction.BONFERRONI
 ) -> list[tuple[Collected, Decoding]]:
     """Return n independent runs of a case."""
     collected = [collect(case, seed) for seed in range(n)]
-    return [(run, decode_collected(run, case.params, correction)) for run in collected]
+    return [
+        (run, decode(run.counts, case.params, run.candidates, correction=correction))
+        for run in collected
+    ]
 
 
 def scores(case: Case, n: int, correction: Correction) -> list[Score]:
-    return [score_decoding(run, decoding) for run, decoding in runs(case, n, correction)]
+    return [score_decoding(run.truth, decoding) for run, decoding in runs(case, n, correction)]
 
 
 def most_of(n: int, chance: float, alarm: float = ALARM) -> int:
@@ -218,12 +217,14 @@ def detections_at(case: Case, multiple: float, n: int) -> int:
     found = 0
     for seed in range(1_000, 1_000 + n):
         rng = np.random.default_rng(seed)
-        world = case.world(seed)
-        values = world.candidates[:planted] + world.population.values
+        scenario = case.scenario(seed)
+        values = scenario.candidates[:planted] + scenario.population.values
         others = rng.integers(planted, len(values), size=case.reports - planted * each)
         held = np.concatenate([np.repeat(np.arange(planted), each), others])
         counts = count_fleet(values, held, case.params, rng)
-        decoding = decode(counts, case.params, world.candidates, correction=Correction.BONFERRONI)
+        decoding = decode(
+            counts, case.params, scenario.candidates, correction=Correction.BONFERRONI
+        )
         found += int(decoding.detected[:planted].sum())
     return found
 

@@ -2,11 +2,14 @@
 
 The reports come from Node with the system's coins, so nothing is seeded: every test states the
 chance of a false alarm. The probabilities are computed here, from the formulas of the protocol.
+HUBBUB_CLIENTS says how many clients report. With 100,000 a lane's rate is seen that is off by 1%, a
+rate of all lanes that is off by 0.1%, and a correlation of 2%.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference.protocol import bloom_positions
+from evaluation.reference.protocol import bloom_positions
 from significance import (
     ALARM,
     BitArray,
@@ -22,15 +25,15 @@ from significance import (
     IntArray,
     chi_squared_p,
     frequency_bounds,
-    frequency_z,
     pair_z,
+    rate_z,
     unpack,
     z_limit,
 )
 from unit.javascript.node import run_program
 
 VALUE = "example.com"
-CLIENTS = 200_000
+CLIENTS = int(os.environ.get("HUBBUB_CLIENTS", "100000"))
 PATTERNS = 256
 
 
@@ -91,7 +94,7 @@ class Clients:
 
 
 def assert_law(sample: BitArray, expected: FloatArray) -> None:
-    """Every column has its probability and every two columns are independent; P(alarm) < 1e-6."""
+    """Columns have their probabilities, and every two are independent; P(false alarm) < 1e-6."""
     assert_rates_and_pairs(sample, expected, ALARM)
 
 
@@ -99,17 +102,17 @@ def assert_rates_and_pairs(sample: BitArray, expected: FloatArray, alarm: float)
     """As `assert_law`, at another probability of a false alarm.
 
     The two halves at a quarter of the alarm each leave room for the normal approximation's error
-    (skewness: at most half as much again, at z = 7 and 100,000 reports).
+    (skewness: at most as much again, at z = 7 and 50,000 reports).
     """
     k = len(expected)
-    marginal = frequency_z(sample.sum(axis=0), len(sample), expected)
-    assert np.abs(marginal).max() < z_limit(k, alarm / 4)
+    rates = rate_z(sample, expected)
+    assert np.abs(rates).max() < z_limit(len(rates), alarm / 4)
     assert np.abs(pair_z(sample, expected)).max() < z_limit(k * (k - 1) // 2, alarm / 4)
 
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
 def test_bits_of_a_report_are_exact_and_independent(noise: Noise, tmp_path: Path) -> None:
-    """200,000 clients' reports of one value: 128 rates, 8,128 pairs; P(false alarm) < 1e-6."""
+    """All clients' reports of one value: 128 rates, 8,128 pairs; P(false alarm) < 1e-6."""
     clients = Clients(STRING, noise, tmp_path)
     (bits,) = clients.filters([VALUE])
     assert bits.sum() == 2
@@ -118,7 +121,7 @@ def test_bits_of_a_report_are_exact_and_independent(noise: Noise, tmp_path: Path
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
 def test_permanent_responses_are_exact_and_independent(noise: Noise, tmp_path: Path) -> None:
-    """200,000 secrets: 1 w.p. f/2 + (1 - f) B; P(false alarm) < 1e-6."""
+    """All secrets: 1 w.p. f/2 + (1 - f) B; P(false alarm) < 1e-6."""
     clients = Clients(STRING, noise, tmp_path)
     (bits,) = clients.filters([VALUE])
     assert_law(clients.draw([VALUE], ["permanent"]), noise.permanent(bits))
@@ -126,7 +129,7 @@ def test_permanent_responses_are_exact_and_independent(noise: Noise, tmp_path: P
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
 def test_instantaneous_responses_are_exact_and_independent(noise: Noise, tmp_path: Path) -> None:
-    """200,000 draws for one permanent response of mixed bits; P(false alarm) < 1e-6."""
+    """As many draws for one permanent response of mixed bits; P(false alarm) < 1e-6."""
     mixed = np.random.default_rng(1).bytes(16)
     sample = Clients(STRING, noise, tmp_path).draw([mixed.hex()], ["instantaneous"])
     assert_law(sample, noise.instantaneous(unpack(mixed, 128).ravel()))
@@ -140,17 +143,17 @@ def test_instantaneous_responses_are_exact_and_independent(noise: Noise, tmp_pat
 def test_reports_of_other_types_follow_the_same_law(
     fields: dict[str, Any], value: object, tmp_path: Path
 ) -> None:
-    """100,000 clients; bits that no value sets are coins too; P(false alarm) < 1e-6 each."""
+    """Half of the clients; bits that no value sets are coins too; P(false alarm) < 1e-6 each."""
     noise = NOISES["awkward"]
     clients = Clients(fields, noise, tmp_path)
     (bits,) = clients.filters([value])
     assert bits.sum() == (value is not False)
-    assert_law(clients.draw([value], ["report"], clients=100_000), noise.reported(bits))
+    assert_law(clients.draw([value], ["report"], clients=CLIENTS // 2), noise.reported(bits))
 
 
 @pytest.mark.parametrize("stage", ["permanent", "instantaneous"])
 def test_two_responses_of_one_client_share_no_coin(stage: str, tmp_path: Path) -> None:
-    """All 256 x 255 / 2 pairs of bits of two responses of 100,000 clients; P(alarm) < 1e-6.
+    """All 256 x 255 / 2 pairs of bits of two responses of half of the clients; P(alarm) < 1e-6.
 
     Permanent responses are to two values, instantaneous ones to the same permanent bits twice.
     """
@@ -162,14 +165,14 @@ def test_two_responses_of_one_client_share_no_coin(stage: str, tmp_path: Path) -
     else:
         values = ["0f" * 16] * 2
         expected = noise.instantaneous(np.tile(np.array([1, 1, 1, 1, 0, 0, 0, 0]), 32))
-    assert_law(clients.draw(values, [stage], clients=100_000), expected)
+    assert_law(clients.draw(values, [stage], clients=CLIENTS // 2), expected)
 
 
 PERIODS: dict[str, Any] = {"memory": "period", "period_days": 7}
 
 
 def test_a_periods_answers_are_exact_independent_and_in_uniform_cohorts(tmp_path: Path) -> None:
-    """200,000 answers to one value by one client: 3 cohorts, the permanent bits, a report of each.
+    """As many answers to one value by one client: 3 cohorts, permanent bits, a report of each.
 
     P(false alarm) < 1e-6: half of it for the fit of the cohorts, the rest for the rates and pairs
     of permanent and of reported bits, in each cohort (whose filter is another) a twelfth each.
@@ -191,11 +194,11 @@ def test_a_periods_answers_are_exact_independent_and_in_uniform_cohorts(tmp_path
 
 
 def test_two_answers_of_one_client_share_no_coin(tmp_path: Path) -> None:
-    """Permanent bits of 100,000 pairs of periods, from the same secret; P(false alarm) < 1e-6."""
+    """Permanent bits in two periods of half of the clients; P(false alarm) < 1e-6."""
     noise = NOISES["dyadic"]
     clients = Clients({**STRING, **PERIODS}, noise, tmp_path)
     (bits,) = clients.filters([VALUE])
-    sample = clients.draw([VALUE, VALUE], ["permanent"], clients=100_000)
+    sample = clients.draw([VALUE, VALUE], ["permanent"], clients=CLIENTS // 2)
     assert_law(sample, np.tile(noise.permanent(bits), 2))
 
 
@@ -227,10 +230,10 @@ def fit_p(observed: IntArray, expected: FloatArray) -> float:
     return chi_squared_p(pooled[0][kept], pooled[1][kept])
 
 
-def loss_interval(ones: int, others: int, alarm: float) -> tuple[float, float]:
+def loss_interval(ones: int, others: int, n: int, alarm: float) -> tuple[float, float]:
     """Return bounds of ln(P(event | one) / P(event | other)) from counts of the event."""
-    low_one, high_one = frequency_bounds(ones, CLIENTS, alarm)
-    low_other, high_other = frequency_bounds(others, CLIENTS, alarm)
+    low_one, high_one = frequency_bounds(ones, n, alarm)
+    low_other, high_other = frequency_bounds(others, n, alarm)
     high = math.log(high_one / low_other) if low_other else math.inf
     return (math.log(low_one / high_other) if low_one else -math.inf), high
 
@@ -241,32 +244,33 @@ def assert_epsilon(counts: list[IntArray], filters: BitArray, epsilon: float) ->
     P(false alarm) < 1e-6 / 4: exact bounds, 2 x 256 patterns and one set.
     """
     ones, others = counts
+    n = int(ones.sum())
     for left, right in ((ones, others), (others, ones)):
         for pattern in range(PATTERNS):
-            low, _ = loss_interval(int(left[pattern]), int(right[pattern]), ALARM / 16_384)
+            low, _ = loss_interval(int(left[pattern]), int(right[pattern]), n, ALARM / 16_384)
             assert low <= epsilon
     lanes = np.arange(PATTERNS)[:, None] >> np.arange(8) & 1
     differ = filters[0] != filters[1]
     telling = (lanes == filters[0])[:, differ].all(axis=1)
-    low, high = loss_interval(int(ones[telling].sum()), int(others[telling].sum()), ALARM / 64)
+    low, high = loss_interval(int(ones[telling].sum()), int(others[telling].sum()), n, ALARM / 64)
     assert low <= epsilon <= high
     assert high - low < 0.25 * epsilon, "too few reports for an audit that could fail"
 
 
 @pytest.mark.parametrize(
-    ("fields", "noise"),
+    ("fields", "noise", "share"),
     [
-        (SMALL, NOISES["dyadic"]),
-        (SMALL, NOISES["awkward"]),
-        (BOOLEAN, NOISES["awkward"]),
-        (SMALL, Noise(0.5, 0.0, 1.0)),
+        (SMALL, NOISES["dyadic"], 0.6),
+        (SMALL, NOISES["awkward"], 1.2),
+        (BOOLEAN, NOISES["awkward"], 0.6),
+        (SMALL, Noise(0.5, 0.0, 1.0), 0.6),
     ],
     ids=["dyadic", "awkward", "boolean", "permanent alone"],
 )
 def test_reports_and_permanent_responses_keep_their_epsilons(
-    fields: dict[str, Any], noise: Noise, tmp_path: Path
+    fields: dict[str, Any], noise: Noise, share: float, tmp_path: Path
 ) -> None:
-    """200,000 clients for each of two values; all 256 outputs are looked at.
+    """A share of the clients for each of two values; all 256 outputs are looked at.
 
     P(false alarm) < 1e-6: two audits at 1/4 of that each, four tests of fit at 1/8 each.
     """
@@ -276,11 +280,12 @@ def test_reports_and_permanent_responses_keep_their_epsilons(
         filters = clients.filters(values)
     else:
         values, filters = disjoint_values(clients)
-    samples = [clients.draw([v], ["permanent", "report"], label=f"audit {v}") for v in values]
-    permanent = [counts_of_patterns(sample[:, :8]) for sample in samples]
-    reported = [counts_of_patterns(sample[:, 8:]) for sample in samples]
+    n = round(share * CLIENTS)
+    samples = [clients.draw([v], ["period"], clients=n, label=f"audit {v}") for v in values]
+    permanent = [counts_of_patterns(sample[:, 16:24]) for sample in samples]
+    reported = [counts_of_patterns(sample[:, 24:]) for sample in samples]
     assert_epsilon(permanent, filters, clients.epsilons["permanent"])
     assert_epsilon(reported, filters, clients.epsilons["report"])
     for i, bits in enumerate(filters):
-        assert fit_p(permanent[i], CLIENTS * law(noise.permanent(bits))) > ALARM / 8
-        assert fit_p(reported[i], CLIENTS * law(noise.reported(bits))) > ALARM / 8
+        assert fit_p(permanent[i], n * law(noise.permanent(bits))) > ALARM / 8
+        assert fit_p(reported[i], n * law(noise.reported(bits))) > ALARM / 8

@@ -13,46 +13,52 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.likelihood import Collected, Population, collect, gauss
-from calibration.worlds import exponential, uniform, zipf
 from cramer_rao import error_bound, expected_reports
+from evaluation.calibration.cases import made_up_case, uniform, zipf
+from evaluation.calibration.likelihood import gauss
+from evaluation.calibration.trials import Case, collect, collect_reports
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import decode
+from hubbub.decoder.candidates.listing import bit_positions, hashed
 from hubbub.decoder.likelihood.decoding import Likelihood, fit_reports
 from hubbub.decoder.likelihood.sums import Mixture, distinct_positions
+from hubbub.decoder.reports.packed import pack
+from hubbub.simulations.populations import family_shares
+from hubbub.simulations.scenarios import Collected
 from significance import ALARM
 
 CROWDED = make_params(k=8, h=2, m=32)
 LOOSE = make_params(k=8, h=2, m=16, f=0.0, p=0.225, q=0.775)
 SMALL = make_params(k=32, h=2, m=16, f=0.25, p=0.2, q=0.8)
 POPULATED = (
-    Population("crowded", CROWDED, 100_000, exponential(60, 0.93), 10, 12),
-    Population("loose", LOOSE, 100_000, gauss(60), 10, 12),
-    Population("small filter", SMALL, 20_000, zipf(40), 10, 20),
+    made_up_case("crowded", CROWDED, 100_000, family_shares("geometric:0.93", 60), 10, 12),
+    made_up_case("loose", LOOSE, 100_000, gauss(60), 10, 12),
+    made_up_case("small filter", SMALL, 20_000, zipf(40), 10, 20),
 )
 NOBODY_PRESENT = (
-    Population("crowded", CROWDED, 100_000, uniform(60), 1, 100),
-    Population("small filter", SMALL, 10_000, zipf(20), 1, 100),
+    made_up_case("crowded", CROWDED, 100_000, uniform(60), 1, 100),
+    made_up_case("small filter", SMALL, 10_000, zipf(20), 1, 100),
 )
 
 
-def runs(case: Population, n: int) -> Iterator[tuple[Collected, Likelihood]]:
+def runs(case: Case, n: int) -> Iterator[tuple[Collected, Likelihood]]:
     """Yield independent runs and what the likelihood says of them, from even proposals on."""
     first = collect(case, 0)
     counted = decode(first.counts, case.params, first.candidates)
     even = replace(counted, share=np.full(len(first.truth), 0.5 / len(first.truth)))
     for seed in range(n):
-        run = collect(case, seed)
-        yield run, fit_reports(run.reports, even, run.candidates, threads=1)
+        records, run = collect_reports(case, seed)
+        reports, candidates = pack([records], case.params), hashed(run.candidates, case.params)
+        yield run, fit_reports(reports, even, candidates, threads=1)
 
 
-def by_name(case: Population) -> str:
+def by_name(case: Case) -> str:
     return case.name
 
 
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
-def test_95_percent_intervals_hold_the_truth(case: Population) -> None:
+def test_95_percent_intervals_hold_the_truth(case: Case) -> None:
     """Mean over 10 runs of the share of about 60 intervals that hold the truth, top one unlisted.
 
     The seeds are stated, so the test passes always or never; a run's share has a measured sd of
@@ -66,7 +72,7 @@ def test_95_percent_intervals_hold_the_truth(case: Population) -> None:
 
 
 @pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
-def test_absent_names_are_hardly_ever_detected(case: Population) -> None:
+def test_absent_names_are_hardly_ever_detected(case: Case) -> None:
     """20 runs: at most as many with a detection as binomial(20, 0.05) exceeds once in 1e6.
 
     P-values of a run's 100 candidates are near enough independent: those below 0.5 are within 6
@@ -89,10 +95,10 @@ def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
     that shares are not negative, does no worse.
     """
     shares = np.array([0.3, 0.25, 0.2, 0.12, 0.08, 0.05])
-    case = Population("all listed", params, 50_000, shares, 0, 0)
+    case = made_up_case("all listed", params, 50_000, shares, 0, 0)
     squares, refit_squares = [], []
     for run, found in runs(case, 30):
-        positions = distinct_positions(run.candidates.positions(slice(None)), params)
+        positions = distinct_positions(bit_positions(run.candidates, params), params)
         true = np.concatenate([[0.0], run.truth])
         expected = expected_reports(params, positions, true, case.reports)
         bound = error_bound(Mixture(expected, positions, 1), true)[1:]
@@ -104,7 +110,7 @@ def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
 
 def test_errors_are_smaller_than_those_of_bit_counts() -> None:
     """Median over 4 runs of the squared error of all candidates' estimates, per least squares'."""
-    case = Population("loose", LOOSE, 200_000, gauss(60), 10, 12)
+    case = made_up_case("loose", LOOSE, 200_000, gauss(60), 10, 12)
     ratios = []
     for run, found in runs(case, 4):
         counted = decode(run.counts, case.params, run.candidates)

@@ -1,6 +1,6 @@
 """The planner's theory against the decoder, on fixed seeds: a pass is a pass for ever.
 
-`python -m planning` has the whole grid with more collections.
+`python -m evaluation.planning` has the whole grid with more collections.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from evaluation.planning.trials import Setting, found_and_planted, limit_ratio
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.planning.limits import Method, Question, string_errors
 from hubbub.protocol.params import RapporParams
-from planning.trials import Setting, found_and_planted, limit_ratio
 
 _COLLECTIONS = 12
 

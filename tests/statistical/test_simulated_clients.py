@@ -23,6 +23,7 @@ from significance import (
     chi_squared_p,
     frequency_z,
     pair_z,
+    rate_z,
     unpack,
     z_limit,
 )
@@ -66,7 +67,8 @@ def assert_law(sample: BitArray, expected: FloatArray) -> None:
     k = len(chances)
     if not k:
         return
-    assert np.abs(frequency_z(bits.sum(axis=0), len(bits), chances)).max() < z_limit(k)
+    rates = rate_z(bits, chances)
+    assert np.abs(rates).max() < z_limit(len(rates))
     assert np.abs(pair_z(bits, chances)).max() < z_limit(k * (k - 1) // 2)
     for lag in (1, 2, len(bits) // 2):
         assert np.abs(lagged_z(bits, chances, lag)).max() < z_limit(3 * k)
@@ -74,9 +76,10 @@ def assert_law(sample: BitArray, expected: FloatArray) -> None:
 
 def lagged_z(bits: BitArray, expected: FloatArray, lag: int) -> FloatArray:
     """Return a z-score for each column's covariance with itself some reports later."""
-    centred = bits - expected
-    products = (centred[lag:] * centred[:-lag]).sum(axis=0)
-    return np.asarray(products / np.sqrt(len(bits) - lag) / (expected * (1 - expected)))
+    later, earlier, n = bits[lag:], bits[:-lag], len(bits) - lag
+    both, each = (later & earlier).sum(axis=0), later.sum(axis=0) + earlier.sum(axis=0)
+    products = both - expected * each + n * expected**2
+    return np.asarray(products / np.sqrt(n) / (expected * (1 - expected)))
 
 
 def pattern_counts(cohorts: IntArray, bits: IntArray) -> IntArray:

@@ -16,6 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluation.reference import histories
+from evaluation.reference.account import DAY, Json
+from evaluation.reference.account import Account as ReferenceAccount
+from evaluation.reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
 from hubbub.client.state import replace_secret
@@ -23,10 +27,6 @@ from hubbub.client.storage import Storage
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
-from reference import histories
-from reference.account import DAY, Json
-from reference.account import Account as ReferenceAccount
-from reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
 from unit.client.accounts import (
     REFUSED,
     MemoryClient,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.reference import protocol
 from factories import make_params
 from hubbub.client import EncodingError
 from hubbub.protocol.bloom import MAX_VALUE_BYTES, bit_positions, bloom_bits, canonical_bytes
-from reference import protocol
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
 from hubbub.client import Encoder, EncodingError, Metric, MetricError, Registry
 from hubbub.protocol.metric_types.base import MetricType, Value
@@ -15,7 +16,6 @@ from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
-from reference import protocol
 
 COLOURS = EnumType(("red", "green", "blue"))
 TABS = OrdinalType((1.0, 10.0, 100.0))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.reference import protocol
 from factories import seeded_stream
 from hubbub.client.randomness import (
     BernoulliSampler,
@@ -21,7 +22,6 @@ from hubbub.client.randomness import (
     os_stream,
     uniform_below,
 )
-from reference import protocol
 
 AWKWARD = (0.3141, 0.1234, 0.8765, 0.1, 1 / 3, 5e-324, 2.2e-308, 1 - 2**-53, 0.0, 1.0, 0.5)
 chances = st.floats(0, 1) | st.sampled_from(AWKWARD)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from evaluation.reference import __main__ as writer
 from factories import make_metric, make_params
 from hubbub.client import Batch, Encoder, Report, Spending, batch_to_json
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
 from hubbub.protocol.bloom import bit_positions, bloom_bits
-from reference import __main__ as writer
 from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 
 FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"

@@ -17,7 +17,7 @@ from aiohttp import web
 from hubbub.collector.serving.listening import Connections, listening
 from unit.collector.event_loop import in_event_loop
 
-_SECONDS = 30.0
+_SECONDS = 60.0
 _LARGE = bytes(2**26)
 
 

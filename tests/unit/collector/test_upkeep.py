@@ -23,7 +23,7 @@ from unit.collector.event_loop import in_event_loop
 _TODAY = dt.date(2026, 3, 14)
 _SEARCH = MetricVersion("search", 1)
 _FOR_EVER = 1e9
-_SECONDS = 30.0
+_SECONDS = 60.0
 
 
 def _days_ago(days: int) -> dt.date:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calibration.trials import count_fleet
+from evaluation.calibration.trials import count_fleet
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.collector.poisoning import Balance, Repeats, SetBits

@@ -10,6 +10,7 @@ import numpy as np
 
 from factories import make_metric, make_params
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
+from hubbub.decoder.cli.options import MIN_REPORTS
 from hubbub.protocol.records import Records
 from unit.collector.forgeries import records_of
 
@@ -30,6 +31,7 @@ def filled_store(folder: Path, records: Records, day: dt.date = DAY) -> str:
     return url
 
 
-def plausible_records(n: int) -> Records:
+def plausible_records(n: int = MIN_REPORTS) -> Records:
+    """Return reports with as many ones as pure noise has; by default just enough to be decoded."""
     rng = np.random.default_rng(11)
     return records_of(rng.random((n, 128)) < make_params().p_star, rng.integers(64, size=n))

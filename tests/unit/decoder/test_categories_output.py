@@ -9,8 +9,15 @@ import json
 import numpy as np
 import pytest
 
-from calibration.categories import LOOSE, TIGHT, Population, boolean, draw_counts, ordinal
-from calibration.categories import population as make_population
+from evaluation.calibration.categories import (
+    LOOSE,
+    TIGHT,
+    CategoryCase,
+    boolean,
+    draw_counts,
+    make_case,
+    ordinal,
+)
 from factories import make_params
 from hubbub.decoder import Correction
 from hubbub.decoder.categories.decoding import CategoryDecoding, decode_categories
@@ -21,9 +28,9 @@ from unit.decoder.rendered import csv_of, json_of, shown
 
 COMMON = ("category", *COLUMNS[1:9], "unbiased", "p_value", "q_value", "detected")
 NAMES = ("light", 'da"rk,', "two\nlines", "\x1b[31mred", "none")
-ENUM = make_population(EnumType(NAMES), np.array([0.5, 0.2, 0.2, 0.1, 0]), 20_000, LOOSE)
+ENUM = make_case(EnumType(NAMES), np.array([0.5, 0.2, 0.2, 0.1, 0]), 20_000, LOOSE)
 BACKWARDS = make_params(8, 1, 1, f=0.2, p=0.75, q=0.05)
-THREE_OF_FIVE = make_population(
+THREE_OF_FIVE = make_case(
     EnumType(tuple("abcde")), np.array([1, 1, 1, 0, 0]) / 3, 20_000, BACKWARDS
 )
 ORDINAL = ordinal(12, 20_000, LOOSE)
@@ -32,7 +39,7 @@ CASES = pytest.mark.parametrize(
 )
 
 
-def decoded(case: Population, seed: int = 7) -> CategoryDecoding:
+def decoded(case: CategoryCase, seed: int = 7) -> CategoryDecoding:
     return decode_categories(draw_counts(case, np.random.default_rng(seed)), case.metric)
 
 
@@ -49,7 +56,7 @@ def to_json(decoding: CategoryDecoding, *, detected_only: bool = False) -> str:
 
 
 @CASES
-def test_csv_has_a_row_a_category_in_the_registrys_order(case: Population) -> None:
+def test_csv_has_a_row_a_category_in_the_registrys_order(case: CategoryCase) -> None:
     decoding = decoded(case)
     lines = list(csv.DictReader(io.StringIO(to_csv(decoding), newline="")))
     assert [line["category"] for line in lines] == list(decoding.categories)
@@ -121,7 +128,7 @@ def test_summary_tells_the_mean_only_of_what_lies_between_the_edges() -> None:
 
 
 @CASES
-def test_same_counts_give_the_same_bytes(case: Population) -> None:
+def test_same_counts_give_the_same_bytes(case: CategoryCase) -> None:
     assert to_csv(decoded(case)) == to_csv(decoded(case))
     assert to_json(decoded(case)) == to_json(decoded(case))
     assert table_of(decoded(case)) == table_of(decoded(case))
@@ -145,7 +152,7 @@ def test_bonferroni_is_stricter_and_alpha_must_be_a_level() -> None:
 
 
 @pytest.mark.parametrize("case", [ENUM, THREE_OF_FIVE], ids=["worst down", "worst up"])
-def test_forged_reports_move_no_share_further_than_the_summary_says(case: Population) -> None:
+def test_forged_reports_move_no_share_further_than_the_summary_says(case: CategoryCase) -> None:
     """All patterns of bits that a forger could send, exactly in expectation."""
     counts = draw_counts(case, np.random.default_rng(7))
     before = decode_categories(counts, case.metric)

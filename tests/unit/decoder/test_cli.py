@@ -177,7 +177,7 @@ def test_corrections_of_the_command_line_are_those_there_are() -> None:
 
 
 def test_several_outputs_are_written_at_once(metrics_file: Path, tmp_path: Path) -> None:
-    store = filled_store(tmp_path, plausible_records(2000))
+    store = filled_store(tmp_path, plausible_records())
     where = ["--metrics", str(metrics_file), "--store", store, "--candidates", "-"]
     names = [tmp_path / f"result{suffix}" for suffix in (".csv", ".json", ".parquet", ".html")]
     options = [word for name in names for word in ("--output", str(name))]
@@ -206,7 +206,7 @@ def test_linear_algebra_takes_one_thread_whatever_the_cores(
 
 
 def test_candidate_cache_changes_nothing_but_the_time(metrics_file: Path, tmp_path: Path) -> None:
-    store = filled_store(tmp_path, plausible_records(2000))
+    store = filled_store(tmp_path, plausible_records())
     (tmp_path / "names.txt").write_text("a\nb\n", encoding="utf-8")
     where = ["--metrics", str(metrics_file), "--store", store]
     given = ["decode", "homepage", *where, "--candidates", f"{tmp_path}/names.txt", "--output", "-"]

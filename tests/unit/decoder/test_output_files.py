@@ -47,7 +47,7 @@ def test_new_format_is_one_function_for_results_of_different_kinds(
         file.write("\n".join(lines).encode())
 
     monkeypatch.setitem(DECODED, ".tsv", write_tabs)
-    store = filled_store(tmp_path, plausible_records(2000))
+    store = filled_store(tmp_path, plausible_records())
     (tmp_path / "metrics.toml").write_text(registry_toml(), encoding="utf-8")
     where = ["--metrics", str(tmp_path / "metrics.toml"), "--store", store, "--candidates", "-"]
     for name, options in (("strings", []), ("days", ["--by", "day"])):

@@ -40,7 +40,7 @@ def test_counts_are_told_by_their_numbers() -> None:
 def decoded(folder: Path, *options: str, given: str = "") -> dict[str, object]:
     """Decode a store's reports, and return the provenance that the JSON tells."""
     if not (folder / "hubbub.db").exists():
-        filled_store(folder, plausible_records(2000))
+        filled_store(folder, plausible_records())
         (folder / "metrics.toml").write_text(registry_toml(), encoding="utf-8")
         (folder / "names.txt").write_text("a\nb\n", encoding="utf-8")
     output = os.fspath(folder / "result.json")

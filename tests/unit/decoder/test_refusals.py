@@ -35,9 +35,9 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """Lay out a store of 2,000 reports, its registry, candidates, and google/rappor's files."""
+    """Lay out a store of 1,000 reports, its registry, candidates, and google/rappor's files."""
     desk = Desk(tmp_path)
-    filled_store(tmp_path, plausible_records(2000), TODAY)
+    filled_store(tmp_path, plausible_records(), TODAY)
     desk.put("metrics.toml", registry_toml())
     desk.put("names.txt", "a\nb\n")
     desk.put("params.csv", f"k,h,m,p,q,f\n{SMALL}\n")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from evaluation.reference import protocol
 from hubbub.client import Registry
-from reference import protocol
 from unit.javascript.node import CLIENT, run_node
 
 SOURCES = sorted((CLIENT / "src").glob("*.js"))

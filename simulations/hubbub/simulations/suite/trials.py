@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.decoding import decode
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.decoding import Decoding, decode
 from hubbub.simulations.experiments.scoring import Score, score
 from hubbub.simulations.scenarios import collect
 from hubbub.simulations.suite.baseline import least_squares_two_se
@@ -62,9 +63,21 @@ def run_trial(case: Case, run: int) -> Trial:
         case=case.name,
         run=run,
         candidates=len(candidates),
-        ours=score(truth, ours.share, ours.low, ours.high, ours.detected, ours.constrained_share),
+        ours=score_decoding(truth, ours),
         baseline=score(truth, plain.share, no_interval, no_interval, plain.detected),
         seconds=seconds,
+    )
+
+
+def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
+    """Compare a decoding with the truth, both of shape (n,)."""
+    return score(
+        truth,
+        decoding.share,
+        decoding.low,
+        decoding.high,
+        decoding.detected,
+        decoding.constrained_share,
     )
 
 

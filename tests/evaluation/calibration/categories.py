@@ -1,5 +1,6 @@
-"""`python -m calibration.categories`: how often the intervals of categories hold the truth.
+"""How often the intervals of categories hold the truth.
 
+`python -m evaluation.calibration.categories` prints it for many populations.
 Counts are drawn with the law of clients who report once: shares by a multinomial, each bit's count
 by two binomials, because given the values all bits are independent. One run is one population
 sample; the truth is that of the population it is drawn from.
@@ -35,8 +36,8 @@ _NEAR = 2.0  # standard errors from 0
 
 
 @dataclass(frozen=True, slots=True)
-class Population:
-    """Reports of a metric, and the shares of the population that they are drawn from."""
+class CategoryCase:
+    """A metric, its number of reports, and the shares of the people they are drawn from."""
 
     name: str
     metric: Metric
@@ -68,34 +69,34 @@ class Coverage:
     mean_bounds: float
 
 
-def population(
+def make_case(
     metric_type: MetricType, shares: FloatArray, n_reports: int, noise: RapporParams
-) -> Population:
+) -> CategoryCase:
     name = (
         metric_type.name
         if isinstance(metric_type, BooleanType)
         else f"{metric_type.name} of {len(shares)}"
     )
-    return Population(name, make_metric(metric_type=metric_type, params=noise), shares, n_reports)
+    return CategoryCase(name, make_metric(metric_type=metric_type, params=noise), shares, n_reports)
 
 
-def enum(n: int, n_reports: int, noise: RapporParams) -> Population:
+def enum(n: int, n_reports: int, noise: RapporParams) -> CategoryCase:
     """Half of the people in the first category, a quarter in the second ...; two are empty."""
     shares = 0.5 ** np.arange(1.0, n + 1)
     shares[-2:] = 0
-    return population(EnumType(tuple(map(str, range(n)))), shares / shares.sum(), n_reports, noise)
+    return make_case(EnumType(tuple(map(str, range(n)))), shares / shares.sum(), n_reports, noise)
 
 
-def boolean(true: float, n_reports: int, noise: RapporParams) -> Population:
-    return population(BooleanType(), np.array([1 - true, true]), n_reports, noise)
+def boolean(true: float, n_reports: int, noise: RapporParams) -> CategoryCase:
+    return make_case(BooleanType(), np.array([1 - true, true]), n_reports, noise)
 
 
-def ordinal(n: int, n_reports: int, noise: RapporParams) -> Population:
+def ordinal(n: int, n_reports: int, noise: RapporParams) -> CategoryCase:
     """A bell in the middle, nobody in the last two buckets."""
     shares = np.exp(-0.5 * ((np.arange(n) - 0.45 * n) / (0.15 * n)) ** 2)
     shares[-2:] = 0
     edges = tuple(float(edge) for edge in np.arange(1, n) * 10)
-    return population(OrdinalType(edges), shares / shares.sum(), n_reports, noise)
+    return make_case(OrdinalType(edges), shares / shares.sum(), n_reports, noise)
 
 
 CASES = tuple(
@@ -109,7 +110,7 @@ CASES = tuple(
 )
 
 
-def draw_counts(case: Population, rng: np.random.Generator) -> CohortCounts:
+def draw_counts(case: CategoryCase, rng: np.random.Generator) -> CohortCounts:
     """Draw one report of each client."""
     params, n_reports = case.metric.params, case.n_reports
     held = rng.multinomial(n_reports, case.shares)
@@ -120,7 +121,7 @@ def draw_counts(case: Population, rng: np.random.Generator) -> CohortCounts:
     return CohortCounts(np.array([n_reports]), ones[None, :])
 
 
-def run(case: Population, seed: int) -> Coverage:
+def run(case: CategoryCase, seed: int) -> Coverage:
     estimates = estimate_categories(draw_counts(case, np.random.default_rng(seed)), case.metric)
     truth, interval = case.shares, estimates.intervals()
     held = (interval.low <= truth) & (truth <= interval.high)
@@ -140,13 +141,13 @@ def run(case: Population, seed: int) -> Coverage:
     )
 
 
-def measure(case: Population, runs: int, first_seed: int = 0) -> dict[str, FloatArray]:
+def measure(case: CategoryCase, runs: int, first_seed: int = 0) -> dict[str, FloatArray]:
     """Return every run's coverage by the field's name, shape (runs,)."""
     results = [run(case, first_seed + seed) for seed in range(runs)]
     return {f.name: np.array([getattr(x, f.name) for x in results]) for f in fields(Coverage)}
 
 
-def _in_order(case: Population, found: OrdinalEstimates) -> dict[str, float]:
+def _in_order(case: CategoryCase, found: OrdinalEstimates) -> dict[str, float]:
     below, edges = np.cumsum(case.shares)[:-1], np.array(case.edges)
     low, high = found.interval.low[:-1], found.interval.high[:-1]
     bounds = np.concatenate([[-np.inf], edges, [np.inf]])
@@ -192,4 +193,4 @@ def main(runs: int) -> None:
 
 
 if __name__ == "__main__":
-    main(prog_name="calibration.categories")
+    main(prog_name="evaluation.calibration.categories")

@@ -8,7 +8,7 @@ import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
-from reference.murmur3 import fmix32, murmur3_x86_128
+from evaluation.reference.murmur3 import fmix32, murmur3_x86_128
 
 
 class Domain(NamedTuple):

@@ -11,7 +11,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
 
-from reference import protocol
+from evaluation.reference import protocol
 
 DAY = 86_400
 TOLERANCE = 1e-9

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
+from evaluation.calibration.trials import draw_records
 from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.candidates.listing import bit_positions, hashed
@@ -19,7 +20,6 @@ from hubbub.decoder.likelihood.decoding import decode_reports
 from hubbub.decoder.planning.limits import Method, Question, detection_limit
 from hubbub.decoder.reports.packed import pack
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
 _MOST_PLANTED = 10
 _MOST_MASS = 0.4
@@ -70,7 +70,8 @@ def found_and_planted(setting: Setting, seed: int) -> tuple[int, int]:
     candidates = [*names, *(f"{seed} absent {i}" for i in range(_ABSENT))]
     alpha = setting.question.level * len(candidates)
     if setting.method is Method.LIKELIHOOD:
-        records = draw_records((*names, *unlisted), shares, setting, rng)
+        held = rng.choice(len(shares), size=setting.reports, p=shares)
+        records = draw_records((*names, *unlisted), held, setting.params, rng)
         detected = _detected_in_reports(records, setting.params, candidates, alpha)
     else:
         counts = count_reports([*names, *unlisted], shares, setting.params, setting.reports, rng)
@@ -91,16 +92,6 @@ def _detected_in_reports(
     reports = pack([records], params)
     listed = hashed(candidates, params)
     return decode_reports(reports, counted, listed, reason="asked for", threads=1).detected
-
-
-def draw_records(
-    values: tuple[str, ...], shares: FloatArray, setting: Setting, rng: np.random.Generator
-) -> bytes:
-    """Let the fleet report, and return the reports as they are stored."""
-    held = rng.choice(len(shares), size=setting.reports, p=shares)
-    cohorts, bits = SimulatedClients(values, setting.params, rng).report(held)
-    prefix = cohorts.astype("<u2").view(np.uint8).reshape(-1, 2)
-    return np.hstack([prefix, bits]).tobytes()
 
 
 def count_reports(

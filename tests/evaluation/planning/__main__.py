@@ -1,4 +1,4 @@
-"""`python -m planning`: tabulate how often strings at the predicted limit are found."""
+"""`python -m evaluation.planning`: tabulate how often strings at the predicted limit are found."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from evaluation.planning.settings import GRID, LIKELIHOOD, contest
+from evaluation.planning.trials import Setting, found_and_planted, limit_ratio
 from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.formats.terminal import stdout_console
-from planning.settings import GRID, LIKELIHOOD, contest
-from planning.trials import Setting, found_and_planted, limit_ratio
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _WIDTH_OFF_TERMINAL = 160
@@ -86,4 +86,4 @@ def make_table(results: Sequence[tuple[Setting, float, float, float]]) -> Table:
 
 
 if __name__ == "__main__":
-    main(prog_name="planning")
+    main(prog_name="evaluation.planning")

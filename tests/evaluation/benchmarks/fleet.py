@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from benchmarks.timing import Comparison
+from evaluation.benchmarks.timing import Comparison
 from factories import make_params
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import family_shares, made_up

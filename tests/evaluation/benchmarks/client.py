@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count, repeat
 
-from benchmarks.timing import Comparison, compare, compare_amounts, compare_calls
+from evaluation.benchmarks.timing import Comparison, compare, compare_amounts, compare_calls
 from factories import make_metric, make_params, make_registry, make_secret
 from http_servers import scripted_server
 from hubbub.client import Encoder, RapporParams, Telemetry

@@ -1,4 +1,4 @@
-"""Print every comparison: python -m benchmarks [client] [collector] [decoder] [fleet]."""
+"""Print comparisons: python -m evaluation.benchmarks [client] [collector] [decoder] [fleet]."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from rich.table import Table
 
-from benchmarks import client, collector, decoder, fleet
+from evaluation.benchmarks import client, collector, decoder, fleet
 from hubbub.decoder.formats.terminal import stdout_console
 
 _GROUPS = {

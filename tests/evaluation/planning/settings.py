@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from evaluation.planning.trials import Setting
 from hubbub.decoder.planning.limits import Method, Question
 from hubbub.decoder.planning.noise import Budget
 from hubbub.decoder.planning.search import compare
 from hubbub.protocol.params import RapporParams
-from planning.trials import Setting
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 """The RAPPOR paper's default; in its experiments m was 8 to 64."""

@@ -39,7 +39,7 @@ HONEST = int("55" * 16, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class History:
     """A running collector, and what it must show.
 
     Attributes
@@ -68,7 +68,7 @@ def config(folder: Path) -> list[str]:
 
 
 @contextmanager
-def running_world(folder: Path, store: str) -> Iterator[World]:
+def running_history(folder: Path, store: str) -> Iterator[History]:
     """Serve a store with two weeks of reports, and send some today."""
     metrics = folder / "metrics.toml"
     metrics.write_text(registry_toml(*METRICS), encoding="utf-8")
@@ -80,7 +80,7 @@ def running_world(folder: Path, store: str) -> Iterator[World]:
             totals[name] += reports
         admin = collector.read_admin_url()
         wait_until(lambda: _shown(admin) == totals)  # the page may be a second behind
-        yield World(admin, totals, today)
+        yield History(admin, totals, today)
 
 
 def _shown(admin: str) -> dict[str, int]:

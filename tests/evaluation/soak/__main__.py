@@ -1,4 +1,4 @@
-"""Soak a collector and print what it did: python -m soak [--minutes 5] [--store sqlite].
+"""Soak a collector and print what it did: python -m evaluation.soak [--minutes 5] [--store sqlite].
 
 First all the load that it takes, then half of that, where the time until a batch is acknowledged is
 compared with the disk's. Fails if anything but 201 was answered, if a report is missing or counted
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from databases import running_postgresql
+from evaluation.soak.machine import fdatasync_seconds
 from factories import make_metric, registry_toml
 from hubbub.collector.store import MetricVersion, open_store
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import processes_of, resident_bytes
-from soak.machine import fdatasync_seconds
 
 _POINTS = 10
 _HALF_LOAD_SHARE = 0.2  # of the whole time
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, print and judge; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evaluation.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--workers", type=int, default=1)

@@ -1,4 +1,4 @@
-"""`python -m calibration.likelihood`: the joint likelihood beside least squares on the same people.
+"""The joint likelihood beside least squares: `python -m evaluation.calibration.likelihood`.
 
 Both decode the same reports of the same made-up people. Least squares is also scored under the rule
 "above two standard errors", as google/rappor's decoder keeps strings.
@@ -15,16 +15,17 @@ from rich import box
 from rich.table import Table
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from calibration.table import mean_and_error
-from calibration.worlds import exponential, made_up, uniform, zipf
-from hubbub.decoder import CohortCounts, Decoding, count_records, decode
+from evaluation.calibration.cases import PAPER, made_up_case, uniform, zipf
+from evaluation.calibration.table import mean_and_error
+from evaluation.calibration.trials import Case, collect_reports
+from hubbub.decoder import Decoding, decode
 from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.candidates.listing import Candidates, hashed
+from hubbub.decoder.candidates.listing import hashed
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.reports.packed import PackedReports, pack
+from hubbub.decoder.reports.packed import pack
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from hubbub.simulations.populations import family_shares
 
 _Z_REFERENCE = 2.0
 NOISE = {
@@ -40,28 +41,6 @@ def gauss(n: int) -> FloatArray:
     """Return shares on a bell, three standard deviations to either side."""
     weights = np.exp(-0.5 * np.linspace(-3, 3, n) ** 2)
     return np.asarray(weights / weights.sum())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Population:
-    """Strings, those listed, and the reports' parameters; see `made_up`."""
-
-    name: str
-    params: RapporParams
-    reports: int
-    shares: FloatArray
-    unlisted_every: int
-    absent: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Collected:
-    """Attributes: packed reports, their counts, candidates, and each one's share of the reports."""
-
-    reports: PackedReports
-    counts: CohortCounts
-    candidates: Candidates
-    truth: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +63,6 @@ class Figures:
     error_to_least_squares: float
 
 
-def collect(case: Population, seed: int) -> Collected:
-    """Draw the people of a seed, and let them report."""
-    rng = np.random.default_rng(seed)
-    world = made_up(case.shares, seed, case.unlisted_every, case.absent)
-    values = world.population.values
-    held = rng.choice(len(values), size=case.reports, p=case.shares)
-    cohorts, bits = SimulatedClients(values, case.params, rng).report(held)
-    records = np.hstack([cohorts.astype("<u2")[:, None].view(np.uint8), bits]).tobytes()
-    shares = dict(zip(values, np.bincount(held, minlength=len(values)) / len(held), strict=True))
-    truth = np.array([float(shares.get(candidate, 0.0)) for candidate in world.candidates])
-    candidates, counts = hashed(world.candidates, case.params), count_records(records, case.params)
-    return Collected(pack([records], case.params), counts, candidates, truth)
-
-
-def fit(run: Collected, counted: Decoding) -> Decoding:
-    """Decode the whole reports at alpha = 0.05."""
-    return decode_reports(run.reports, counted, run.candidates, reason="measured")
-
-
 def measure(truth: FloatArray, counted: Decoding, found: Decoding) -> Figures:
     """Compare both decodings with the truth."""
     known = ~np.isnan(found.share)
@@ -123,29 +83,33 @@ def measure(truth: FloatArray, counted: Decoding, found: Decoding) -> Figures:
     )
 
 
-def run(case: Population, seeds: Sequence[int]) -> list[Figures]:
-    """Run a case for some seeds."""
+def run(case: Case, seeds: Sequence[int]) -> list[Figures]:
+    """Decode the reports of some seeds by both ways, at alpha = 0.05."""
     figures = []
     for seed in seeds:
-        one = collect(case, seed)
-        counted = decode(one.counts, case.params, one.candidates)
-        figures.append(measure(one.truth, counted, fit(one, counted)))
+        records, collected = collect_reports(case, seed)
+        candidates = hashed(collected.candidates, case.params)
+        counted = decode(collected.counts, case.params, candidates)
+        reports = pack([records], case.params)
+        found = decode_reports(reports, counted, candidates, reason="measured")
+        figures.append(measure(collected.truth, counted, found))
     return figures
 
 
-def crowded(name: str, noise: str, m: int, shares: FloatArray, absent: int = 20) -> Population:
+def crowded(name: str, noise: str, m: int, shares: FloatArray, absent: int = 20) -> Case:
     """Return a million reports on filters of 8 bits; every tenth string isn't listed."""
     params = RapporParams(8, 2, m, *NOISE[noise])
-    return Population(name, params, 1_000_000, shares, 10, absent)
+    return made_up_case(name, params, 1_000_000, shares, 10, absent)
 
 
 DISTRIBUTIONS = {
     "uniform": uniform(100),
-    "exponential": exponential(100, 0.95),
+    "exponential": family_shares("geometric:0.95", 100),
     "gauss": gauss(100),
     "zipf 1": zipf(100),
-    "zipf 1.5": zipf(100, 1.5),
+    "zipf 1.5": family_shares("zipf:1.5", 100),
 }
+NARROW = RapporParams(32, 2, 16, *NOISE["f 0"])
 CASES = (
     *(
         crowded(name, noise, m, shares)
@@ -153,12 +117,15 @@ CASES = (
         for noise in NOISE
         for m in (16, 32, 64, 128)
     ),
-    *(crowded("exponential", noise, 32, exponential(100, 0.95), 1_000) for noise in NOISE),
-    Population("zipf 1", RapporParams(128, 2, 64, 0.5, 0.25, 0.75), 200_000, zipf(200), 10, 800),
-    Population("zipf 1", RapporParams(32, 2, 16, 0, 0.225, 0.775), 200_000, zipf(100), 10, 200),
+    *(crowded("exponential", noise, 32, DISTRIBUTIONS["exponential"], 1_000) for noise in NOISE),
+    made_up_case("zipf 1", PAPER, 200_000, zipf(200), 10, 800),
+    made_up_case("zipf 1", NARROW, 200_000, zipf(100), 10, 200),
     *(
-        Population("none listed", RapporParams(8, 2, m, *NOISE[noise]), 1_000_000, shares, 1, 1_000)
-        for m, noise, shares in ((16, "f .5", zipf(40)), (64, "f 0", exponential(100, 0.95)))
+        made_up_case("none listed", params, 1_000_000, shares, 1, 1_000)
+        for params, shares in (
+            (RapporParams(8, 2, 16, *NOISE["f .5"]), zipf(40)),
+            (RapporParams(8, 2, 64, *NOISE["f 0"]), DISTRIBUTIONS["exponential"]),
+        )
     ),
 )
 
@@ -183,18 +150,18 @@ def main(seeds: int, first: int, every: int) -> None:
         table.add_column(heading.replace("_", " "), justify="right")
     with threadpool_limits(1):
         for case in CASES[first::every]:
-            p = case.params
+            p, scenario = case.params, case.scenario(0)
             figures = run(case, range(seeds))
             cells = [mean_and_error([getattr(x, f.name) for x in figures]) for f in fields(Figures)]
             table.add_row(
                 case.name,
                 f"{p.k}, {p.h}, {p.m}",
                 f"{p.f:g}, {p.p:g}, {p.q:g}",
-                str(case.absent),
+                str(len(scenario.candidates) - len(scenario.listed)),
                 *cells,
             )
     stdout_console(280).print(table)
 
 
 if __name__ == "__main__":
-    main(prog_name="calibration.likelihood")
+    main(prog_name="evaluation.calibration.likelihood")

@@ -1,4 +1,4 @@
-"""Write the test vectors of docs/protocol: python -m reference FOLDER."""
+"""Write the test vectors of docs/protocol: python -m evaluation.reference FOLDER."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from reference import histories, protocol
-from reference.account import Account
-from reference.protocol import Domain
+from evaluation.reference import histories, protocol
+from evaluation.reference.account import Account
+from evaluation.reference.protocol import Domain
 
 VALUES = (
     "",

@@ -21,8 +21,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.timing import Comparison, compare
 from databases import running_postgresql
+from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.store import MetricVersion, NewBatch, open_store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.timing import Comparison, compare
+from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_params
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.candidates.listing import Candidates, hashed, make_design
