@@ -102,7 +102,16 @@ def test_everything_is_unknown_if_nothing_is_detected() -> None:
 
 def test_same_input_gives_the_same_result() -> None:
     first, second = (decode(counts_of(HELD), CLEAR, [*names(200), *HELD]) for _ in range(2))
-    for field in ("share", "std_error", "low", "high", "p_value", "q_value", "detected", "refit"):
+    for field in (
+        "share",
+        "std_error",
+        "low",
+        "high",
+        "p_value",
+        "q_value",
+        "detected",
+        "constrained_share",
+    ):
         np.testing.assert_array_equal(getattr(first, field), getattr(second, field))
     assert repr(first.summary) == repr(second.summary)
     np.testing.assert_array_equal(first.diagnostics.fitted, second.diagnostics.fitted)
