@@ -25,7 +25,7 @@ def test_what_is_recorded_is_delivered(tmp_path: Path, opened: Opener) -> None:
     with scripted_server() as server, opened(make_registry(), server.url, tmp_path) as telemetry:
         for number in range(250):
             telemetry.record("homepage", f"https://example.com/{number % 5}")
-        assert telemetry.flush()
+        assert telemetry.flush(30)
         status = telemetry.status()
     assert len(server.reports) == 250
     assert (status.recorded, status.delivered, status.waiting) == (250, 250, 0)
@@ -71,18 +71,19 @@ def test_batch_keeps_its_id_through_every_retry(tmp_path: Path, opened: Opener) 
 def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, opened: Opener
 ) -> None:
-    options = {"batch_size": 10, "ingest_key": "hub_ingest_zaphod"}
+    key = "hub_ingest_zaphod"
     with (
         scripted_server(lambda _: Answer(401)) as server,
-        opened(make_registry(), server.url, tmp_path, **options) as telemetry,
+        opened(make_registry(), server.url, tmp_path, ingest_key=key) as telemetry,
     ):
-        record(telemetry, 20)
-        assert telemetry.flush()
-        assert telemetry.status().dropped == {"refused by the collector: ingest key": 20}
+        for number in (1, 2):
+            record(telemetry, 1)
+            assert telemetry.flush(30)
+            assert telemetry.status().dropped == {"refused by the collector: ingest key": number}
         said = (telemetry.status(), telemetry.preview("homepage", "x"), telemetry.explain())
     assert len(server.received) == 2
     for request in server.received:
-        assert request.headers["Authorization"] == "Bearer hub_ingest_zaphod"
+        assert request.headers["Authorization"] == f"Bearer {key}"
     assert caplog.text
     assert "zaphod" not in caplog.text + repr(said)
     assert b"zaphod" not in b"".join(bytes_on_disk(tmp_path))
