@@ -83,8 +83,8 @@ class _Generator:
     """A generator process under way."""
 
     def __init__(self, arguments: dict[str, object]) -> None:
-        command = [sys.executable, "-m", "soak.generator", json.dumps(arguments)]
-        folder = Path(__file__).parents[1]
+        command = [sys.executable, "-m", "evaluation.soak.generator", json.dumps(arguments)]
+        folder = Path(__file__).parents[2]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder)
 
     def result(self) -> dict[str, Any]:
