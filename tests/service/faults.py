@@ -100,8 +100,10 @@ def full_disk(collector: Collector) -> Iterator[None]:
 
 
 def status_of(collector: Collector, path: str) -> int:
-    """Return the status that a probe gets."""
-    return send(collector.url, "GET", path).status
+    """Return the status that a probe gets; one that a killed worker had taken is sent again."""
+    while True:
+        with contextlib.suppress(ConnectionResetError):
+            return send(collector.url, "GET", path).status
 
 
 def read_answer(connection: socket.socket) -> Answer:

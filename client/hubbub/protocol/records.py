@@ -7,6 +7,7 @@ numpy can handle a million at once. Invariant: the layout never changes, because
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 
 COHORT_BYTES = 2
 """A record is the cohort (unsigned, little-endian) followed by the k/8 bytes of bits."""
+
+
+_WORDS = ((8, "<u8"), (4, "<u4"), (2, "<u2"), (1, "u1"))
 
 
 class Records(NamedTuple):
@@ -49,6 +53,34 @@ def table(records: Records) -> NDArray[np.uint8]:
 def cohorts(records: Records) -> NDArray[np.uint16]:
     """Return the cohort of each record, shape (n,)."""
     return table(records)[:, :COHORT_BYTES].copy().view("<u2").ravel()
+
+
+def words(records: Records, start: int = 0, step: int = 1) -> Iterator[NDArray[np.uint64]]:
+    """Yield the bits of every step-th record word by word: arrays of equal length.
+
+    Whatever the width, all bytes of the bits are in exactly one of the words.
+    """
+    offset = COHORT_BYTES
+    for size, dtype in _WORDS:
+        while offset + size <= records.width:
+            yield column(records, offset, dtype, start, step).astype(np.uint64)
+            offset += size
+
+
+def column(
+    records: Records, offset: int, dtype: str, start: int = 0, step: int = 1
+) -> NDArray[np.unsignedinteger]:
+    """View what lies at an offset of every step-th record; faster than slicing a table of bytes."""
+    count = len(range(start, records.reports, step))
+    if not count:
+        return np.empty(0, dtype)
+    first, stride = start * records.width + offset, step * records.width
+    return np.ndarray((count,), dtype, records.data, first, (stride,))
+
+
+def joined(pool: Sequence[Records]) -> Records:
+    """Return records of one width end to end; at least one."""
+    return Records(pool[0].width, b"".join([records.data for records in pool]))
 
 
 def shuffled(records: Records) -> Records:

@@ -9,7 +9,6 @@ more than numpy, because the collector uses it at every commit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +16,13 @@ from numpy.typing import NDArray
 
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import COHORT_BYTES, Records, cohorts
+from hubbub.protocol.records import Records, cohorts, column, words
 
 SAMPLE = 2**19
 """Most reports that a `RepeatSample` remembers, 8 bytes each."""
 
 _FloatArray = NDArray[np.float64]
 _IntArray = NDArray[np.int64]
-_WORDS = ((8, "<u8"), (4, "<u4"), (2, "<u2"), (1, "u1"))
 _ROUNDING = 1 + 1e-9  # far more than k products and sums of positive doubles can be off
 _COHORT_SHIFT, _SET_BITS_SHIFT = np.uint64(54), np.uint64(43)
 _SET_BITS_MASK = np.uint64(2**11 - 1)
@@ -391,26 +389,3 @@ def _keys(records: Records, start: int, step: int) -> NDArray[np.uint64]:
         hashed *= _MULTIPLIER
     keys = (cohort << _COHORT_SHIFT) | (ones << _SET_BITS_SHIFT) | (hashed >> _HASH_SHIFT)
     return np.asarray(keys)
-
-
-def words(records: Records, start: int = 0, step: int = 1) -> Iterator[NDArray[np.uint64]]:
-    """Yield the bits of every step-th record word by word: arrays of equal length.
-
-    Whatever the width, all bytes of the bits are in exactly one of the words.
-    """
-    offset = COHORT_BYTES
-    for size, dtype in _WORDS:
-        while offset + size <= records.width:
-            yield column(records, offset, dtype, start, step).astype(np.uint64)
-            offset += size
-
-
-def column(
-    records: Records, offset: int, dtype: str, start: int = 0, step: int = 1
-) -> NDArray[np.unsignedinteger]:
-    """View what lies at an offset of every step-th record; faster than slicing a table of bytes."""
-    count = len(range(start, records.reports, step))
-    if not count:
-        return np.empty(0, dtype)
-    first, stride = start * records.width + offset, step * records.width
-    return np.ndarray((count,), dtype, records.data, first, (stride,))

@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.collector.poisoning import column
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.errors import UndecodableError
 from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import COHORT_BYTES, Records, record_width, table
+from hubbub.protocol.records import COHORT_BYTES, Records, column, record_width, table
 
 _BLOCK = 2**17
 """Records that are put in order at once: few enough for the processor's cache."""

@@ -17,7 +17,7 @@ from hubbub.collector.poisoning import (
     plausible_set_bits,
 )
 from hubbub.collector.store import MetricVersion, NewBatch
-from hubbub.protocol.records import Records
+from hubbub.protocol.records import Records, joined
 from hubbub.protocol.registry import Registry
 
 
@@ -67,6 +67,6 @@ class ReportValidator:
                 pools.setdefault(key, []).append(records)
         for key, pool in pools.items():
             if bounds := self._bounds.get(key):
-                records = Records(pool[0].width, b"".join([records.data for records in pool]))
+                records = joined(pool)
                 for cohort, found in improbable_by_cohort(records, bounds).items():
                     self._count(key.metric, cohort, found)

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from hubbub.collector.store.interfaces import Database, MetricVersion, NewBatch
 from hubbub.collector.store.schema import batches as _batches
 from hubbub.collector.store.schema import segments as _segments
-from hubbub.protocol.records import Records, shuffled
+from hubbub.protocol.records import Records, joined, shuffled
 
 SMALL = 16_384
 """Segments with fewer reports than this are merged."""
@@ -58,7 +58,7 @@ async def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records])
 
 
 def _segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Row:
-    records = shuffled(Records(pool[0].width, b"".join([records.data for records in pool])))
+    records = shuffled(joined(pool))
     return {
         "segment_id": secrets.randbits(63),
         "metric": key.metric,

@@ -21,13 +21,12 @@ from hubbub.collector.poisoning import (
     RepeatSample,
     SetBits,
     cohort_balance,
-    column,
     plausible_set_bits,
     set_bits,
 )
 from hubbub.decoder.arrays import IntArray
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records
+from hubbub.protocol.records import Records, column
 
 ALARM = 1e-6
 """Chance of each kind of false alarm, over a whole decoding."""
