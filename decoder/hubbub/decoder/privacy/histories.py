@@ -25,11 +25,12 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 
 _MOST = 2**40
+_TIE = 1e-9  # as a share of n: what rounding can do to an equal number of ones and zeros
 ROUNDED_UP = 1 + 1e-12
 _TOLERANCE = 1 + 1e-9  # of the client's account: docs/protocol, section 6
 
 
-def permanent_known(params: RapporParams, reports: int) -> float:
+def permanent_known(params: RapporParams, reports: int, prior: float = 0.5) -> float:
     """Return the probability that all k permanent bits are guessed right from linked reports.
 
     The observer takes each bit's likelier value; of two equally likely ones, either. The value has
@@ -41,15 +42,23 @@ def permanent_known(params: RapporParams, reports: int) -> float:
         With f > 0: otherwise there is no permanent response.
     reports : int
         n, of one value of one client.
+    prior : float
+        What the observer takes for the share of ones among permanent bits, in (0, 1): 0.5 if the
+        reports alone decide, `share_of_ones` for one who knows f, h and k as well.
     """
-    if_one, if_zero = _right(params, reports)
+    if_one, if_zero = _right(params, reports, prior)
     of_true = (1 - params.flip) * if_one + params.flip * if_zero
     of_others = params.flip * if_one + (1 - params.flip) * if_zero
     return of_true**params.h * of_others ** (params.k - params.h)
 
 
+def share_of_ones(params: RapporParams) -> float:
+    """Return the expected share of ones among the permanent bits of a value with h true bits."""
+    return params.flip + params.h / params.k * (1 - 2 * params.flip)
+
+
 def reports_to_know(params: RapporParams, probability: float) -> float:
-    """Return the number of linked reports with which the permanent response is known.
+    """Return after how many linked reports an observer of f, p, q, h and k knows the response.
 
     n reports reach the probability and n - 1 don't; infinite beyond 2^40.
 
@@ -59,42 +68,45 @@ def reports_to_know(params: RapporParams, probability: float) -> float:
     probability : float
         That all bits are right, in (0, 1).
     """
-    high = 1
-    while permanent_known(params, high) < probability:
+    prior, high = share_of_ones(params), 1
+    while permanent_known(params, high, prior) < probability:
         high *= 2
         if high > _MOST:
             return math.inf
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        if permanent_known(params, middle) >= probability:
+        if permanent_known(params, middle, prior) >= probability:
             high = middle
         else:
             low = middle
     return high
 
 
-def _right(params: RapporParams, n: int) -> tuple[float, float]:
+def _right(params: RapporParams, n: int, prior: float) -> tuple[float, float]:
     """Return the chance that a permanent 1, and a permanent 0, is guessed right from n coins."""
     low, high = sorted((params.p, params.q))
-    line = n * _threshold(low, high)
+    line = _line(n, low, high, prior if params.q > params.p else 1 - prior)
     nearest = round(line)
-    tie = 0 < nearest < n and abs(line - nearest) < 1e-9 * n
-    last = nearest if tie else math.floor(line) if line < n else n - 1
-    share = 0.5 if tie else 0.0
+    tie = abs(line - nearest) < _TIE * n
+    last, share = (nearest, 0.5) if tie else (math.floor(line), 0.0)
     if_high = stats.binom.sf(last, n, high) + share * stats.binom.pmf(last, n, high)
     if_low = stats.binom.cdf(last, n, low) - share * stats.binom.pmf(last, n, low)
     return (if_high, if_low) if params.q > params.p else (if_low, if_high)
 
 
-def _threshold(low: float, high: float) -> float:
-    """Return the share of ones above which the bias `high` is likelier than `low`."""
-    if low == 0:
-        return 0.0 if high < 1 else 0.5
-    if high == 1:
-        return 1.0
+def _line(n: int, low: float, high: float, prior: float) -> float:
+    """Return the number of ones above which the bias `high`, so likely before, is the likelier.
+
+    Below 0 or above n the reports don't matter.
+    """
+    odds = math.log(prior / (1 - prior))
+    if low == 0:  # which a single one refutes
+        return 0.5 if high == 1 or odds < -n * math.log1p(-high) else -1.0
+    if high == 1:  # which a single zero refutes
+        return n - 0.5 if odds > n * math.log(low) else n + 1.0
     zeros, ones = math.log((1 - low) / (1 - high)), math.log(high / low)
-    return zeros / (zeros + ones)
+    return (n * zeros - odds) / (zeros + ones)
 
 
 @dataclass(frozen=True, slots=True)
