@@ -1,7 +1,7 @@
 """google/rappor as its users run it, written from its published description alone.
 
 Clients hash with MD5, remember by HMAC and report a line of CSV; `sum_bits` adds reports up, and
-`hash_candidates` writes a map. Nothing of hubbub is used: a bit order that both sides got wrong
+`map_row` hashes a candidate. Nothing of hubbub is used: a bit order that both sides got wrong
 would look right.
 """
 

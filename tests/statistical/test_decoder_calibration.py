@@ -23,7 +23,7 @@ from evaluation.calibration.cases import (
     uniform,
     zipf,
 )
-from evaluation.calibration.trials import Case, collect, count_fleet
+from evaluation.calibration.trials import Case, collect, count_simulated
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
 from hubbub.decoder.arrays import FloatArray
@@ -221,7 +221,7 @@ def detections_at(case: Case, multiple: float, n: int) -> int:
         values = scenario.candidates[:planted] + scenario.population.values
         others = rng.integers(planted, len(values), size=case.reports - planted * each)
         held = np.concatenate([np.repeat(np.arange(planted), each), others])
-        counts = count_fleet(values, held, case.params, rng)
+        counts = count_simulated(values, held, case.params, rng)
         decoding = decode(
             counts, case.params, scenario.candidates, correction=Correction.BONFERRONI
         )

@@ -91,8 +91,8 @@ def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
     """Six strings, all listed: RMSE over 30 runs is within 5% of the Cramer-Rao bound, or below.
 
     The ratio's squared value is a mean of 180 about independent squares, so its standard error is
-    0.105; for the ratio 0.053. The limit is the bound's 1.05 and 4 of those. The refit, which knows
-    that shares are not negative, does no worse.
+    0.105; for the ratio 0.053. The limit is the bound's 1.05 and 4 of those. Constrained shares,
+    which are not negative, do no worse.
     """
     shares = np.array([0.3, 0.25, 0.2, 0.12, 0.08, 0.05])
     case = made_up_case("all listed", params, 50_000, shares, 0, 0)

@@ -237,7 +237,7 @@ def test_permanent_responses_of_two_values_are_independent() -> None:
 
 @pytest.mark.parametrize("between", [[], [1], [1, 2]], ids=["next day", "a day", "two days"])
 def test_days_of_one_value_share_the_permanent_response(between: list[int]) -> None:
-    """The joint law of a bit's two reports, chi-squared in each of 8 lanes and 4 cohorts.
+    """The joint distribution of a bit's two reports, chi-squared in each of 8 lanes and 4 cohorts.
 
     Independent days would differ from it by hundreds of standard errors. P(false alarm) = 1e-6.
     """

@@ -39,7 +39,7 @@ def test_large_steps_are_found_on_their_day() -> None:
 
 
 def test_noise_of_clients_that_come_back_is_taken_for_what_days_share() -> None:
-    """Their permanent noise makes pooled bits scatter, which the model calls background; seeded."""
+    """Their permanent noise makes pooled bits scatter, which is excess variance; seeded."""
     new, returning = (
         trends_of(draw(np.random.default_rng(3))).pooled.diagnostics.excess_deviation
         for draw in (new_clients_each_day, same_clients_every_day)

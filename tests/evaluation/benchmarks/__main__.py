@@ -1,4 +1,4 @@
-"""Print comparisons: python -m evaluation.benchmarks [client] [collector] [decoder] [fleet]."""
+"""Print comparisons, of all groups or those named: python -m evaluation.benchmarks [GROUP ...]."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sys
 
 from rich.table import Table
 
-from evaluation.benchmarks import client, collector, decoder, fleet
+from evaluation.benchmarks import client, collector, decoder, simulated_clients
 from hubbub.decoder.formats.terminal import stdout_console
 
 _GROUPS = {
     "client": client.comparisons,
     "collector": collector.comparisons,
     "decoder": decoder.comparisons,
-    "fleet": fleet.comparisons,
+    "simulated_clients": simulated_clients.comparisons,
 }
 
 

@@ -24,8 +24,7 @@ def made_up(shares: FloatArray, seed: int, unlisted_every: int = 0, absent: int 
         The strings' shares of the population.
     seed : int
     unlisted_every : int
-        Every so-manyth string, beginning with the first, is not a candidate; 0 lists all of them,
-        1 none.
+        One string of so many is not a candidate, the first among them; 0 lists all, 1 none.
     absent : int
         Candidates that nobody holds.
     """

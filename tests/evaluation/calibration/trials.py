@@ -56,7 +56,7 @@ def draw_records(
     return as_records(*SimulatedClients(values, params, rng).report(held))
 
 
-def count_fleet(
+def count_simulated(
     values: tuple[str, ...], held: IntArray, params: RapporParams, rng: np.random.Generator
 ) -> CohortCounts:
     """Let one simulated client report each held value, and count the reports."""

@@ -132,11 +132,11 @@ def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk: Desk) -
     assert desk.outbox.waiting() == 0
 
 
-def test_idle_courier_is_in_no_hurry_to_look_again(desk: Desk) -> None:
+def test_idle_scheduler_is_in_no_hurry_to_look_again(desk: Desk) -> None:
     assert desk.wait() >= 600.0
 
 
-def test_courier_looks_again_for_what_another_process_has_in_hand(
+def test_scheduler_looks_again_for_what_another_process_has_in_hand(
     tmp_path: Path, desk: Desk
 ) -> None:
     """That one may be killed, and a flush here waits until the outbox is empty."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evaluation.calibration.trials import count_fleet
+from evaluation.calibration.trials import count_simulated
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.collector.poisoning import Balance, Repeats, SetBits
@@ -23,9 +23,9 @@ CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)
 def counts_of(
     held: dict[str, int], params: RapporParams = CLEAR, seed: int = 20140814
 ) -> CohortCounts:
-    """Return the counts of so many clients a string, from the simulated fleet."""
+    """Return the counts of so many clients a string, from simulated clients."""
     indices = np.repeat(np.arange(len(held)), list(held.values()))
-    return count_fleet(tuple(held), indices, params, np.random.default_rng(seed))
+    return count_simulated(tuple(held), indices, params, np.random.default_rng(seed))
 
 
 def make_decoding(

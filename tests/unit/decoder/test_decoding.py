@@ -265,8 +265,8 @@ def test_alpha_outside_the_unit_interval_is_an_error(alpha: float) -> None:
         decode(counts_of(HELD), CLEAR, ["alpha"], alpha=alpha)
 
 
-def test_possible_shares_of_the_detected_and_the_unknown_add_up() -> None:
-    """With the undetected ones they are 1; the refit errs no more than the unbiased shares."""
+def test_constrained_shares_of_the_detected_and_the_unknown_add_up() -> None:
+    """With the undetected ones they are 1; constrained shares err no more than unbiased ones."""
     decoding = decode(counts_of(HELD), CLEAR, [*names(50), *HELD])
     truth = np.array([0.0] * 50 + [0.6, 0.3, 0.1])
     assert 0.97 < decoding.constrained_share.sum() <= 1 + 1e-9
@@ -277,10 +277,10 @@ def test_possible_shares_of_the_detected_and_the_unknown_add_up() -> None:
 
 
 def test_rows_are_fitted_within_their_errors() -> None:
-    """1,024 rows, 4 free strings: mean square of the standardised residuals.
+    """1,024 rows, 4 fixed effects: mean square of the standardised residuals.
 
-    The chi-squared law's standard deviation is 0.045; the background is never 0, which takes a
-    little off. P(false alarm) < 1e-6.
+    The standard deviation of the mean is 0.045; the excess variance is never 0, which takes
+    a little off. P(false alarm) < 1e-6.
     """
     counts = counts_of(HELD)
     diagnostics = decode(counts, CLEAR, list(HELD)).diagnostics

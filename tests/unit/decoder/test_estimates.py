@@ -186,9 +186,9 @@ def test_total_share_has_the_variance_of_all_reports_there_can_be() -> None:
     total, std_error = total_share(fit, estimates, bits, TINY, of)
     expected = exact_variance(fit, design, reports, influence_of(fit, of).sum(axis=1))
     weighted = influence_of(fit, of).sum(axis=1)
-    background = fit.excess_variance * float(weighted @ weighted)
+    excess = fit.excess_variance * float(weighted @ weighted)
     assert total == pytest.approx(0.4)
-    assert std_error**2 + 0.4 * 0.6 / 130_000 == pytest.approx(expected + background, rel=2e-3)
+    assert std_error**2 + 0.4 * 0.6 / 130_000 == pytest.approx(expected + excess, rel=2e-3)
 
 
 def test_total_share_of_one_member_is_its_own_estimate(rng: np.random.Generator) -> None:
@@ -266,7 +266,7 @@ def test_pure_noise_is_as_dispersed_as_assumed(rng: np.random.Generator) -> None
     """40 draws, 200 candidates that nobody holds; members, and strings outside of the model.
 
     The quotient has a standard deviation of about sqrt(2 / 256) a draw, and is a little below 1
-    because the background is never 0 (4% on average here).
+    because the excess variance is never 0 (4% on average here).
     """
     design, candidates = design_of(200), candidates_of(200)
     for selected in (NOBODY, np.arange(60)):

@@ -64,7 +64,7 @@ def test_absent_candidates_take_no_part_if_they_scatter_no_more_than_noise() -> 
     assert detected(found) == [0, 1, 2, 3]
 
 
-def test_crowded_lists_are_free_if_a_third_is_detected() -> None:
+def test_crowded_lists_are_fixed_effects_if_a_third_is_detected() -> None:
     """80 of 128 rows, all present."""
     found = settled(80, np.full(80, 1 / 80), NARROW, 1e9)
     assert len(found.fit.selected) == 80

@@ -50,7 +50,7 @@ def test_member_is_tested_in_the_model_without_it(
 ) -> None:
     """The model that is refitted without it has slightly other weights: 8% of a z-score.
 
-    Very common strings are left out: the refitted model takes them for background.
+    Very common strings are left out: without them the model has excess variance.
     """
     bits = noisy_bits(DESIGN, rng, SHARES, n_reports)
     _, estimates, log_p = model_of(bits)

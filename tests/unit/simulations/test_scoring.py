@@ -87,7 +87,7 @@ def test_total_variation_over_all_strings_takes_missed_ones_as_zero() -> None:
 
 
 def test_total_variation_is_of_the_shares_that_add_up_if_there_are_any() -> None:
-    """Refit 0.55 and 0.35 of 0.5 and 0.25: errors 0.05 and 0.1, the rest is 0.15 too small."""
+    """0.55 and 0.35 of 0.5 and 0.25: errors 0.05 and 0.1, the rest is 0.15 too small."""
     truth, share = np.array([0.5, 0.25]), np.array([0.7, 0.4])
     refit, detected = np.array([0.55, 0.35]), np.array([True, True])
     result = score(truth, share, share - 0.3, share + 0.3, detected, refit)

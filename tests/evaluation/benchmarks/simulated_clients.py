@@ -1,4 +1,4 @@
-"""The fleet's reports a second on one core, against numpy's plain way to the same law."""
+"""Simulated reports a second on one core, against numpy's plain way to the same distribution."""
 
 from __future__ import annotations
 
@@ -60,23 +60,24 @@ def _held(n: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _once(params: RapporParams) -> Callable[[], int]:
-    fleet = SimulatedClients(_POPULATION.values, params, np.random.Generator(np.random.SFC64(1)))
+    rng = np.random.Generator(np.random.SFC64(1))
+    simulated = SimulatedClients(_POPULATION.values, params, rng)
     held = _held(_REPORTS)
 
     def draw() -> int:
-        fleet.report(held)
+        simulated.report(held)
         return _REPORTS
 
     return draw
 
 
 def _again(params: RapporParams) -> Callable[[], int]:
-    fleet = LongitudinalClients(_POPULATION.values, params, np.random.SeedSequence(1))
+    simulated = LongitudinalClients(_POPULATION.values, params, np.random.SeedSequence(1))
     rng = np.random.Generator(np.random.SFC64(1))
     clients, held = np.arange(_REPORTS), _held(_REPORTS)
 
     def draw() -> int:
-        fleet.report(clients, held, rng)
+        simulated.report(clients, held, rng)
         return _REPORTS
 
     return draw
