@@ -119,7 +119,7 @@ class Count(click.ParamType[int]):
     "names of 1990); zipf:1.0 if not given.",
 )
 @click.option(
-    "--values", help="Instead: a file of one client's value a line; - for standard input."
+    "--values", help="Instead: a file with a client's value on each line; - for standard input."
 )
 @click.option(
     "--unique", type=Count(1), help="Values that the population holds; 1,000 if not given."
@@ -165,7 +165,7 @@ class Count(click.ParamType[int]):
 )  # fmt: skip
 @click.option(
     "--method", type=click.Choice(["regression", "likelihood", "auto"]), default="regression",
-    show_default=True, help="The decoder's; others than regression need --through collector.",
+    show_default=True, help="The decoder's; all but regression need --through collector.",
 )  # fmt: skip
 @click.option(
     "--alpha", type=float, default=0.05, show_default=True, help="Level of the detections."
@@ -183,8 +183,8 @@ class Count(click.ParamType[int]):
 def run(output: Path, workers: int | None, through: str, **options: Any) -> None:
     """Simulate one population's reports, decode them, and score the result.
 
-    Writes result.json, report.html and pictures. The same seed gives the same result.json, whatever
-    the number of workers.
+    Writes result.json, report.html and the charts as PNG. The same seed gives the same
+    result.json, whatever the number of workers.
     """
     started = time.monotonic()
     if options["seed"] is None:

@@ -112,9 +112,9 @@ def token(
 ) -> None:
     """Make an ingest key or an admin token.
 
-    Standard output is the secret alone, once: hand it to who is to use it, it is stored nowhere.
-    Standard error has the lines for the collector's configuration file, which gets to know only the
-    secret's hash. To rotate, add an entry under another name, change over who uses it, then remove
+    Standard output has the secret alone. It is shown once and stored nowhere: hand it to whoever
+    uses it. Standard error has the lines for the collector's configuration file, which holds only
+    the secret's hash. To rotate, add an entry under another name, move the users over, then remove
     the old one.
     """
     if scopes and purpose != "admin":

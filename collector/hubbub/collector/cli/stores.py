@@ -44,7 +44,7 @@ _required_store_option = click.option(
     required=True,
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="New, empty, or an earlier export's.",
+    help="Folder to write to: new, empty, or of an earlier export.",
 )
 @click.option(
     "--metric", "metrics", multiple=True, metavar="NAME", help="Only this one; repeatable."
@@ -101,9 +101,16 @@ def export(
 @click.option("--metrics", required=True, metavar="FILE", help="The registry, metrics.toml.")
 @_store_option
 @click.option(
-    "--metric", metavar="NAME", help="Whose reports a file holds; of a directory: only these."
+    "--metric",
+    metavar="NAME",
+    help="The metric of a file's reports; of a directory, take only this one.",
 )
-@click.option("--day", type=_DAY, metavar="DAY", help="Their UTC day, likewise.")
+@click.option(
+    "--day",
+    type=_DAY,
+    metavar="DAY",
+    help="The UTC day of a file's reports, or the only one to take.",
+)
 @click.option(
     "--column", default="irr", show_default=True, metavar="NAME", help="Column of bits in a CSV."
 )

@@ -40,10 +40,12 @@ def _check_alpha(_context: click.Context, _option: click.Parameter, alpha: float
     help=f"The collector's database, or parquet:DIR for an export.  [default: {STORE}]",
 )
 @click.option(
-    "--reports", metavar="FILE", help="Parquet with the columns cohort and bits, not a store."
+    "--reports",
+    metavar="FILE",
+    help="Instead of a store: a Parquet file with the columns cohort and bits.",
 )
-@click.option("--counts", metavar="FILE", help="google/rappor's counts.csv, not a store.")
-@click.option("--params", metavar="FILE", help="google/rappor's params.csv, not METRIC.")
+@click.option("--counts", metavar="FILE", help="Instead of a store: google/rappor's counts.csv.")
+@click.option("--params", metavar="FILE", help="Instead of METRIC: google/rappor's params.csv.")
 @click.option(
     "--candidates",
     metavar="FILE",
@@ -53,7 +55,7 @@ def _check_alpha(_context: click.Context, _option: click.Parameter, alpha: float
     "--map",
     "map_",
     metavar="FILE",
-    help="google/rappor's map.csv, not --candidates: strings and their bits.",
+    help="Instead of --candidates: google/rappor's map.csv of strings and their bits.",
 )
 @click.option(
     "--candidate-cache",

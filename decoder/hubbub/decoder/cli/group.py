@@ -16,7 +16,7 @@ from hubbub.decoder.cli.privacy import privacy
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hubbub")
 def main() -> None:
-    """Find what noisy reports speak of, and how often."""
+    """Find which values noisy reports hold, and how often."""
 
 
 main.add_command(decode)

@@ -119,7 +119,7 @@ def plan(
     name: str,
     outputs: tuple[str, ...],
 ) -> None:
-    """Choose k, h, m, f, p and q for a number of reports and two epsilons.
+    """Choose k, h, m, f, p and q within two epsilons.
 
     Of all parameters that spend no more than --epsilon-permanent and --epsilon-report, find those
     with which --reports show the rarest string, or with which --share needs the fewest reports.

@@ -97,7 +97,7 @@ def privacy(
     exclusive: tuple[str, ...],
     outputs: tuple[str, ...],
 ) -> None:
-    """Say what the metrics of a registry (METRICS, a metrics.toml) reveal.
+    """Show what metrics reveal; METRICS is a metrics.toml.
 
     \b
       hubbub-decoder privacy metrics.toml
