@@ -197,7 +197,7 @@ def decode_categories(
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
 ) -> CategoryDecoding:
-    """Estimate how often each category of an enum, boolean or ordinal metric occurs.
+    """Estimate how often each value occurs of a metric whose registry entry lists them.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def decode_categories(
     Raises
     ------
     MetricError
-        If the metric is of type string.
+        If the metric's type has no categories.
     UndecodableError
         If there are no reports or the counts don't fit the parameters.
     ValueError

@@ -73,9 +73,10 @@ class CategoryEstimates:
 
 
 def estimate_categories(counts: CohortCounts, metric: Metric) -> CategoryEstimates:
-    """Estimate the shares of an enum's, boolean's or ordinal's categories.
+    """Estimate the shares of the values of a type that lists them.
 
-    Categories are in the registry's order; False comes before True.
+    Values are in the order of their bits; of a single bit, the value that leaves it unset comes
+    first.
 
     Raises
     ------
