@@ -8,14 +8,14 @@ Deterministic: the same input gives the same result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates, hashed
-from hubbub.decoder.candidates.scanning import indistinguishable
+from hubbub.decoder.candidates.scanning import SameBits, indistinguishable
 from hubbub.decoder.counts import BitEstimates, CohortCounts, estimate_bits
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
@@ -43,7 +43,9 @@ class Summary:
     Attributes
     ----------
     reports, cohorts, empty_cohorts : int
-    candidates, detected : int
+    candidates : int
+    detected : int
+        Groups of candidates that set the same bits count once.
     indistinguishable : int
         Candidates that set the same bits as another one and so can't be told apart.
     alpha : float
@@ -123,6 +125,9 @@ class Decoding:
     constrained_share : float64 array, shape (n,)
         Shares of the detected under the constraint that none is negative and all, with the unknown
         mass, are 1; 0 for others. For adding up and plotting: less noisy, but not unbiased.
+    same_bits : SameBits
+        Candidates that can't be told from an earlier one. Of each group all have the numbers of
+        the first, which are those of the group; its constrained share is the first one's alone.
     summary : Summary
     diagnostics : Diagnostics
     """
@@ -136,8 +141,43 @@ class Decoding:
     q_value: FloatArray
     detected: BoolArray
     constrained_share: FloatArray
+    same_bits: SameBits
     summary: Summary
     diagnostics: Diagnostics
+
+    def distinct(self) -> Decoding:
+        """Return the decoding of the first candidate of each group alone."""
+        rows = self.same_bits.others(len(self.candidates))
+        none = np.empty(0, dtype=np.int64)
+        return replace(
+            self._rows(rows),
+            candidates=[self.candidates[row] for row in rows.tolist()],
+            same_bits=SameBits(none, none),
+            summary=replace(self.summary, candidates=len(rows), indistinguishable=0),
+        )
+
+    def with_groups(self, candidates: Sequence[str], same_bits: SameBits) -> Decoding:
+        """Return the decoding of all candidates from one of the first of each group."""
+        places = np.empty(len(candidates), dtype=np.int64)
+        places[same_bits.others(len(candidates))] = np.arange(len(self.candidates))
+        places[same_bits.rows] = places[same_bits.first]
+        everyone = replace(
+            self._rows(places),
+            candidates=candidates,
+            same_bits=same_bits,
+            summary=replace(
+                self.summary,
+                candidates=len(candidates),
+                indistinguishable=same_bits.candidates,
+            ),
+        )
+        everyone.constrained_share[same_bits.rows] = 0.0
+        return everyone
+
+    def _rows(self, rows: IntArray) -> Decoding:
+        names = ("share", "std_error", "low", "high", "p_value", "q_value", "detected",
+                 "constrained_share")  # fmt: skip
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 def decode(
@@ -178,14 +218,17 @@ def decode(
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
     listed.check(params)
     bits = estimate_bits(counts, params)
-    same = indistinguishable(listed, counts.reports > 0)
-    search = Search(bits, listed, same, params, float(np.log(alpha)), correction)
+    same_bits = indistinguishable(listed, counts.reports > 0)
+    grouped = len(same_bits.rows) > 0
+    distinct = listed.take(same_bits.others(len(listed))) if grouped else listed
+    search = Search(bits, distinct, params, float(np.log(alpha)), correction)
     # The digits that sums of many threads end in depend on how many there are.
     with threadpool_limits(1):
-        return _decode(search, counts, alpha)
+        decoding = _decode(search, counts, alpha, same_bits)
+    return decoding.with_groups(listed.strings, same_bits) if grouped else decoding
 
 
-def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
+def _decode(search: Search, counts: CohortCounts, alpha: float, same_bits: SameBits) -> Decoding:
     found = search.run()
     log_q = log_q_values(found.log_p, search.correction, allowance=SEARCHED)
     detected = log_q <= search.log_alpha
@@ -202,6 +245,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         q_value=np.exp(log_q),
         detected=detected,
         constrained_share=_constrained(search, found, detected),
+        same_bits=same_bits,
         summary=_summary(search, found, noise, counts, detected, alpha),
         diagnostics=diagnose(found.fit, search.bits, counts),
     )
@@ -259,7 +303,7 @@ def _summary(
         empty_cohorts=int(np.count_nonzero(counts.reports == 0)),
         candidates=len(detected),
         detected=int(detected.sum()),
-        indistinguishable=int(search.indistinguishable.sum()),
+        indistinguishable=0,
         alpha=alpha,
         correction=search.correction,
         method=LEAST_SQUARES,

@@ -25,7 +25,7 @@ from hubbub.decoder.cli.decode_job import list_candidates
 from hubbub.decoder.errors import CandidateError
 
 _TEXT = "a\n007\n\nb\r\na\n日本\ne\u0301\né\n"
-_STRINGS = ["a", "007", "", "b", "日本", "e\u0301", "é"]
+_STRINGS = ["a", "007", "", "b", "日本", "é"]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_second_job_gets_the_same_without_reading(
 ) -> None:
     first = read_candidates(str(names), cache)
     assert list(first.strings) == _STRINGS
-    assert (first.repeats, first.notes) == (1, ())
+    assert (first.repeats, first.notes) == (2, ())
     forbid_reading(monkeypatch)
     second = read_candidates(str(names), cache)
     assert_same(second, first)
@@ -81,7 +81,7 @@ def test_kept_hashes_serve_any_parameters(
     for own in expected:
         listed, notes = list_candidates(str(names), None, own.params, cache)
         np.testing.assert_array_equal(listed.positions(slice(None)), own.positions(slice(None)))
-        assert notes == ("1 repeated candidates left out",)
+        assert notes == ("2 repeated candidates left out",)
 
 
 def test_entry_follows_the_content_not_the_name(

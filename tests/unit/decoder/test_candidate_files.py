@@ -30,7 +30,7 @@ from hubbub.protocol.bloom import MAX_VALUE_BYTES, hash_words
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"
 E_ACUTE_DECOMPOSED = unicodedata.normalize("NFD", E_ACUTE)
 _WEIRD = ["007", "NA", "null", " x ", "\t", "1e5", "a,b", '"c"', "'", "#d", "\0", "", "日本",
-          "a\rb\x0bc\x0cd\x85\u2028", "\U0001f984", "\ufeff", E_ACUTE, E_ACUTE_DECOMPOSED,
+          "a\rb\x0bc\x0cd\x85\u2028", "\U0001f984", "\ufeff", E_ACUTE,
           "x" * MAX_VALUE_BYTES]  # fmt: skip
 _ANY = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -81,13 +81,16 @@ def test_lines_are_taken_as_they_are(
     assert listed.repeats == 0
 
 
+def normal(string: str) -> str:
+    return unicodedata.normalize("NFC", string)
+
+
 @given(st.lists(_ANY.filter(lambda s: "\n" not in s and not s.endswith("\r")), min_size=1))
 def test_any_strings_come_back_with_their_hashes(strings: list[str]) -> None:
-    distinct = list(dict.fromkeys(strings))
     with tempfile.TemporaryDirectory() as folder:
         # At the file's start it would be a byte order mark.
         listed = read_list(write(Path(folder), "\n".join(["first", *strings, ""]).encode()))
-    expected = list(dict.fromkeys(["first", *distinct]))
+    expected = list(dict.fromkeys(map(normal, ["first", *strings])))
     assert list(listed.strings) == expected
     assert listed.repeats == 1 + len(strings) - len(expected)
     assert [tuple(row) for row in listed.words.tolist()] == [hash_words(s) for s in expected]
@@ -102,11 +105,14 @@ def test_list_hashes_to_the_clients_positions(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "A", "a ", "", E_ACUTE, E_ACUTE_DECOMPOSED]), min_size=1))
-def test_first_of_equal_strings_is_kept(strings: list[str]) -> None:
+def test_first_of_equal_strings_is_kept_and_spellings_of_one_text_are_equal(
+    strings: list[str],
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         listed = read_list(write(Path(folder), "".join(f"{s}\n" for s in strings).encode()))
-    assert list(listed.strings) == list(dict.fromkeys(strings))
-    assert listed.repeats == len(strings) - len(set(strings))
+    expected = list(dict.fromkeys(map(normal, strings)))
+    assert list(listed.strings) == expected
+    assert listed.repeats == len(strings) - len(expected)
 
 
 def test_repeats_are_dropped_while_a_long_list_is_read(
@@ -213,7 +219,7 @@ def test_other_text_is_refused_by_its_line(tmp_path: Path, content: bytes, probl
 
 def test_text_that_only_its_normal_form_makes_short_enough_is_taken(tmp_path: Path) -> None:
     string = E_ACUTE_DECOMPOSED * (MAX_VALUE_BYTES // 2)  # three bytes each, two as a normal form
-    assert strings_of(tmp_path, string.encode()) == [string]
+    assert strings_of(tmp_path, string.encode()) == [normal(string)]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, decode, empty_counts
+from hubbub.decoder.candidates.listing import hashed, mapped
 from hubbub.decoder.errors import CandidateError, UndecodableError
 from unit.decoder.decodings import CLEAR, counts_of
 
@@ -56,7 +57,7 @@ def assert_consistent(decoding: Decoding) -> None:
     shape = decoding.diagnostics.observed.shape
     assert decoding.diagnostics.fitted.shape == decoding.diagnostics.std_error.shape == shape
     assert decoding.diagnostics.excess_deviation >= 0
-    assert decoding.summary.detected == decoding.detected.sum()
+    assert decoding.summary.detected == decoding.distinct().detected.sum()
     assert math.isfinite(decoding.summary.unknown_share)
     assert math.isfinite(decoding.summary.unknown_std_error)
 
@@ -196,24 +197,44 @@ def test_more_strings_may_be_detected_than_the_model_can_carry() -> None:
     )
 
 
-def test_twins_have_no_estimate_and_are_counted() -> None:
+def test_candidates_with_the_same_bits_are_estimated_and_counted_once() -> None:
     """Composed and decomposed forms of one text are one value for every client."""
-    candidates = ["alpha", E_ACUTE, E_ACUTE_DECOMPOSED]
-    held = {"alpha": 5000, E_ACUTE: 5000}
-    decoding = decode(counts_of(held), CLEAR, candidates)
+    candidates = [E_ACUTE_DECOMPOSED, "alpha", E_ACUTE]
+    counts = counts_of({"alpha": 5000, E_ACUTE: 15_000})
+    decoding = decode(counts, CLEAR, candidates)
     assert_consistent(decoding)
-    assert np.isnan(decoding.share).tolist() == [False, True, True]
-    assert decoding.p_value[1:].tolist() == [1, 1]
-    assert found(decoding) == {"alpha"}
-    assert decoding.summary.indistinguishable == 2
+    alone = decode(counts, CLEAR, ["alpha", E_ACUTE])
+    np.testing.assert_allclose(decoding.share, alone.share[[1, 0, 1]])
+    np.testing.assert_allclose(decoding.low, alone.low[[1, 0, 1]])
+    assert found(decoding) == set(candidates)
+    assert decoding.constrained_share[2] == 0
+    assert decoding.constrained_share.sum() == pytest.approx(alone.constrained_share.sum())
+    summary = decoding.summary
+    assert (summary.candidates, summary.detected, summary.indistinguishable) == (3, 2, 2)
+    assert summary.unknown_share == pytest.approx(alone.summary.unknown_share)
+    assert decoding.distinct().candidates == [E_ACUTE_DECOMPOSED, "alpha"]
 
 
-def test_candidates_that_are_all_twins_leave_everything_unknown() -> None:
+def test_candidates_that_all_set_the_same_bits_have_one_estimate() -> None:
     decoding = decode(counts_of({E_ACUTE: 5000}), CLEAR, [E_ACUTE, E_ACUTE_DECOMPOSED])
     assert_consistent(decoding)
-    assert np.isnan(decoding.share).all()
-    assert math.isnan(decoding.summary.detection_limit)
-    assert decoding.summary.unknown_share == 1
+    np.testing.assert_allclose(decoding.share, 1.0, atol=0.1)
+    assert decoding.summary.detected == 1
+
+
+def test_second_names_of_the_most_common_strings_cost_nothing() -> None:
+    """A map gives the 20 most common of 100 strings a second name each."""
+    shares = 1 / np.arange(1, 101)
+    held = dict(zip(names(100), (2e5 * shares / shares.sum()).astype(int).tolist(), strict=True))
+    listed = hashed(list(held), CLEAR)
+    positions = listed.positions(np.r_[:100, :20])
+    twice = mapped([*held, *(f"{name} again" for name in list(held)[:20])], positions, CLEAR)
+    counts = counts_of(held)
+    once, again = decode(counts, CLEAR, listed), decode(counts, CLEAR, twice)
+    assert once.summary.detected > 20
+    assert again.summary.detected == once.summary.detected
+    np.testing.assert_array_equal(again.share[:100], once.share)
+    np.testing.assert_array_equal(again.share[100:], once.share[:20])
 
 
 def test_all_cohorts_but_one_may_be_empty() -> None:
@@ -228,7 +249,7 @@ def test_all_cohorts_but_one_may_be_empty() -> None:
     assert np.abs(decoding.share - truth)[known].max() < 0.1
 
 
-def test_candidates_that_only_empty_cohorts_tell_apart_are_twins() -> None:
+def test_candidates_that_only_empty_cohorts_tell_apart_are_groups() -> None:
     """One cohort of 8 bits sees 8 kinds of strings, so most of 40 candidates look like another."""
     params = make_params(k=8, h=1, m=2, f=0.1, p=0.1, q=0.9)
     counts = counts_of({"alpha": 10_000}, params)

@@ -10,7 +10,7 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import Decoding, count_records, decode
-from hubbub.decoder.candidates.listing import hashed
+from hubbub.decoder.candidates.listing import hashed, mapped
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.choice import TOO_LITTLE, Choice, Method
 from hubbub.decoder.likelihood.decoding import MOST_MEMBERS, decode_reports, fit_reports, propose
@@ -97,14 +97,13 @@ def test_long_list_is_decoded_from_the_likeliest() -> None:
     assert 0.9 < (np.abs(z) < 1.96).mean() < 0.99
 
 
-def test_candidates_that_hash_alike_can_not_be_told_apart() -> None:
+def test_candidates_that_hash_alike_have_one_estimate() -> None:
     decoding = decoded(
         {"alpha": 3000, E_ACUTE: 3000}, CLEAR, ["alpha", E_ACUTE, E_ACUTE_DECOMPOSED]
     )
-    assert np.isnan(decoding.share).tolist() == [False, True, True]
-    assert np.isnan(decoding.std_error).tolist() == [False, True, True]
-    assert decoding.p_value[1:].tolist() == [1, 1]
-    assert found(decoding) == {"alpha"}
+    assert decoding.share[1] == decoding.share[2]
+    assert decoding.share == pytest.approx([0.5] * 3, abs=0.05)
+    assert decoding.summary.detected == 2
 
 
 @pytest.mark.parametrize(
@@ -179,12 +178,11 @@ def test_proposals_for_other_candidates_are_refused() -> None:
 def test_short_lists_are_proposed_whole_and_of_long_ones_the_strongest() -> None:
     candidates = [*HELD, *names(MOST_MEMBERS)]
     counted = decode(count_records(records_of(HELD, CLEAR), CLEAR), CLEAR, candidates)
-    nobody = np.zeros(len(candidates), dtype=np.bool_)
-    proposed = propose(counted, nobody)
+    proposed = propose(counted)
     assert set(proposed.tolist()) >= {0, 1, 2}
     assert len(proposed) < MOST_MEMBERS / 2
     few = decode(count_records(records_of(HELD, CLEAR), CLEAR), CLEAR, candidates[:20])
-    assert propose(few, nobody[:20]).tolist() == list(range(20))
+    assert propose(few).tolist() == list(range(20))
 
 
 def test_progress_is_told_of_every_pass() -> None:
@@ -198,3 +196,17 @@ def test_progress_is_told_of_every_pass() -> None:
     )
     assert [passes for passes, _ in told] == list(range(1, result.passes + 1))
     assert told[-1][1] <= 1e-3
+
+
+def test_candidates_with_the_same_bits_are_estimated_once() -> None:
+    records = records_of(HELD, CLEAR)
+    counts, packed = count_records(records, CLEAR), pack([records], CLEAR)
+    listed = hashed(list(HELD), CLEAR)
+    n = len(HELD)
+    twice = mapped([*HELD, "again"], listed.positions(np.r_[:n, :1]), CLEAR)
+    once = decode_reports(packed, decode(counts, CLEAR, listed), listed, reason="")
+    again = decode_reports(packed, decode(counts, CLEAR, twice), twice, reason="")
+    np.testing.assert_array_equal(again.share, once.share[[*range(n), 0]])
+    np.testing.assert_array_equal(again.detected, once.detected[[*range(n), 0]])
+    assert again.summary.detected == once.summary.detected
+    assert (again.summary.candidates, again.summary.indistinguishable) == (n + 1, 2)

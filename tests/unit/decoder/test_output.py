@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hubbub.collector.poisoning import SetBits
 from hubbub.decoder import Decoding
+from hubbub.decoder.candidates.scanning import SameBits
 from hubbub.decoder.formats.data_files import csv_cell
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.strings import CHUNK, StringsResult
@@ -27,7 +28,7 @@ from unit.decoder.rendered import csv_of, json_of
 
 HEADER = (
     "string,count,std_error,count_low,count_high,proportion,prop_std_error,prop_low,prop_high,refit,"
-    "p_value,q_value,detected"
+    "p_value,q_value,detected,group"
 )
 NASTY = (
     "",
@@ -183,6 +184,7 @@ def test_json_numbers_equal_csv_numbers() -> None:
     for fields, row in zip(json.loads(to_json(decoding))["rows"], parsed(to_csv(decoding)),
                            strict=True):  # fmt: skip
         assert fields.pop("string") == row.pop("string")
+        assert fields.pop("group") == row.pop("group") == ""
         assert json.dumps(fields.pop("detected")) == row.pop("detected")
         assert fields == pytest.approx({name: float(cell) for name, cell in row.items()})
 
@@ -349,3 +351,13 @@ def test_summary_tells_whether_reports_look_honest(
 
 def test_json_without_a_scrutiny_says_so() -> None:
     assert json.loads(to_json(make_decoding(["a"])))["scrutiny"] is None
+
+
+def test_candidates_that_cant_be_told_apart_are_rows_of_one_group_and_one_line_for_people() -> None:
+    same = SameBits(np.array([2, 3]), np.array([0, 0]))
+    decoding = make_decoding(["a", "b", "c", "d"], share=[0.3, 0.1, 0.3, 0.3], same_bits=same)
+    lines = csv_of(StringsResult(decoding)).splitlines()
+    assert [line.rpartition(",")[2] for line in lines] == ["group", "a", "", "a", "a"]
+    shown = rendered.shown(StringsResult(decoding))
+    assert "a (or c, d)" in shown
+    assert shown.count("30.000%") == 1

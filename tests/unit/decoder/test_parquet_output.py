@@ -33,7 +33,7 @@ def table_of(data: bytes) -> pa.Table:
 def test_columns_are_the_csvs_with_types() -> None:
     schema = table_of(written(make_decoding(["a"]))).schema
     assert tuple(schema.names) == COLUMNS
-    assert schema.types == [pa.string(), *[pa.float64()] * 11, pa.bool_()]
+    assert schema.types == [pa.string(), *[pa.float64()] * 11, pa.bool_(), pa.string()]
 
 
 def test_strings_and_numbers_come_back_exactly() -> None:

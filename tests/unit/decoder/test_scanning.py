@@ -110,12 +110,21 @@ def test_exception_in_a_piece_is_raised(monkeypatch: pytest.MonkeyPatch, count: 
     assert {0, 1, 2} <= set(done)
 
 
-def brute_force_twins(candidates: Candidates, has_reports: BoolArray) -> list[bool]:
+def brute_force_groups(candidates: Candidates, has_reports: BoolArray) -> dict[int, int]:
+    """Return the first candidate with the same bits, of those that aren't first."""
     filters = [
         [frozenset(row) for row, seen in zip(rows, has_reports, strict=True) if seen]
         for rows in candidates.positions(slice(None)).tolist()
     ]
-    return [filters.count(own) > 1 for own in filters]
+    first = [filters.index(own) for own in filters]
+    return {row: before for row, before in enumerate(first) if before < row}
+
+
+def groups(candidates: Candidates, has_reports: BoolArray) -> dict[int, int]:
+    same = indistinguishable(candidates, has_reports)
+    assert (np.diff(same.rows) > 0).all()
+    assert same.candidates == len({*same.rows.tolist(), *same.first.tolist()})
+    return dict(zip(same.rows.tolist(), same.first.tolist(), strict=True))
 
 
 @given(st.data(), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3))
@@ -126,35 +135,38 @@ def test_indistinguishable_candidates_share_all_bits_where_there_are_reports(
     positions = np.array(data.draw(drawn), dtype=np.int16).reshape(n, m, h)
     candidates = mapped([str(i) for i in range(n)], positions, make_params(k=8, h=h, m=m))
     has_reports = np.array(data.draw(st.lists(st.booleans(), min_size=m, max_size=m).filter(any)))
-    expected = brute_force_twins(candidates, has_reports)
-    assert indistinguishable(candidates, has_reports).tolist() == expected
+    expected = brute_force_groups(candidates, has_reports)
+    assert groups(candidates, has_reports) == expected
+    others = indistinguishable(candidates, has_reports).others(n)
+    assert others.tolist() == [row for row in range(n) if row not in expected]
 
 
 @given(candidates_of())
 def test_without_any_report_nothing_is_told_apart(candidates: Candidates) -> None:
-    twins = indistinguishable(candidates, np.zeros(candidates.params.m, dtype=np.bool_))
-    assert twins.tolist() == [len(candidates) > 1] * len(candidates)
+    found = groups(candidates, np.zeros(candidates.params.m, dtype=np.bool_))
+    assert found == dict.fromkeys(range(1, len(candidates)), 0)
 
 
 def test_one_cohort_that_reports_tells_candidates_apart() -> None:
     positions = np.array([[[1], [2]], [[1], [3]]], dtype=np.int16)
     candidates = mapped("ab", positions, make_params(k=8, h=1, m=2))
-    assert indistinguishable(candidates, np.array([True, False])).all()
-    assert not indistinguishable(candidates, np.array([True, True])).any()
+    assert groups(candidates, np.array([True, False])) == {1: 0}
+    assert groups(candidates, np.array([True, True])) == {}
 
 
-def test_normal_forms_of_one_text_are_twins() -> None:
+def test_normal_forms_of_one_text_are_a_group() -> None:
     candidates = hashed(["a", E_ACUTE, "b", E_ACUTE_DECOMPOSED], make_params())
-    twins = indistinguishable(candidates, np.ones(64, dtype=np.bool_))
-    assert twins.tolist() == [False, True, False, True]
+    assert groups(candidates, np.ones(64, dtype=np.bool_)) == {3: 1}
 
 
-def test_twins_are_found_among_many() -> None:
-    """16 filters of 2 bits, one cohort: nearly all of 50,000 have a twin; and none at k = 128."""
+def test_groups_are_found_among_many() -> None:
+    """4,096 filters, 50,000 strings: nearly all are in a group; and none at k = 128."""
     strings = [f"string {i}" for i in range(50_000)]
     tiny = hashed(strings, make_params(k=16, h=1, m=4))
     reporting = np.array([True, True, True, False])
     keys = tiny.positions(slice(None))[:, :3, 0].astype(np.int64) @ [1, 16, 256]
-    expected = np.bincount(keys)[keys] > 1
-    np.testing.assert_array_equal(indistinguishable(tiny, reporting), expected)
-    assert not indistinguishable(hashed(strings, make_params()), np.ones(64, np.bool_)).any()
+    _, first, of = np.unique(keys, return_index=True, return_inverse=True)
+    before = first[of]
+    expected = {row: int(before[row]) for row in range(len(keys)) if before[row] < row}
+    assert groups(tiny, reporting) == expected
+    assert groups(hashed(strings, make_params()), np.ones(64, np.bool_)) == {}

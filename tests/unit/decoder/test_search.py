@@ -23,14 +23,12 @@ def settled(
     shares: FloatArray,
     params: RapporParams = WIDE,
     n_reports: float = 1e6,
-    twins: tuple[int, ...] = (),
 ) -> SearchResult:
     """Search a list of n strings, of which the first ones have these shares."""
     rng = np.random.default_rng(11)
     bits = noisy_bits(design_of(len(shares), params), rng, shares, n_reports, params)
-    marks = np.isin(np.arange(n), twins)
     log_alpha = float(np.log(0.05))
-    return Search(bits, candidates_of(n, params), marks, params, log_alpha, Correction.BH).run()
+    return Search(bits, candidates_of(n, params), params, log_alpha, Correction.BH).run()
 
 
 def detected(found: SearchResult) -> list[int]:
@@ -110,17 +108,3 @@ def test_every_shape_settles_and_again_the_same(n: int, params: RapporParams) ->
     assert (first.log_p <= 0).all()
     known = ~np.isnan(first.estimates.share)
     assert (first.estimates.std_error[known] > 0).all()
-
-
-@pytest.mark.parametrize("n", [3, 1500])
-def test_twins_have_no_estimate_and_no_place_among_the_detected(n: int) -> None:
-    found = settled(n, STRONG[:3], twins=(1, 2))
-    assert np.isnan(found.estimates.share[[1, 2]]).all()
-    assert np.isnan(found.estimates.std_error[[1, 2]]).all()
-    assert found.log_p[[1, 2]].tolist() == [0, 0]
-    assert not np.isin([1, 2], found.fit.selected).any()
-
-
-def test_only_twins_leave_an_empty_model() -> None:
-    found = settled(2, STRONG[:2], twins=(0, 1))
-    assert not len(found.fit.selected)

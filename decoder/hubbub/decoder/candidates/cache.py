@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from hubbub.decoder.candidates.files import STDIN, CandidateList, StringTable, read_list
 
-FORMAT = "hubbub hashed candidates 1"
+FORMAT = "hubbub hashed candidates 2"
 _DESCRIPTION = "description.json"
 _ARRAYS = ("blob", "offsets", "words")
 

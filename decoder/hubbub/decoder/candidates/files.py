@@ -23,7 +23,13 @@ import numpy as np
 from hubbub.collector.exchange.parquet import require_pyarrow
 from hubbub.collector.exchange.rappor_reports import open_unpacked
 from hubbub.decoder.arrays import BoolArray, ByteArray, IntArray, WordArray
-from hubbub.decoder.candidates.listing import Candidates, hash_words, of_words, repeated
+from hubbub.decoder.candidates.listing import (
+    Candidates,
+    canonical_forms,
+    hash_words,
+    of_words,
+    repeated,
+)
 from hubbub.decoder.errors import CandidateError
 from hubbub.protocol.bloom import MAX_VALUE_BYTES
 from hubbub.protocol.params import RapporParams
@@ -311,7 +317,7 @@ class CandidateList:
 
 
 def read_list(path: str) -> CandidateList:
-    """Read a list of candidates, and leave out repeats.
+    """Read a list of candidates in their normal form (NFC), and leave out repeats.
 
     Parameters
     ----------
@@ -327,7 +333,8 @@ def read_list(path: str) -> CandidateList:
     table = _TableInMaking()
     try:
         for piece in read_pieces(path):
-            table.add(piece.encoded, hash_words(piece.encoded, piece.place))
+            canonical = canonical_forms(piece.encoded, piece.place)
+            table.add(canonical, hash_words(canonical))
     except (OSError, EOFError, zlib.error) as error:
         after = f" after {_unit(path)} {table.given}" if table.given else ""
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]

@@ -38,19 +38,14 @@ _HASHED_AT_ONCE = 8_192
 _CHUNK_NUMBERS = 2**18
 
 
-def hash_words(encoded: Sequence[bytes], place: Place) -> WordArray:
-    """Hash strings, given in UTF-8, as clients hash their values.
+def canonical_forms(encoded: Sequence[bytes], place: Place) -> Sequence[bytes]:
+    """Bring strings, given in UTF-8, to the normal form (NFC) that clients report.
 
     Parameters
     ----------
     encoded : sequence of bytes, length n
     place : callable
         Names a string in an error's message, from its index.
-
-    Returns
-    -------
-    uint32 array, shape (n, 2)
-        The first two words of MurmurHash3_x86_128 of each string's normal form.
 
     Raises
     ------
@@ -70,6 +65,11 @@ def hash_words(encoded: Sequence[bytes], place: Place) -> WordArray:
         raise CandidateError(
             f"{place(index)}: {length} bytes; expected at most {MAX_VALUE_BYTES} bytes of UTF-8"
         )
+    return canonical
+
+
+def hash_words(canonical: Sequence[bytes]) -> WordArray:
+    """Return the first two words of MurmurHash3_x86_128 of normal forms, shape (n, 2)."""
     digests = b"".join(map(mmh3.mmh3_x86_128_digest, canonical))
     words = np.frombuffer(digests, dtype="<u4").reshape(-1, _DIGEST_WORDS)[:, :2]
     return np.ascontiguousarray(words, dtype=np.uint32)
@@ -118,7 +118,8 @@ def words_of(strings: Sequence[str]) -> WordArray:
     for start in range(0, len(strings), _HASHED_AT_ONCE):
         block = strings[start : start + _HASHED_AT_ONCE]
         encoded = [_encoded(string, start + at) for at, string in enumerate(block)]
-        words[start : start + len(encoded)] = hash_words(encoded, _numbered(start))
+        canonical = canonical_forms(encoded, _numbered(start))
+        words[start : start + len(encoded)] = hash_words(canonical)
     return words
 
 
@@ -196,6 +197,9 @@ class _Hashed:
     words: WordArray
     params: RapporParams
 
+    def take(self, rows: IntArray) -> _Hashed:
+        return _Hashed(self.words[rows], self.params)
+
     def numbers(self, rows: IntArray | slice) -> WordArray:
         return bit_numbers(self.words[rows], self.params)
 
@@ -211,6 +215,9 @@ class _Mapped:
 
     given: PositionArray
     params: RapporParams
+
+    def take(self, rows: IntArray) -> _Mapped:
+        return _Mapped(self.given[rows], self.params)
 
     def numbers(self, rows: IntArray | slice) -> WordArray:
         numbers = np.ascontiguousarray(self.given[rows].transpose(0, 2, 1), dtype=np.uint32)
@@ -237,6 +244,11 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.strings)
+
+    def take(self, rows: IntArray) -> Candidates:
+        """Return some of the candidates."""
+        strings = [self.strings[row] for row in rows.tolist()]
+        return Candidates(strings, self.params, self._bits.take(rows))
 
     def positions(self, rows: IntArray | slice) -> PositionArray:
         """Return the positions of some candidates in the filters of all cohorts.

@@ -59,17 +59,39 @@ def scan(
     return by_hash, by_bit
 
 
-def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> BoolArray:
-    """Mark candidates that set the very same bits as another one, wherever there are reports.
+class SameBits(NamedTuple):
+    """Candidates that set the very same bits as an earlier one.
+
+    Attributes
+    ----------
+    rows : int64 array, shape (r,)
+        In ascending order.
+    first : int64 array, shape (r,)
+        The first candidate with these bits, which isn't among the rows.
+    """
+
+    rows: IntArray
+    first: IntArray
+
+    @property
+    def candidates(self) -> int:
+        """Number of candidates that can't be told from another one."""
+        return len(self.rows) + len(np.unique(self.first))
+
+    def others(self, n_candidates: int) -> IntArray:
+        """Return the candidates that aren't among the rows: one for each set of bits."""
+        kept = np.ones(n_candidates, dtype=np.bool_)
+        kept[self.rows] = False
+        return np.flatnonzero(kept)
+
+
+def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> SameBits:
+    """Find candidates that set the very same bits as another one, wherever there are reports.
 
     Parameters
     ----------
     candidates : Candidates
     has_reports : bool array, shape (m,)
-
-    Returns
-    -------
-    bool array, shape (n,)
 
     Notes
     -----
@@ -88,13 +110,13 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> BoolArr
     place = np.minimum(np.searchsorted(shared, first), max(len(shared) - 1, 0))
     rows = np.flatnonzero(shared[place] == first) if len(shared) else np.empty(0, dtype=np.int64)
     second = _fingerprints(candidates, weights[1], rows)
-    order = np.lexsort((second, first[rows]))
+    order = np.lexsort((rows, second, first[rows]))
     rows, second = rows[order], second[order]
-    equal = (first[rows[1:]] == first[rows[:-1]]) & (second[1:] == second[:-1])
-    marks = np.zeros(len(candidates), dtype=np.bool_)
-    marks[rows[1:][equal]] = True
-    marks[rows[:-1][equal]] = True
-    return marks
+    again = np.zeros(len(rows), dtype=np.bool_)
+    again[1:] = (first[rows[1:]] == first[rows[:-1]]) & (second[1:] == second[:-1])
+    begins = rows[~again][np.cumsum(~again) - 1] if len(rows) else rows
+    ascending = np.argsort(rows[again])
+    return SameBits(rows[again][ascending], begins[again][ascending])
 
 
 def _fingerprints(

@@ -17,7 +17,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates
-from hubbub.decoder.candidates.scanning import indistinguishable
 from hubbub.decoder.decoding import POWER, Decoding
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.intervals import reported_intervals
@@ -91,7 +90,7 @@ def fit_reports(
     ----------
     reports : PackedReports
     proposals : Decoding
-        Of the same reports' counts and the same candidates.
+        Of the same reports' counts and the same candidates, of which no two set the same bits.
     candidates : Candidates
     alpha : float
         Level of the correction's error rate.
@@ -125,11 +124,10 @@ def _fit_until_stable(
 ) -> Likelihood:
     """Fit, test, and let in what is detected, until the detected stay the same."""
     candidates = solver.candidates
-    same = indistinguishable(candidates, np.diff(solver.reports.starts) > 0)
-    members, shares = propose(proposals, same), proposals.share
+    members, shares = propose(proposals), proposals.share
     for _ in range(_MAX_ROUNDS):
         mixture, solution = solver.solve(members, shares[members])
-        found = infer(mixture, solution, members, candidates, same)
+        found = infer(mixture, solution, members, candidates)
         log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
         detected = log_q <= log_alpha
         wanted = np.union1d(members, np.flatnonzero(detected))
@@ -153,13 +151,13 @@ def _fit_until_stable(
     )
 
 
-def propose(decoding: Decoding, indistinguishable: BoolArray) -> IntArray:
+def propose(decoding: Decoding) -> IntArray:
     """Return the candidates that the mixture begins with, in ascending order.
 
     All of them if they are few; otherwise those of which the counts have seen something, the
     strongest first, and all that the counts detected.
     """
-    known = ~np.isnan(decoding.share) & ~indistinguishable
+    known = ~np.isnan(decoding.share)
     if np.count_nonzero(known) <= MOST_MEMBERS:
         return np.flatnonzero(known)
     z = np.where(known, decoding.share / decoding.std_error, -np.inf)
@@ -235,6 +233,12 @@ def decode_reports(
     UndecodableError
         As `fit_reports`.
     """
+    if len(counted.same_bits.rows):
+        distinct = candidates.take(counted.same_bits.others(len(candidates)))
+        decoding = decode_reports(
+            reports, counted.distinct(), distinct, reason=reason, threads=threads, progress=progress
+        )
+        return decoding.with_groups(counted.candidates, counted.same_bits)
     summary = counted.summary
     found = fit_reports(
         reports,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
+from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.hash_null import HashNull
@@ -250,7 +250,6 @@ def infer(
     solution: Solution,
     members: IntArray,
     candidates: Candidates,
-    indistinguishable: BoolArray,
 ) -> Inference:
     """Estimate and test all candidates.
 
@@ -262,8 +261,6 @@ def infer(
     members : int64 array, shape (a,)
         Which candidates the mixture's members are, in ascending order.
     candidates : Candidates
-    indistinguishable : bool array, shape (n,)
-        Candidates that set the same bits as another one.
 
     Raises
     ------
@@ -283,7 +280,7 @@ def infer(
     in_tables = (tables.score, tables.information, tables.unknown, weighed.table)
     score, own, unknown, tested = totals(tables.cells, in_tables, candidates)
     information = _information(model, solution, probes, candidates, (score, own, unknown))
-    known = (information > _TINY * own) & ~indistinguishable
+    known = information > _TINY * own
     share = np.divide(score, information, out=np.full(len(score), np.nan), where=known)
     variance = np.divide(phi, information, out=np.full(len(score), np.nan), where=known)
     shares = model.shares + model.step

@@ -66,8 +66,6 @@ class Search:
     ----------
     bits : BitEstimates
     candidates : Candidates
-    indistinguishable : bool array, shape (n,)
-        Candidates that set the same bits as another one.
     params : RapporParams
     log_alpha : float
     correction : Correction
@@ -75,7 +73,6 @@ class Search:
 
     bits: BitEstimates
     candidates: Candidates
-    indistinguishable: BoolArray
     params: RapporParams
     log_alpha: float
     correction: Correction
@@ -99,21 +96,18 @@ class Search:
         they hold together without letting the noise of each push the shares of the detected about.
         If most of the list is detected, the others are likely there, too, and stay as they are.
         """
-        listed = np.flatnonzero(~self.indistinguishable)
-        if len(self.candidates) > MOST_LISTED or detected.sum() * 2 > len(listed):
+        if len(self.candidates) > MOST_LISTED or detected.sum() * 2 > len(detected):
             return found.fit
-        fixed = detected[listed]
-        prior_variance = self._prior_variance(found, listed[~fixed], int(detected.sum()))
-        members = self._members(listed, fixed)
+        prior_variance = self._prior_variance(found, ~detected, int(detected.sum()))
+        members = self._members(np.arange(len(detected)), detected)
         return fit_members(
             self.bits, members, self.params, prior_variance=prior_variance, start=found.fit
         )
 
     def _run_whole_list(self) -> SearchResult:
-        listed = np.flatnonzero(~self.indistinguishable)
-        rows, n = self.bits.informative, len(listed)
+        rows, n = self.bits.informative, len(self.candidates)
         fixed, prior_variance, fit = np.full(n, n * _FEW <= rows), 0.0, None
-        members = self._members(listed, fixed)
+        members = self._members(np.arange(n), fixed)
         for _ in range(_ROUNDS):
             members = replace(members, fixed=fixed)
             fit = fit_members(
@@ -122,22 +116,22 @@ class Search:
             found = self._tested(fit)
             if fixed.all():
                 return found
-            detected = self.detected(found.log_p)[listed]
+            detected = self.detected(found.log_p)
             if detected.sum() * _FEW > n and n <= _CROWDED * rows:
                 fixed = np.ones(n, dtype=np.bool_)
                 continue
             room = max(rows // _ROOM - int(fixed.sum()), 0)
-            news = _strongest(detected & ~fixed, found.log_p[listed], room)
+            news = _strongest(detected & ~fixed, found.log_p, room)
             fixed = fixed | news
             previous = prior_variance
-            prior_variance = self._prior_variance(found, listed[~fixed], int(detected.sum()))
+            prior_variance = self._prior_variance(found, ~fixed, int(detected.sum()))
             if not news.any() and abs(prior_variance - previous) <= _STABLE * previous:
                 return found
         return found
 
     def _run_proposed(self) -> SearchResult:
         fit = self._fit_fixed(np.empty(0, dtype=np.int64))
-        estimates = self._estimates(fit)
+        estimates = estimate_all(fit, self.candidates, self.bits, self.params)
         selected = select(fit, estimates, self.candidates, self.bits)
         for _ in range(_ROUNDS):
             found = self._tested(self._fit_fixed(selected))
@@ -151,7 +145,7 @@ class Search:
         return found
 
     def _tested(self, fit: Fit) -> SearchResult:
-        estimates = self._estimates(fit)
+        estimates = estimate_all(fit, self.candidates, self.bits, self.params)
         log_p = PresenceTests(fit, self.candidates, self.bits, self.params).log_p_values(estimates)
         return SearchResult(fit, estimates, log_p)
 
@@ -163,13 +157,7 @@ class Search:
         design = make_design(self.candidates.positions(selected), self.params)
         return Members(selected, design.matrix, fixed)
 
-    def _estimates(self, fit: Fit) -> Estimates:
-        estimates = estimate_all(fit, self.candidates, self.bits, self.params)
-        estimates.share[self.indistinguishable] = np.nan
-        estimates.std_error[self.indistinguishable] = np.nan
-        return estimates
-
-    def _prior_variance(self, found: SearchResult, others: IntArray, n_detected: int) -> float:
+    def _prior_variance(self, found: SearchResult, others: BoolArray, n_detected: int) -> float:
         """Return sigma^2 of the candidates that aren't detected, by maximum likelihood.
 
         Their z-scores are normal with variance 1 + sigma^2 / s^2, but cut off at the limit of

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.decoding import Decoding, Diagnostics, Summary
 from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.decoder.reports.anomalies import AnomalyReport
@@ -74,7 +74,8 @@ NUMBERS = (
     "p_value",
     "q_value",
 )
-COLUMNS = ("string", *NUMBERS, "detected")
+COLUMNS = ("string", *NUMBERS, "detected", "group")
+_NAMED = 3  # of a group, besides its first string
 CHUNK = 16_384
 """Rows that are in memory at once."""
 
@@ -86,15 +87,15 @@ class StringsResult(DecodedResult[Decoding]):
     @property
     def types(self) -> Types:
         """The columns, the same for all decodings."""
-        return {"string": str, **dict.fromkeys(NUMBERS, float), "detected": bool}
+        return {"string": str, **dict.fromkeys(NUMBERS, float), "detected": bool, "group": str}
 
     def parts(self) -> Iterator[Columns]:
         """Yield the candidates' results, in the candidates' order."""
         decoding = self.decoding
         if not self.detected_only:
             for start in range(0, len(decoding.candidates), CHUNK):
-                rows = slice(start, start + CHUNK)
-                yield _part(decoding, list(decoding.candidates[rows]), rows)
+                strings = list(decoding.candidates[start : start + CHUNK])
+                yield _part(decoding, strings, np.arange(start, start + len(strings)))
             return
         chosen = np.flatnonzero(decoding.detected)
         for start in range(0, len(chosen), CHUNK):
@@ -113,6 +114,7 @@ class StringsResult(DecodedResult[Decoding]):
             n_rows = len(order)
         else:
             order, n_rows = strongest_first(decoding, limit), len(decoding.candidates)
+            n_rows -= len(decoding.same_bits.rows)
         yield _table(decoding, order[:limit])
         yield Line("")
         if n_rows > limit:
@@ -137,14 +139,40 @@ class StringsResult(DecodedResult[Decoding]):
         return Report(title, headline(decoding), sections, warnings_of(facts))
 
 
-def _part(decoding: Decoding, strings: list[str], rows: slice | IntArray) -> Columns:
+def _part(decoding: Decoding, strings: list[str], rows: IntArray) -> Columns:
     shares = [
         values[rows] for values in (decoding.share, decoding.std_error, decoding.low, decoding.high)
     ]
     counts = [values * decoding.summary.reports for values in shares]
     tests = [decoding.constrained_share[rows], decoding.p_value[rows], decoding.q_value[rows]]
-    columns = [strings, *counts, *shares, *tests, decoding.detected[rows].tolist()]
+    detected, groups = decoding.detected[rows].tolist(), groups_of(decoding, rows)
+    columns = [strings, *counts, *shares, *tests, detected, groups]
     return dict(zip(COLUMNS, columns, strict=True))
+
+
+def groups_of(decoding: Decoding, rows: IntArray) -> list[str]:
+    """Return the first string of each candidate's group; empty for those that stand alone."""
+    same = decoding.same_bits
+    if not len(same.rows):
+        return [""] * len(rows)
+    places = np.minimum(np.searchsorted(same.rows, rows), len(same.rows) - 1)
+    first = np.where(same.rows[places] == rows, same.first[places], rows)
+    grouped = np.isin(first, same.first).tolist()
+    return [
+        decoding.candidates[row] if is_grouped else ""
+        for row, is_grouped in zip(first.tolist(), grouped, strict=True)
+    ]
+
+
+def label(decoding: Decoding, row: int) -> str:
+    """Return a candidate as people see it, with those that can't be told from it."""
+    others = decoding.same_bits.rows[decoding.same_bits.first == row]
+    text = visible(decoding.candidates[row])
+    if not len(others):
+        return text
+    named = ", ".join(visible(decoding.candidates[int(i)]) for i in others[:_NAMED])
+    more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+    return f"{text} (or {named}{more})"
 
 
 def _table(decoding: Decoding, indices: IntArray) -> Table:
@@ -156,7 +184,7 @@ def _table(decoding: Decoding, indices: IntArray) -> Table:
         known = not np.isnan(share)
         rows.append(
             (
-                visible(decoding.candidates[index]),
+                label(decoding, index),
                 f"{share * n_reports:,.0f}" if known else "",
                 f"{low:,.0f} … {high:,.0f}" if known else "",
                 f"{share:.3%}" if known else "",
@@ -178,7 +206,7 @@ def _table(decoding: Decoding, indices: IntArray) -> Table:
 def strongest_first(decoding: Decoding, most: int) -> IntArray:
     """Return the first `most` candidates by detection, then p-value, then estimate."""
     found = largest_detected(decoding)
-    wanted, others = most - len(found), np.flatnonzero(~decoding.detected)
+    wanted, others = most - len(found), _firsts(decoding, ~decoding.detected)
     if wanted <= 0 or not len(others):
         return found[:most]
     p_value = decoding.p_value[others]
@@ -215,8 +243,8 @@ def _estimation(summary: Summary) -> dict[str, str]:
     }
     if summary.indistinguishable:
         lines["can't be told apart"] = (
-            f"{summary.indistinguishable:,} candidates set the same bits as another one; "
-            "more cohorts or bits would part them"
+            f"{summary.indistinguishable:,} candidates set the same bits as another one; each such "
+            "group has one estimate, and counts once"
         )
     return lines
 
@@ -239,9 +267,15 @@ def _method(summary: Summary) -> str:
 
 
 def largest_detected(decoding: Decoding) -> IntArray:
-    """Return the detected candidates, the largest share first."""
-    found = np.flatnonzero(decoding.detected)
+    """Return the detected candidates, one a group, the largest share first."""
+    found = _firsts(decoding, decoding.detected.copy())
     return np.asarray(found[np.argsort(-decoding.share[found], kind="stable")])
+
+
+def _firsts(decoding: Decoding, marked: BoolArray) -> IntArray:
+    """Return the marked candidates (an array to write into), one a group."""
+    marked[decoding.same_bits.rows] = False
+    return np.flatnonzero(marked)
 
 
 def headline(decoding: Decoding) -> str:
@@ -264,7 +298,7 @@ def headline(decoding: Decoding) -> str:
     found = f"{summary.detected:,} were detected" if summary.detected > 1 else "one was detected"
     which = "most often" if summary.detected > 1 else "it is"
     return (
-        f"{asked}: {found}, {which} “{visible(decoding.candidates[largest])}” with {share} of "
+        f"{asked}: {found}, {which} “{label(decoding, largest)}” with {share} of "
         f"the reports; {summary.unknown_share:.1%} of the reports hold none of the detected."
     )
 
@@ -276,7 +310,7 @@ def _found_section(decoding: Decoding) -> Section:
     n_reports = decoding.summary.reports
     rows = tuple(
         (
-            visible(decoding.candidates[i]),
+            label(decoding, i),
             f"{decoding.share[i] * n_reports:,.0f}",
             f"{decoding.low[i] * n_reports:,.0f} … {decoding.high[i] * n_reports:,.0f}",
             f"{decoding.share[i]:.3%}",
@@ -342,7 +376,7 @@ def strongest_chart(decoding: Decoding) -> IntervalChart | None:
         return None
     intervals = [
         Interval(
-            visible(decoding.candidates[int(i)]),
+            label(decoding, int(i)),
             100 * float(decoding.share[i]),
             100 * float(decoding.low[i]),
             100 * float(decoding.high[i]),
@@ -372,7 +406,7 @@ def unknown_chart(decoding: Decoding) -> Stack:
 
 def p_value_chart(decoding: Decoding) -> Histogram | None:
     """Draw the p-values of all candidates, and the flat line of absent strings."""
-    known = decoding.p_value[~np.isnan(decoding.share)]
+    known = decoding.p_value[_firsts(decoding, ~np.isnan(decoding.share))]
     if not len(known):
         return None
     heights, edges = np.histogram(known, bins=20, range=(0.0, 1.0))

@@ -302,7 +302,8 @@ def decode_days(
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
     total = reduce(add, taken.values())
     pooled = decode(total, params, listed, alpha=alpha, correction=correction)
-    found = np.flatnonzero(pooled.detected)
+    distinct = pooled.same_bits.others(len(pooled.detected))
+    found = distinct[pooled.detected[distinct]]
     found = found[np.argsort(-pooled.share[found], kind="stable")]
     first, last = min(by_day), max(by_day)
     days = tuple(first + dt.timedelta(days=i) for i in range((last - first).days + 1))
