@@ -5,18 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from hubbub.client import Registry
+from factories import make_metric, make_secret
+from hubbub.client import Encoder, EncodingError, Registry
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.errors import DecoderError
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types import METRIC_TYPES
+from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.collecting import report_through_clients
 from hubbub.simulations.experiments.processes import running_collector
 
@@ -112,3 +116,44 @@ def test_a_type_without_a_decoder_is_refused_by_name(metrics: Path) -> None:
     other = type("OtherType", (type(metric.type),), {"__slots__": (), "name": "other"})
     with pytest.raises(DecoderError, match="'other': no installed package decodes this type"):
         decoder_of(metric._replace(type=other()))
+
+
+class PairType(MetricType):
+    """Claims one bit a value, and sets two."""
+
+    __slots__ = ()
+    name = "pair"
+
+    @classmethod
+    def from_table(cls, where: str, table: Mapping[str, Any]) -> PairType:  # noqa: ARG003
+        return cls()
+
+    @property
+    def width(self) -> int:
+        return 8
+
+    def bits(self, value: Value, cohort: int, params: RapporParams) -> int:  # noqa: ARG002
+        return 3 if value == "two" else 1 << 8
+
+
+class TriadType(PairType):
+    """Says that it sets two bits, and states no epsilon for that."""
+
+    __slots__ = ()
+    name = "triad"
+
+    def true_bits(self, params: RapporParams) -> range:  # noqa: ARG002
+        return range(2, 3)
+
+
+@pytest.mark.parametrize("value", ["two", "beyond the filter"])
+def test_a_type_that_sets_more_bits_than_its_epsilon_allows_for_is_not_encoded(value: str) -> None:
+    encoder = Encoder(make_metric(metric_type=PairType()), make_secret())
+    with pytest.raises(EncodingError, match="as type 'pair' makes them: must be 1 to 1 of the"):
+        encoder.encode(value)
+
+
+def test_a_type_of_many_bits_must_state_its_epsilons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRIC_TYPES, "triad", TriadType)
+    with pytest.raises(MetricError, match=r"initial\.type = 'triad': values with more than 1 bits"):
+        Registry.parse(REGISTRY.replace('"letter"', '"triad"'))

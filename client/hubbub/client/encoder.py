@@ -20,6 +20,7 @@ from hubbub.client.randomness import (
     os_stream,
     uniform_below,
 )
+from hubbub.protocol.errors import EncodingError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.wire import Report
@@ -69,7 +70,7 @@ class Encoder:
 
     __slots__ = (
         "_digest", "_instantaneous", "_length", "_permanent", "_permanent_stream", "_responses",
-        "_width", "cohort", "metric",
+        "_true_bits", "_width", "cohort", "metric",
     )  # fmt: skip
 
     def __init__(self, metric: Metric, secret: bytes) -> None:
@@ -77,6 +78,7 @@ class Encoder:
             raise StateError(f"secret of {len(secret)} bytes: must be {SECRET_BYTES} bytes")
         params = metric.params
         self.metric = metric
+        self._true_bits = metric.type.true_bits(params)
         self._width = params.k // 8
         self._length = self._width.to_bytes(4, "little")
         self._permanent = bernoulli_sampler(params.k, params.flip, params.flip)
@@ -101,7 +103,7 @@ class Encoder:
 
     def true_bits(self, value: Value) -> int:
         """Return the bits that a value sets in `cohort`, before any noise (raises as `encode`)."""
-        return self.metric.type.bits(value, self.cohort, self.metric.params)
+        return self._bits_in(value, self.cohort)
 
     def lasting_response(self, bits: int) -> PermanentResponse:
         """Return the response that true bits have for life (``memory = "value"``)."""
@@ -118,9 +120,8 @@ class Encoder:
 
         `stream` is there for tests; clients leave it alone. Raises as `encode`.
         """
-        params = self.metric.params
-        cohort = uniform_below(params.m, stream)
-        bits = self.metric.type.bits(value, cohort, params)
+        cohort = uniform_below(self.metric.params.m, stream)
+        bits = self._bits_in(value, cohort)
         return PermanentResponse(cohort, bits ^ self._permanent.draw(0, stream))
 
     def report(self, response: PermanentResponse, stream: ByteStream = os_stream) -> Report:
@@ -154,6 +155,21 @@ class Encoder:
         message = self._length + bits.to_bytes(self._width, "little")
         stream = self._permanent_stream.after(message)
         return bits ^ self._permanent.draw(0, stream)
+
+    def _bits_in(self, value: Value, cohort: int) -> int:
+        """Return a value's true bits in a cohort, no more than the stated epsilons allow for.
+
+        A package's metric type may be wrong about these, and must not reveal more than it says.
+        """
+        metric = self.metric
+        bits = metric.type.bits(value, cohort, metric.params)
+        if bits.bit_count() not in self._true_bits or bits >> metric.params.k:
+            least, most = self._true_bits[0], self._true_bits[-1]
+            raise EncodingError(
+                f"value's bits, as type {metric.type.name!r} makes them: must be {least} to {most} "
+                f"of the first {metric.params.k}"
+            )
+        return bits
 
 
 def _keyed(tag: bytes, secret: bytes, metric: Metric) -> bytes:

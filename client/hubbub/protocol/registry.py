@@ -199,6 +199,13 @@ def _params(
         params = RapporParams(**metric_type.filter_size(table), **noise)
     except ParameterError as error:
         raise MetricError(f"{where}.{error}") from error
+    usual = MetricType.epsilon_permanent, MetricType.epsilon_report
+    own = type(metric_type).epsilon_permanent, type(metric_type).epsilon_report
+    if metric_type.true_bits(params)[-1] > params.h and not set(own).isdisjoint(usual):
+        raise MetricError(
+            f"{where}.type = {metric_type.name!r}: values with more than {params.h} bits must have "
+            "epsilons of their own, which the type's class doesn't state"
+        )
     missing = None
     if params.f == 0:
         missing = "f = 0.0"

@@ -158,6 +158,14 @@ def test_one_version_is_deleted_without_asking(any_store_url: str) -> None:
     assert _count(any_store_url, HOMEPAGE) == 3
 
 
+def test_mistyped_metric_is_refused_instead_of_deleting_nothing(any_store_url: str) -> None:
+    _store(any_store_url, _TODAY, make_new_batch())
+    said = CliRunner().invoke(delete, ["hompage", "--yes", "--store", any_store_url])
+    assert said.exit_code == 1
+    expected = "Error: metric 'hompage': must be one that was collected: homepage, search\n"
+    assert said.output == expected
+
+
 @pytest.mark.parametrize("arguments", [["maintain"], ["delete", "homepage", "--yes"]])
 def test_mistyped_address_makes_no_store(tmp_path: Path, arguments: list[str]) -> None:
     command = maintain if arguments[0] == "maintain" else delete

@@ -81,15 +81,18 @@ class MetricType(ABC):
         """
 
     def true_bits(self, params: RapporParams) -> range:  # noqa: ARG002
-        """Return how many bits a value may set before any noise."""
+        """Return how many bits a value may set before any noise; no value of others is encoded."""
         return range(1, 2)
 
     def epsilon_permanent(self, params: RapporParams) -> float:
-        """Return the bound on what all reports ever made of one value reveal."""
+        """Return the bound on what all reports ever made of one value reveal.
+
+        By default that of values with at most h bits each; types with more have their own.
+        """
         return params.epsilon_permanent
 
     def epsilon_report(self, params: RapporParams) -> float:
-        """Return the bound on what a single report reveals."""
+        """Return the bound on what a single report reveals, by default as `epsilon_permanent`."""
         return params.epsilon_report
 
     def __eq__(self, other: object) -> bool:

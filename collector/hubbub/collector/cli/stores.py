@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from hubbub.collector.cli.group import cli_errors
+from hubbub.collector.errors import StoreError
 from hubbub.collector.exchange.exporting import export_partitions, plan_export
 from hubbub.collector.exchange.importing import find_sources, import_file
 from hubbub.collector.store import Store, open_store
@@ -215,6 +216,10 @@ def delete(metric: str, store: str, version: int | None, yes: bool) -> None:
 
     async def delete_reports() -> int:
         async with _existing_store(store) as opened:
+            known = {declared.metric for declared in await opened.declared()}
+            if metric not in known:
+                names = ", ".join(sorted(known)) or "none"
+                raise StoreError(f"metric {metric!r}: must be one that was collected: {names}")
             deleted = await opened.delete(metric, version)
             await opened.tidy()
             return deleted
