@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder
 from hubbub.client.ledger import Account, AnswerKey, Verdict
-from hubbub.client.outbox import LeasedBatch, Outbox, spool
+from hubbub.client.outbox import LeasedBatch, Outbox, in_turns, spool
 from hubbub.client.recorder import Entry, Settings
 from hubbub.client.storage import (
     Storage,
@@ -257,7 +257,7 @@ class Disk:
         with self._storage.transaction(self.secret) as connection:
             account = load_account(connection, self._registry)
             before = dict(account.memory)
-            for entry in entries:
+            for entry in in_turns(entries):
                 decision = account.decide(entry.memo, entry.recorded_at)
                 if decision.verdict is Verdict.REFUSED:
                     refused[decision.refusal] += 1
