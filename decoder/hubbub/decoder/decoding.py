@@ -139,6 +139,11 @@ class Decoding:
     summary: Summary
     diagnostics: Diagnostics
 
+    def largest_detected(self) -> IntArray:
+        """Return the detected candidates, the largest share first."""
+        found = np.flatnonzero(self.detected)
+        return np.asarray(found[np.argsort(-self.share[found], kind="stable")])
+
 
 def decode(
     counts: CohortCounts,
