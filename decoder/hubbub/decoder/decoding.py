@@ -42,17 +42,12 @@ class Summary:
 
     Attributes
     ----------
-    reports, cohorts, empty_cohorts : int
-    candidates, detected : int
     indistinguishable : int
         Candidates that set the same bits as another one and so can't be told apart.
-    alpha : float
-    correction : Correction
     method, method_reason : str
         "least squares" or "likelihood", and why.
     duality_gap : float
         By how much the log-likelihood may fall short of its maximum; nan for least squares.
-    epsilon_permanent, epsilon_report : float
     detection_limit : float
         Share of the population that is detected with probability 0.9.
     unknown_share, unknown_std_error : float
@@ -123,8 +118,6 @@ class Decoding:
     constrained_share : float64 array, shape (n,)
         Shares of the detected under the constraint that none is negative and all, with the unknown
         mass, are 1; 0 for others. For adding up and plotting: less noisy, but not unbiased.
-    summary : Summary
-    diagnostics : Diagnostics
     """
 
     candidates: Sequence[str]

@@ -49,13 +49,10 @@ class OutputOptions:
 
     Attributes
     ----------
-    alpha : float
     correction : str
         A value of `hubbub.decoder.inference.multiple_testing.Correction`.
-    detected_only : bool
     files : tuple of str
         Where to write, "-" being CSV on standard output.
-    rows, min_reports : int
     by : str, optional
         "day" for a result a day.
     candidate_cache : str, optional

@@ -88,12 +88,7 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
 
 
 class Count(click.ParamType[int]):
-    """A whole number, which may be written as 1e7.
-
-    Parameters
-    ----------
-    smallest : int
-    """
+    """A whole number, which may be written as 1e7."""
 
     name = "count"
 

@@ -60,9 +60,6 @@ class DemoResult(Result):
     candidates : tuple of str, length n
     truth : float64 array, shape (n,)
         Each candidate's share of the reports.
-    estimates : DecodedShares
-    score : Score
-    n_reports, seed : int
     seconds : float
         What it all took.
     """

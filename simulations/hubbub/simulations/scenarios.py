@@ -29,7 +29,6 @@ class Scenario:
 
     Attributes
     ----------
-    population : Population
     candidates : tuple of str, length n
         Distinct: those of the population's values that are listed, in their order, then others.
     listed : int64 array
@@ -59,7 +58,6 @@ class Collected:
 
     Attributes
     ----------
-    counts : CohortCounts
     candidates : tuple of str, length n
     truth : float64 array, shape (n,)
         Each candidate's share of the collected reports.

@@ -228,7 +228,6 @@ class Candidates:
     Attributes
     ----------
     strings : sequence of str, length n
-    params : RapporParams
     """
 
     strings: Sequence[str]

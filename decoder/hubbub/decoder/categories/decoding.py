@@ -130,10 +130,6 @@ class CategorySummary:
     ----------
     type : str
         The name of the metric's type.
-    reports, categories, detected : int
-    alpha : float
-    correction : Correction
-    epsilon_permanent, epsilon_report : float
     detection_limit : float
         Share of the population that is detected with probability 0.9.
     forged_share, forgery_shift : float
@@ -165,16 +161,12 @@ class CategoryDecoding:
         Each bucket's edges, infinite where it is open; empty if the type has no buckets.
     ranked : bool
         Whether results state how far each category is behind the largest.
-    estimates : CategoryEstimates
     interval : Interval
         95% intervals of the shares.
     q_value : float64 array, shape (n,)
         Of "nobody is in this category", corrected for the number of categories.
     detected : bool array, shape (n,)
         q_value <= alpha.
-    ordinal : OrdinalEstimates or None
-    known_rates : KnownRates
-    summary : CategorySummary
     """
 
     categories: tuple[str, ...]

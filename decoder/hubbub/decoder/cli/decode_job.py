@@ -136,14 +136,7 @@ def _repeats(left_out: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DecodeJob:
-    """What the command line asks for, as a type's decoder sees it (`type_decoder.Job`).
-
-    Attributes
-    ----------
-    inputs : InputOptions
-    outputs : OutputOptions
-    metric : Metric
-    """
+    """What the command line asks for, as a type's decoder sees it (`type_decoder.Job`)."""
 
     inputs: InputOptions
     outputs: OutputOptions

@@ -44,7 +44,6 @@ class InputOptions:
         A file of parameters, in place of METRIC.
     candidates, map : str, optional
         Which strings to look for.
-    since, until : datetime.datetime, optional
     """
 
     metric: str | None = None

@@ -221,7 +221,6 @@ class Inference:
         Unbiased share of the collected reports; negative where the reports are evidence against it.
     log_p : float64 array, shape (n,)
         ln of the one-sided p-value of "nobody has it".
-    test : Test
     noise : HashNull
         Distribution of an absent candidate's score, unweighed, which is that of its estimate.
     members : int64 array, shape (a,)

@@ -139,7 +139,6 @@ class Evaluation:
 
     Attributes
     ----------
-    value : float
     gradient : float64 array, shape (a,)
     information : float64 array, shape (a, a)
         Minus the second derivatives.
@@ -193,10 +192,8 @@ class Mixture:
 
     Attributes
     ----------
-    reports : PackedReports
     members : int16 array, shape (a, m, h)
         From `distinct_positions`.
-    threads : int
     """
 
     reports: PackedReports

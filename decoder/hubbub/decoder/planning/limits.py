@@ -180,7 +180,6 @@ class Question:
         the share, too, and smaller ones if there are many to find.
     power : float
         Probability with which a string of the limit's share is to be found, above 1/2.
-    method : Method
     concentration : float or None
         Sum of the squared shares of the strings that aren't detected; None takes Zipf's law over
         the candidates, below the limit.

@@ -44,7 +44,6 @@ class PlanResult(Result):
 
     Attributes
     ----------
-    comparison : Comparison
     share : float or None
         A share that is to be found; None: the best plan's limit.
     name : str

@@ -56,8 +56,6 @@ class Plan:
 
     Attributes
     ----------
-    name : str
-    params : RapporParams
     reports : float
         N.
     limit : float
@@ -84,9 +82,6 @@ class Comparison:
 
     Attributes
     ----------
-    question : Question
-    budget : Budget
-    best : Plan
     by_hashes : tuple of Plan
         The best of each h that can be had.
     paper : Plan or None
@@ -336,7 +331,6 @@ class Point:
 
     Attributes
     ----------
-    at : float
     best, paper : float
         Of the best plan and of the RAPPOR paper's default at the same epsilons.
     """

@@ -109,10 +109,8 @@ class Figure:
 
     Attributes
     ----------
-    key : str
     value : float
         Infinite: no bound; nan: doesn't apply.
-    theorem : str
     """
 
     key: str

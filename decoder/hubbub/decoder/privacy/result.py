@@ -52,15 +52,7 @@ _SENSES = {
 
 @dataclass(frozen=True, slots=True)
 class PrivacyResult(Result):
-    """All figures of a registry.
-
-    Attributes
-    ----------
-    registry : Registry
-    situation : Situation
-    metrics : mapping of str to tuple of Figure
-    together : tuple of Figure
-    """
+    """All figures of a registry."""
 
     registry: Registry
     situation: Situation

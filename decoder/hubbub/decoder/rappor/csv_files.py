@@ -88,10 +88,8 @@ class Row(NamedTuple):
 
     Attributes
     ----------
-    path : Path
     line : int
         The file's line on which it ends, from 1.
-    cells : list of str
     """
 
     path: Path

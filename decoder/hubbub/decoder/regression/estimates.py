@@ -308,11 +308,8 @@ class PresenceTests:
 
     Attributes
     ----------
-    fit : Fit
-    candidates : Candidates
     bits : BitEstimates
         To which the model was fitted.
-    params : RapporParams
     """
 
     fit: Fit

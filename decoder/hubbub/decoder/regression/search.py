@@ -48,8 +48,6 @@ class SearchResult:
 
     Attributes
     ----------
-    fit : Fit
-    estimates : Estimates
     log_p : float64 array, shape (n,)
     """
 
@@ -64,13 +62,8 @@ class Search:
 
     Attributes
     ----------
-    bits : BitEstimates
-    candidates : Candidates
     indistinguishable : bool array, shape (n,)
         Candidates that set the same bits as another one.
-    params : RapporParams
-    log_alpha : float
-    correction : Correction
     """
 
     bits: BitEstimates

@@ -154,7 +154,6 @@ class ReportInput(NamedTuple):
 
     Attributes
     ----------
-    counts : CohortCounts
     anomalies : AnomalyReport, optional
         None if there were only counts to look at.
     whole : PackedReports, optional

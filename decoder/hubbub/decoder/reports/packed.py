@@ -34,7 +34,6 @@ class Block(NamedTuple):
 
     Attributes
     ----------
-    cohort : int
     bits : uint8 array, shape (n, k / 8)
     weights : float64 array, shape (n,)
         How many equal reports each row stands for.
@@ -51,7 +50,6 @@ class PackedReports:
 
     Attributes
     ----------
-    params : RapporParams
     starts : int64 array, shape (m + 1,)
         Cohort c has the rows from starts[c] to starts[c + 1].
     bits : uint8 array, shape (n, k / 8)

@@ -28,7 +28,6 @@ class Labels:
     ----------
     name : str
         Unique in the page.
-    title, description : str
     x, y : str
         What the axes measure.
     """
@@ -77,7 +76,6 @@ class Histogram:
 
     Attributes
     ----------
-    labels : Labels
     heights, expected : float64 array, shape (n,)
     edges : float64 array, shape (n + 1,)
     """
@@ -109,7 +107,6 @@ class Agreement:
 
     Attributes
     ----------
-    labels : Labels
     x, y : float64 array, shape (n,)
     """
 
@@ -162,13 +159,11 @@ class Course:
 
     Attributes
     ----------
-    labels : Labels
     days : tuple of str, length d
     share, low, high : float64 array, shape (d,)
         In percent; nan on days without an estimate.
     changes : tuple of int
         Indices of days.
-    header : tuple of str
     rows : tuple of tuple of str
         The numbers.
     """
@@ -232,8 +227,6 @@ class XYChart:
 
     Attributes
     ----------
-    labels : Labels
-    series : sequence of Series
     log_x, log_y : bool
         Whether an axis is logarithmic; points at or below 0 are then left out.
     """
@@ -260,7 +253,6 @@ class GroupedBars:
 
     Attributes
     ----------
-    labels : Labels
     categories : tuple of str, length n
     groups : tuple of (str, float64 array of shape (n,))
         A label and heights of at least 0; nan for no bar.

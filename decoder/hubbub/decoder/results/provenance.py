@@ -60,8 +60,6 @@ class Provenance:
         Level, correction, method and what else was chosen.
     days : str
         The UTC days that were decoded.
-    sources : tuple of Source
-    seed : str
     """
 
     versions: Mapping[str, str]

@@ -36,7 +36,6 @@ class DecodedResult(Result, Generic[_Decoding]):
         The estimates.
     anomalies : AnomalyReport, optional
         What looks odd in the single reports; None if there were only counts.
-    provenance : Provenance, optional
     detected_only : bool
         Whether rows of what wasn't detected are left out.
     limit : int

@@ -34,8 +34,6 @@ class ExperimentResult(Result):
 
     Attributes
     ----------
-    experiment : Experiment
-    outcome : ExperimentOutcome
     options : mapping
         Of the command, as they are to be shown.
     """

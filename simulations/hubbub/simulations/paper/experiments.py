@@ -40,7 +40,6 @@ class Finding:
 
     Attributes
     ----------
-    title : str
     stated : str
         What the paper says.
     ours : str

@@ -54,8 +54,6 @@ class Headline:
     ----------
     number : int
         Of the source's line; several lines may share one.
-    source, what : str
-    stated, ours : float
     tolerance : float
         How far ours may be from the stated, as a share of it.
     way : str

@@ -44,7 +44,6 @@ class Attack:
 
     Attributes
     ----------
-    kind : AttackKind
     share : float
         Of all reports, between 0 and 1.
     targets : int

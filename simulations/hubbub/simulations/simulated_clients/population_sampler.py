@@ -36,9 +36,6 @@ class ReportingPlan:
 
     Attributes
     ----------
-    population : Population
-    params : RapporParams
-    clients : int
     days : int
         Reports of each client, one a day.
     change : float
@@ -98,7 +95,6 @@ class PopulationSample:
 
     Attributes
     ----------
-    counts : CohortCounts
     holders : int64 array, shape (v,)
         Reports of each of the population's values: the truth.
     """

@@ -51,7 +51,6 @@ class Case:
         As `family_shares` takes it.
     unique, reports : int
         Values that the population holds; reports, one a client.
-    k, h, m : int
     privacy : str
         A key of `PRIVACY`.
     extra : float

@@ -33,8 +33,6 @@ class Trial:
     ----------
     case : str
         The case's name.
-    run : int
-    candidates : int
     ours, baseline : Score
         Of the decoder (Benjamini-Hochberg at 0.05), and of least squares with the two-standard-
         error rule on the same counts.
