@@ -185,21 +185,34 @@ def decode(
 
 def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.run()
-    log_q = log_q_values(found.log_p, search.correction, allowance=SEARCHED)
-    detected = log_q <= search.log_alpha
+    estimates, log_alpha, correction = found.estimates, search.log_alpha, search.correction
+    log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
+    detected = log_q <= log_alpha
+    chosen = np.flatnonzero(detected)
+    cutoff = log_cutoff(len(chosen), len(detected), log_alpha, correction, allowance=SEARCHED)
     tests = PresenceTests(found.fit, search.candidates, search.bits, search.params)
     noise = tests.noise()
-    low, high = _intervals(search, found, detected, tests, noise)
+    low, high = reported_intervals(
+        estimates.share,
+        estimates.std_error,
+        chosen,
+        tests.thresholds(estimates, found.log_p, chosen, cutoff),
+        noise,
+    )
+    constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
+    if len(chosen):
+        selected, shares = constrained_shares(search.of_detected(found, detected))
+        constrained[selected] = shares
     return Decoding(
         candidates=search.candidates.strings,
-        share=found.estimates.share,
-        std_error=found.estimates.std_error,
+        share=estimates.share,
+        std_error=estimates.std_error,
         low=low,
         high=high,
         p_value=np.exp(found.log_p),
         q_value=np.exp(log_q),
         detected=detected,
-        constrained_share=_constrained(search, found, detected),
+        constrained_share=np.where(detected, constrained, 0.0),
         summary=_summary(search, found, noise, counts, detected, alpha),
         diagnostics=diagnose(found.fit, search.bits, counts),
     )
@@ -216,27 +229,6 @@ def diagnose(fit: Fit, bits: BitEstimates, counts: CohortCounts) -> Diagnostics:
         std_error=np.sqrt(variance).reshape(bits.rate.shape),
         excess_deviation=float(np.sqrt(fit.excess_variance)),
     )
-
-
-def _intervals(
-    search: Search, found: SearchResult, detected: BoolArray, tests: PresenceTests, noise: HashNull
-) -> tuple[FloatArray, FloatArray]:
-    def thresholds(chosen: IntArray) -> FloatArray:
-        cutoff = log_cutoff(
-            len(chosen), len(detected), search.log_alpha, search.correction, allowance=SEARCHED
-        )
-        return tests.thresholds(found.estimates, found.log_p, chosen, cutoff)
-
-    estimates = found.estimates
-    return reported_intervals(estimates.share, estimates.std_error, detected, thresholds, noise)
-
-
-def _constrained(search: Search, found: SearchResult, detected: BoolArray) -> FloatArray:
-    found_shares = np.where(detected, np.clip(found.estimates.share, 0.0, 1.0), 0.0)
-    if detected.any():
-        selected, shares = constrained_shares(search.of_detected(found, detected))
-        found_shares[selected] = shares
-    return np.where(detected, found_shares, 0.0)
 
 
 def _summary(

@@ -140,14 +140,17 @@ def _fit_until_stable(
     _, constrained = solver.solve(rows, found.share[rows])
     constrained_share = np.zeros(len(candidates))
     constrained_share[rows] = constrained.shares[1:]
-    unknown, unknown_std_error = _unknown(found, rows)
+    inside = np.isin(rows, found.members)
+    chosen = 1 + np.searchsorted(found.members, rows[inside])
+    variance = float(found.covariance[np.ix_(chosen, chosen)].sum())
+    apart = float((found.std_error[rows[~inside]] ** 2).sum())
     return Likelihood(
         inference=found,
         log_q=log_q,
         detected=detected,
         constrained_share=constrained_share,
-        unknown_share=unknown,
-        unknown_std_error=unknown_std_error,
+        unknown_share=1.0 - float(found.share[rows].sum()),
+        unknown_std_error=float(np.sqrt(max(variance, 0.0) + apart)),
         gap=max(solution.gap, constrained.gap),
         passes=solver.passes,
     )
@@ -198,16 +201,6 @@ class _Solver:
         self.progress(self.passes, gap)
 
 
-def _unknown(found: Inference, detected: IntArray) -> tuple[float, float]:
-    """Return 1 minus the detected shares, and its standard error."""
-    inside = np.isin(detected, found.members)
-    chosen = 1 + np.searchsorted(found.members, detected[inside])
-    variance = float(found.covariance[np.ix_(chosen, chosen)].sum())
-    apart = float((found.std_error[detected[~inside]] ** 2).sum())
-    total = float(found.share[detected].sum())
-    return 1.0 - total, float(np.sqrt(max(variance, 0.0) + apart))
-
-
 def decode_reports(
     reports: PackedReports,
     counted: Decoding,
@@ -245,9 +238,27 @@ def decode_reports(
         threads=threads,
         progress=progress,
     )
-    estimates = found.inference
-    low, high = _intervals(found, counted)
-    level = summary.alpha / (summary.candidates * SEARCHED)
+    estimates, chosen = found.inference, np.flatnonzero(found.detected)
+    cutoff = log_cutoff(
+        len(chosen),
+        len(found.detected),
+        float(np.log(summary.alpha)),
+        summary.correction,
+        allowance=SEARCHED,
+    )
+    low, high = reported_intervals(
+        estimates.share,
+        estimates.std_error,
+        chosen,
+        _thresholds(estimates, chosen, cutoff),
+        estimates.noise,
+    )
+    # The share that a typical candidate needs to be detected with probability 0.9.
+    limit = np.nan
+    if not np.isnan(estimates.std_error).all():
+        level = summary.alpha / (summary.candidates * SEARCHED)
+        z = threshold_z(estimates.null, level) + float(stats.norm.ppf(POWER))
+        limit = z * float(np.nanmedian(estimates.std_error))
     return replace(
         counted,
         share=estimates.share,
@@ -264,7 +275,7 @@ def decode_reports(
             method=LIKELIHOOD,
             method_reason=reason,
             duality_gap=found.gap,
-            detection_limit=_detection_limit(estimates, level),
+            detection_limit=limit,
             unknown_share=found.unknown_share,
             unknown_std_error=found.unknown_std_error,
         ),
@@ -285,24 +296,6 @@ def fitted_rates(found: Inference, candidates: Candidates, params: RapporParams)
     return rates
 
 
-def _intervals(found: Likelihood, counted: Decoding) -> tuple[FloatArray, FloatArray]:
-    estimates, summary = found.inference, counted.summary
-
-    def thresholds(chosen: IntArray) -> FloatArray:
-        cutoff = log_cutoff(
-            len(chosen),
-            len(found.detected),
-            float(np.log(summary.alpha)),
-            summary.correction,
-            allowance=SEARCHED,
-        )
-        return _thresholds(estimates, chosen, cutoff)
-
-    return reported_intervals(
-        estimates.share, estimates.std_error, found.detected, thresholds, estimates.noise
-    )
-
-
 def _thresholds(found: Inference, chosen: IntArray, cutoff: float) -> FloatArray:
     """Return the shares at which the p-values of detected candidates would be the cutoff.
 
@@ -311,14 +304,6 @@ def _thresholds(found: Inference, chosen: IntArray, cutoff: float) -> FloatArray
     parts = np.sqrt(cutoff / np.minimum(found.log_p[chosen], cutoff))
     places = np.searchsorted(found.members, chosen)
     for i in np.flatnonzero(np.isin(chosen, found.members)):
-        log_p = np.minimum.accumulate(found.test.null.log_tails(found.test.by_part[places[i]]))
+        log_p = np.minimum.accumulate(found.null.log_tails(found.by_part[places[i]]))
         parts[i] = np.interp(-cutoff, -log_p, PARTS)
     return np.asarray(found.share[chosen] * parts)
-
-
-def _detection_limit(found: Inference, level: float) -> float:
-    """Return the share that a typical candidate needs to be detected with probability 0.9."""
-    if np.isnan(found.std_error).all():
-        return np.nan
-    z = threshold_z(found.test.null, level) + float(stats.norm.ppf(POWER))
-    return z * float(np.nanmedian(found.std_error))
