@@ -54,6 +54,7 @@ class Information:
     overlap: float
 
     @classmethod
+    @functools.lru_cache(maxsize=512)
     def of_string(cls, k: int, h: int, p_star: float, q_star: float) -> Information:
         """Tabulate the classes of reports for strings of h hashes into k bits."""
         one, zero = q_star / p_star, (1 - q_star) / (1 - p_star)
@@ -352,7 +353,7 @@ def _errors_of_likelihood(
     params: RapporParams, n_reports: float, share: float, question: Question
 ) -> Errors:
     """Errors from the Fisher information of one string among random strings."""
-    information = _information(params.k, params.h, *_star_rates(params))
+    information = Information.of_string(params.k, params.h, *_star_rates(params))
     absent = information.at(0.0)
     excess_variance = question.scatter(share) * information.overlap / (params.m * absent**2)
     return Errors(
@@ -360,11 +361,6 @@ def _errors_of_likelihood(
         present=math.sqrt(1 / (n_reports * information.at(share)) + excess_variance),
         skewness=information.skewness / math.sqrt(n_reports),
     )
-
-
-@functools.lru_cache(maxsize=512)
-def _information(k: int, h: int, p_star: float, q_star: float) -> Information:
-    return Information.of_string(k, h, p_star, q_star)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -100,7 +100,11 @@ def params_within(k: int, h: int, m: int, budget: Budget, q_star: float) -> Rapp
             if params is None:
                 break
             if params.epsilon_report <= budget.report:
-                if _is_close(params, budget) or digits == _DIGITS[-1]:
+                least_permanent = (1 - _WASTED) * budget.permanent
+                is_close = (
+                    budget.permanent == math.inf or params.epsilon_permanent >= least_permanent
+                ) and params.epsilon_report >= (1 - _WASTED) * budget.report
+                if is_close or digits == _DIGITS[-1]:
                     return params
                 break
             target *= 1 - max(10.0**-digits, params.epsilon_report / budget.report - 1)
@@ -184,13 +188,6 @@ def _rounded(
         return None
     too_much = params.q <= params.p or params.epsilon_permanent > budget.permanent
     return None if too_much else params
-
-
-def _is_close(params: RapporParams, budget: Budget) -> bool:
-    permanent = (
-        budget.permanent == math.inf or params.epsilon_permanent >= (1 - _WASTED) * budget.permanent
-    )
-    return permanent and params.epsilon_report >= (1 - _WASTED) * budget.report
 
 
 def _up(number: float, digits: int) -> float:

@@ -7,6 +7,7 @@ the limit is computed anew for each trial, so whatever the theory says decides.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -352,8 +353,12 @@ def limit_by_epsilon(found: Comparison) -> list[Point]:
         budget = Budget(found.budget.permanent, min(epsilon, found.budget.permanent))
         k, h, m, *_ = found.best.params
         limit_at = _limit_at(k, h, m, budget, found.question, found.best.reports)
-        best = limit_at(_best_rate(h, budget, limit_at))
-        points.append(Point(epsilon, best, _paper_at(found, budget)))
+        best, paper = limit_at(_best_rate(h, budget, limit_at)), math.nan
+        if found.paper:
+            with contextlib.suppress(PlanError):
+                params = paper_within(found.paper.params.k, found.paper.params.m, budget)
+                paper = detection_limit(params, found.best.reports, found.question)
+        points.append(Point(epsilon, best, paper))
     return points
 
 
@@ -366,13 +371,3 @@ def limit_by_reports(found: Comparison) -> list[Point]:
         paper = detection_limit(found.paper.params, n, found.question) if found.paper else math.nan
         points.append(Point(n, best, paper))
     return points
-
-
-def _paper_at(found: Comparison, budget: Budget) -> float:
-    if not found.paper:
-        return math.nan
-    try:
-        params = paper_within(found.paper.params.k, found.paper.params.m, budget)
-    except PlanError:
-        return math.nan
-    return detection_limit(params, found.best.reports, found.question)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from hubbub.decoder.privacy.figures import Figure, Situation
 from hubbub.decoder.results.result import (
@@ -75,16 +75,9 @@ class PrivacyResult(Result):
 
     def document(self) -> Mapping[str, object]:
         """Return the figures by metric and key; null stands for a bound that doesn't exist."""
-        situation = self.situation
         return {
             "application": self.registry.application,
-            "situation": {
-                "days": situation.days,
-                "values": situation.values,
-                "household": situation.household,
-                "reports": situation.reports,
-                "delta": situation.delta,
-            },
+            "situation": asdict(self.situation),
             "metrics": {name: _object(figures) for name, figures in self.metrics.items()},
             "registry": _object(self.together),
         }
@@ -104,10 +97,12 @@ class PrivacyResult(Result):
         for text in _together(self):
             yield Line(text, wraps=False)
         yield Line("")
+        everything = [figure for figures in self.metrics.values() for figure in figures]
         for _, headings in tables:
             for key, heading in headings.items():
-                theorems = " / ".join(_theorems(self, key))
-                yield Line(f"{_filled(heading, situation)}: {theorems}", wraps=False)
+                # Metrics of different types may differ.
+                theorems = dict.fromkeys(each.theorem for each in everything if each.key == key)
+                yield Line(f"{_filled(heading, situation)}: {' / '.join(theorems)}", wraps=False)
 
 
 def _together(result: PrivacyResult) -> Iterator[str]:
@@ -154,12 +149,6 @@ def _memory(metric: Metric) -> str:
     if metric.memory == "value":
         return "value"
     return "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
-
-
-def _theorems(result: PrivacyResult, key: str) -> list[str]:
-    """Return what a column rests on; metrics of different types may differ."""
-    found = [f.theorem for figures in result.metrics.values() for f in figures if f.key == key]
-    return list(dict.fromkeys(found))
 
 
 def _filled(heading: str, situation: Situation) -> str:

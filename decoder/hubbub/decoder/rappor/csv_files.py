@@ -219,18 +219,15 @@ def read_counts(path: Path, params: RapporParams) -> CohortCounts:
         row.require(1 + params.k, meaning)
         if n_rows < params.m:
             table[n_rows] = row.integers(0)
-            _check_counts(row, table[n_rows].tolist())
+            n_reports, *bits = table[n_rows].tolist()
+            for column, count in enumerate(bits, start=2):
+                if count > n_reports:
+                    expected = f"at most the cohort's {n_reports} reports (column 1)"
+                    row.refuse(column, f"{count}", expected)
         n_rows += 1
     if n_rows != params.m:
         raise InputError(f"{path}: {n_rows} rows; expected one for each of m = {params.m} cohorts")
     return CohortCounts(table[:, 0].copy(), table[:, 1:].copy())
-
-
-def _check_counts(row: Row, counts: list[int]) -> None:
-    n_reports, *bits = counts
-    for column, count in enumerate(bits, start=2):
-        if count > n_reports:
-            row.refuse(column, f"{count}", f"at most the cohort's {n_reports} reports (column 1)")
 
 
 def _probability(row: Row, column: int) -> float:

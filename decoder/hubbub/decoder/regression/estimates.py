@@ -227,12 +227,7 @@ def overdispersion(
         found = float(hash_variance(fit.scores[:, None], params)[0])
         assumed = np.mean(1.0 / variance[outside])
         return found / float(assumed)
-    return _overdispersion_of_members(fit, share, variance, params)
-
-
-def _overdispersion_of_members(
-    fit: Fit, share: FloatArray, variance: FloatArray, params: RapporParams
-) -> float:
+    # Nobody is outside: each member that looks absent is taken out of the model in turn.
     own = variance[fit.selected]
     absent = np.flatnonzero(np.abs(share[fit.selected]) < _ABSENT_Z * np.sqrt(own))
     information = (fit.reliability / np.diag(fit.covariance)[1:])[absent]
@@ -240,8 +235,8 @@ def _overdispersion_of_members(
     for start in range(0, len(absent), _BLOCK):
         block = absent[start : start + _BLOCK]
         found += float(hash_variance(fit.scores_without(block), params).sum())
-    assumed = float((information**2 * own[absent]).sum())
-    return found / assumed if assumed > 0 else 1.0
+    total = float((information**2 * own[absent]).sum())
+    return found / total if total > 0 else 1.0
 
 
 def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
@@ -332,7 +327,7 @@ class PresenceTests:
         z = np.divide(share, std_error, out=np.zeros_like(share), where=std_error > 0)
         log_p[selected] = special.log_ndtr(-z)
         for place in np.flatnonzero(z > _EXACT_FROM_Z):
-            log_p[selected[place]] = self._member_log_p(int(place))
+            log_p[selected[place]] = self._log_p_of(int(place), *self._without(int(place)))
         log_p[np.isnan(estimates.share)] = 0.0
         return log_p
 
@@ -372,11 +367,6 @@ class PresenceTests:
     def noise(self) -> HashNull:
         """Return the distribution of an absent string's score, no row's part bounded."""
         return HashNull(self.fit.scores.reshape(self.params.m, self.params.k), self.params.h)
-
-    def _member_log_p(self, place: int) -> float:
-        """Test a member in the model without it."""
-        residuals, weights = self._without(place)
-        return self._log_p_of(place, residuals, weights)
 
     def _part_at(self, place: int, part: float, needed: float) -> float:
         """Return the part of a member's share at which its p-value is the cutoff (secant steps).

@@ -120,11 +120,13 @@ class Search:
                 fixed = np.ones(n, dtype=np.bool_)
                 continue
             room = max(rows // _ROOM - int(fixed.sum()), 0)
-            news = _strongest(detected & ~fixed, found.log_p[listed], room)
-            fixed = fixed | news
+            news = np.flatnonzero(detected & ~fixed)
+            news = news[np.argsort(found.log_p[listed[news]], kind="stable")[:room]]
+            fixed = fixed.copy()
+            fixed[news] = True
             previous = prior_variance
             prior_variance = self._prior_variance(found, listed[~fixed], int(detected.sum()))
-            if not news.any() and abs(prior_variance - previous) <= _STABLE * previous:
+            if not len(news) and abs(prior_variance - previous) <= _STABLE * previous:
                 return found
         return found
 
@@ -188,14 +190,6 @@ class Search:
         return excess * float(np.mean(std_error[known] ** 2)) if excess > _NEGLIGIBLE else 0.0
 
 
-def _strongest(marked: BoolArray, log_p: FloatArray, most: int) -> BoolArray:
-    """Return at most so many of those that are marked, by their p-values."""
-    places = np.flatnonzero(marked)
-    kept = np.zeros_like(marked)
-    kept[places[np.argsort(log_p[places], kind="stable")[:most]]] = True
-    return kept
-
-
 def select(fit: Fit, estimates: Estimates, candidates: Candidates, bits: BitEstimates) -> IntArray:
     """Return the candidates for the model, in ascending order.
 
@@ -207,8 +201,8 @@ def select(fit: Fit, estimates: Estimates, candidates: Candidates, bits: BitEsti
     bits : BitEstimates
     """
     z = np.nan_to_num(estimates.share / estimates.std_error)
-    survivors = _largest(z, _MAX_SURVIVORS)
-    survivors = survivors[z[survivors] > _SCREEN_Z]
+    survivors = np.flatnonzero(z > _SCREEN_Z)
+    survivors = survivors[np.argsort(-z[survivors], kind="stable")[:_MAX_SURVIVORS]]
     if not len(survivors):
         return survivors
     design = make_design(candidates.positions(survivors), candidates.params)
@@ -248,13 +242,3 @@ def keep_fittest(candidates: IntArray, merit: FloatArray, bits: BitEstimates) ->
     room = max(1, bits.informative // _MAX_SHARE_OF_ROWS)
     best = np.argsort(-merit, kind="stable")[:room]
     return np.sort(candidates[best[merit[best] > 0]])
-
-
-def _largest(z: FloatArray, most: int) -> IntArray:
-    """Return the places of the largest values, largest first, equal ones by place."""
-    if len(z) > most:
-        limit = np.partition(z, len(z) - most)[len(z) - most]
-        places = np.flatnonzero(z >= limit)
-    else:
-        places = np.arange(len(z))
-    return places[np.argsort(-z[places], kind="stable")[:most]]
