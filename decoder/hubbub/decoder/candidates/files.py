@@ -83,15 +83,11 @@ class StringTable(Sequence[str]):
         return self.blob[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def equal(self, rows: IntArray, others: IntArray) -> BoolArray:
-        """Compare the strings of rows with those of other rows, one by one.
+        """Compare the strings of rows with those of other rows, one by one; shape (r,).
 
         Parameters
         ----------
         rows, others : int64 arrays, shape (r,)
-
-        Returns
-        -------
-        bool array, shape (r,)
         """
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         same: BoolArray = lengths == self.offsets[others + 1] - self.offsets[others]

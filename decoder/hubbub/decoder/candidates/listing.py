@@ -123,7 +123,7 @@ def words_of(strings: Sequence[str]) -> WordArray:
 
 
 def repeated(words: WordArray, equal: Callable[[IntArray, IntArray], BoolArray]) -> BoolArray:
-    """Mark strings that occur earlier, too.
+    """Mark strings that occur earlier, too; shape (n,).
 
     Parameters
     ----------
@@ -131,10 +131,6 @@ def repeated(words: WordArray, equal: Callable[[IntArray, IntArray], BoolArray])
         Strings of different words are different.
     equal : callable
         Says of rows and as many other rows which pairs hold equal strings.
-
-    Returns
-    -------
-    bool array, shape (n,)
     """
     again = np.zeros(len(words), dtype=np.bool_)
     keys = np.ascontiguousarray(words).view(np.uint64).ravel()
@@ -365,11 +361,7 @@ def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> 
 
 
 def bit_positions(strings: Sequence[str], params: RapporParams) -> PositionArray:
-    """Return the Bloom positions of a few strings, equal ones too, in all cohorts.
-
-    Returns
-    -------
-    int16 array, shape (n, m, h)
+    """Return the Bloom positions of a few strings, equal ones too, in all cohorts; shape (n, m, h).
 
     Raises
     ------

@@ -166,7 +166,7 @@ def _explained(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
 def correlated_bits(
     fit: Fit, bits: BitEstimates, params: RapporParams, combinations: FloatArray
 ) -> FloatArray:
-    """Return what the correlations between the bits of one report add to variances.
+    """Return what the correlations between the bits of one report add to variances; shape (b,).
 
     Parameters
     ----------
@@ -175,10 +175,6 @@ def correlated_bits(
     params : RapporParams
     combinations : float64 array, shape (1 + a, b)
         Of W B' c for each column c: how rows move the estimate whose variance is asked for.
-
-    Returns
-    -------
-    float64 array, shape (b,)
 
     Notes
     -----
@@ -240,16 +236,12 @@ def overdispersion(
 
 
 def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
-    """Return the variance of the sum of scores at the distinct bits of a random string.
+    """Return the variance of the sum of scores at the distinct bits of a random string; shape (b,).
 
     Parameters
     ----------
     scores : float64 array, shape (m * k, b)
     params : RapporParams
-
-    Returns
-    -------
-    float64 array, shape (b,)
     """
     single, pair = unknown_column(params), pair_probability(params)
     by_cohort = scores.reshape(params.m, params.k, -1)
@@ -334,7 +326,7 @@ class PresenceTests:
     def thresholds(
         self, estimates: Estimates, log_p: FloatArray, detected: IntArray, log_cutoff: float
     ) -> FloatArray:
-        """Return the shares above which detected candidates are detected.
+        """Return the shares above which detected candidates are detected; shape (d,).
 
         Given the model without it, a candidate's p-value is a falling function of its estimate
         alone; this is where it crosses the cutoff.
@@ -346,10 +338,6 @@ class PresenceTests:
         detected : int64 array, shape (d,)
         log_cutoff : float
             ln of the largest p-value that counts as a detection.
-
-        Returns
-        -------
-        float64 array, shape (d,)
         """
         places = np.searchsorted(self.fit.selected, detected)
         members = np.zeros(len(detected), dtype=np.bool_)

@@ -96,16 +96,12 @@ class Fit:
         return 1.0 - (self.penalties * np.diag(self.covariance))[1:]
 
     def scores_without(self, members: IntArray) -> FloatArray:
-        """Return the scores of the models in which one member each is left out.
+        """Return the scores of the models in which one member each is left out; shape (m * k, b).
 
         Parameters
         ----------
         members : int64 array, shape (b,)
             Places in `selected`.
-
-        Returns
-        -------
-        float64 array, shape (m * k, b)
         """
         rows = 1 + members
         steps = self.coefficients[rows] / self.covariance[rows, rows]
