@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates, hashed
 from hubbub.decoder.candidates.scanning import indistinguishable
-from hubbub.decoder.counts import BitEstimates, CohortCounts, estimate_bits
+from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.intervals import reported_intervals
@@ -27,7 +27,6 @@ from hubbub.decoder.inference.multiple_testing import (
     log_q_values,
 )
 from hubbub.decoder.regression.estimates import PresenceTests, constrained_shares, total_share
-from hubbub.decoder.regression.model import Fit
 from hubbub.decoder.regression.search import Search, SearchResult
 from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
 from hubbub.protocol.params import RapporParams
@@ -203,6 +202,9 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     if len(chosen):
         selected, shares = constrained_shares(search.of_detected(found, detected))
         constrained[selected] = shares
+    fit, rate = found.fit, search.bits.rate
+    variance = np.full(len(fit.weights), np.nan)
+    np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
     return Decoding(
         candidates=search.candidates.strings,
         share=estimates.share,
@@ -214,20 +216,13 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         detected=detected,
         constrained_share=np.where(detected, constrained, 0.0),
         summary=_summary(search, found, noise, counts, detected, alpha),
-        diagnostics=diagnose(found.fit, search.bits, counts),
-    )
-
-
-def diagnose(fit: Fit, bits: BitEstimates, counts: CohortCounts) -> Diagnostics:
-    """Return how well a model fits the rows."""
-    variance = np.full(len(fit.weights), np.nan)
-    np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
-    return Diagnostics(
-        reports=counts.reports,
-        observed=bits.rate,
-        fitted=bits.rate - fit.residuals.reshape(bits.rate.shape),
-        std_error=np.sqrt(variance).reshape(bits.rate.shape),
-        excess_deviation=float(np.sqrt(fit.excess_variance)),
+        diagnostics=Diagnostics(
+            reports=counts.reports,
+            observed=rate,
+            fitted=rate - fit.residuals.reshape(rate.shape),
+            std_error=np.sqrt(variance).reshape(rate.shape),
+            excess_deviation=float(np.sqrt(fit.excess_variance)),
+        ),
     )
 
 

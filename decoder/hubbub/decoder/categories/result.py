@@ -16,7 +16,7 @@ from hubbub.decoder.categories.decoding import CategoryDecoding, KnownRates
 from hubbub.decoder.categories.ordinal import OrdinalEstimates, bucket_label
 from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.decoder.reports.anomalies import AnomalyReport
-from hubbub.decoder.results.charts import Interval, IntervalChart, Labels
+from hubbub.decoder.results.charts import IntervalChart, Labels, in_percent
 from hubbub.decoder.results.result import (
     ROWS,
     Block,
@@ -31,6 +31,7 @@ from hubbub.decoder.results.result import (
     headings,
 )
 from hubbub.decoder.results.wording import (
+    SHARE_COLUMNS,
     SUSPICIOUS,
     DecodedResult,
     anomaly_lines,
@@ -147,16 +148,11 @@ def _rows(decoding: CategoryDecoding, *, detected_only: bool = False) -> Iterato
             continue
         share, std_error = float(estimates.share[index]), float(estimates.std_error[index])
         low, high = float(decoding.interval.low[index]), float(decoding.interval.high[index])
+        shares = (share, std_error, low, high)
+        counts = (value * n_reports for value in shares)
         row: _Row = {
             "category": category,
-            "count": share * n_reports,
-            "std_error": std_error * n_reports,
-            "count_low": low * n_reports,
-            "count_high": high * n_reports,
-            "proportion": share,
-            "prop_std_error": std_error,
-            "prop_low": low,
-            "prop_high": high,
+            **dict(zip(SHARE_COLUMNS, (*counts, *shares), strict=True)),
             "unbiased": float(estimates.unbiased[index]),
             "p_value": math.exp(estimates.log_p_value[index]),
             "q_value": float(decoding.q_value[index]),
@@ -308,15 +304,9 @@ def _chart(decoding: CategoryDecoding) -> IntervalChart:
     if len(chosen) > _MOST:
         order = np.argsort(-decoding.estimates.share, kind="stable")
         chosen = np.sort(order[:_MOST])
-    intervals = [
-        Interval(
-            visible(decoding.categories[i]),
-            100 * float(decoding.estimates.share[i]),
-            100 * float(decoding.interval.low[i]),
-            100 * float(decoding.interval.high[i]),
-        )
-        for i in map(int, chosen)
-    ]
+    names = [visible(decoding.categories[i]) for i in chosen.tolist()]
+    low, high = decoding.interval
+    intervals = in_percent(names, decoding.estimates.share[chosen], low[chosen], high[chosen])
     described = (
         f"{len(chosen)} of {len(decoding.categories):,} categories with "
         f"{CONFIDENCE:.0%} intervals, in the registry's order."

@@ -124,8 +124,14 @@ class ReportSpool:
         self._reports += np.bincount(cohorts, minlength=self._params.m)
         if self._params.k <= GROUPED_BITS:
             self._group(cohorts, table[:, COHORT_BYTES:])
-        else:
-            self._keep(table)
+            return
+        self._room -= table.size
+        if self._room >= 0:
+            self._chunks.append(table)
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `finish` closes it
+        self._file.write(table.tobytes())
 
     def finish(self) -> PackedReports:
         """Return what was added, and forget it."""
@@ -166,15 +172,6 @@ class ReportSpool:
         bits = ((codes[:, None] >> shifts) & 255).astype(np.uint8)
         starts = np.searchsorted(codes, first)
         return PackedReports(self._params, starts, bits, copies.astype(np.float64), total)
-
-    def _keep(self, table: ByteArray) -> None:
-        self._room -= table.size
-        if self._room >= 0:
-            self._chunks.append(table)
-            return
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `finish` closes it
-        self._file.write(table.tobytes())
 
     def _kept(self) -> Iterator[ByteArray]:
         yield from self._chunks

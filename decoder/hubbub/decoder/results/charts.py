@@ -281,16 +281,12 @@ Chart = IntervalChart | Histogram | Agreement | Stack | Course | XYChart | Group
 """What a report or a picture may hold."""
 
 
-def balance_chart(labels: Labels, reports: IntArray) -> Histogram:
-    """Return how many reports each cohort has, or how many cohorts have so many."""
-    if len(reports) <= 128:
-        edges = np.arange(len(reports) + 1, dtype=np.float64)
-        mean = np.full(len(reports), reports.mean())
-        return Histogram(labels, reports.astype(float), edges, mean)
-    low, high = span_of([float(reports.min()), float(reports.max())])
-    heights, edges = np.histogram(reports, bins=32, range=(low, high))
-    words = Labels(labels.name, labels.title, labels.description, labels.y, "cohorts")
-    return Histogram(words, heights.astype(float), edges, np.zeros(len(heights)))
+def in_percent(
+    names: Sequence[str], share: FloatArray, low: FloatArray, high: FloatArray
+) -> list[Interval]:
+    """Return shares with their intervals as an `IntervalChart` takes them."""
+    ends = ((100 * values).tolist() for values in (share, low, high))
+    return [Interval(*each) for each in zip(names, *ends, strict=True)]
 
 
 def span_of(values: Iterable[float], *, around: Sequence[float] = ()) -> tuple[float, float]:

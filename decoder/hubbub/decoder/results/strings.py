@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -19,11 +19,11 @@ from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.charts import (
     Agreement,
     Histogram,
-    Interval,
     IntervalChart,
     Labels,
     Stack,
-    balance_chart,
+    in_percent,
+    span_of,
 )
 from hubbub.decoder.results.result import (
     ROWS,
@@ -38,6 +38,7 @@ from hubbub.decoder.results.result import (
     headings,
 )
 from hubbub.decoder.results.wording import (
+    SHARE_COLUMNS,
     DecodedResult,
     anomaly_lines,
     detected_line,
@@ -64,19 +65,7 @@ ROWS_IN_REPORT = 1_000
 """Most strings in the report's table."""
 TOP = 30
 """Most strings in the chart of intervals."""
-NUMBERS = (
-    "count",
-    "std_error",
-    "count_low",
-    "count_high",
-    "proportion",
-    "prop_std_error",
-    "prop_low",
-    "prop_high",
-    "refit",
-    "p_value",
-    "q_value",
-)
+NUMBERS = (*SHARE_COLUMNS, "refit", "p_value", "q_value")
 COLUMNS = ("string", *NUMBERS, "detected")
 CHUNK = 16_384
 """Rows that are in memory at once."""
@@ -283,15 +272,8 @@ def strongest_chart(decoding: Decoding) -> IntervalChart | None:
     shown = decoding.largest_detected()[:TOP]
     if not len(shown):
         return None
-    intervals = [
-        Interval(
-            visible(decoding.candidates[int(i)]),
-            100 * float(decoding.share[i]),
-            100 * float(decoding.low[i]),
-            100 * float(decoding.high[i]),
-        )
-        for i in shown
-    ]
+    names = [visible(decoding.candidates[i]) for i in shown.tolist()]
+    intervals = in_percent(names, decoding.share[shown], decoding.low[shown], decoding.high[shown])
     n_detected = decoding.summary.detected
     described = (
         f"The {len(shown)} largest of {n_detected:,} detected strings, from "
@@ -367,4 +349,12 @@ def cohorts_chart(reports: IntArray) -> Histogram:
         f"{len(reports):,} cohorts with {reports.min():,} to {reports.max():,} reports, "
         f"{mean:,.1f} on average (the line)."
     )
-    return balance_chart(Labels("cohorts", "Cohort sizes", described, "cohort", "reports"), reports)
+    labels = Labels("cohorts", "Cohort sizes", described, "cohort", "reports")
+    if len(reports) <= 128:
+        edges = np.arange(len(reports) + 1, dtype=np.float64)
+        return Histogram(labels, reports.astype(float), edges, np.full(len(reports), mean))
+    # How many cohorts have so many reports, instead of how many each has.
+    span = span_of([float(reports.min()), float(reports.max())])
+    heights, edges = np.histogram(reports, bins=32, range=span)
+    labels = replace(labels, x="reports", y="cohorts")
+    return Histogram(labels, heights.astype(float), edges, np.zeros(len(heights)))

@@ -22,6 +22,11 @@ ERROR_RATES = {
     Correction.BONFERRONI: "chance of any false detection",
 }
 SUSPICIOUS = "SUSPICIOUS: "
+SHARE_COLUMNS = (
+    *("count", "std_error", "count_low", "count_high"),
+    *("proportion", "prop_std_error", "prop_low", "prop_high"),
+)
+"""Columns of every decoding: an estimate, its error and its interval, as a count and as a share."""
 
 _Decoding = TypeVar("_Decoding")
 
