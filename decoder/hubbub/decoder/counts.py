@@ -66,7 +66,6 @@ def count_records(records: bytes, params: RapporParams) -> CohortCounts:
     ----------
     records : bytes
         Concatenated records: the cohort as two little-endian bytes, then k/8 bytes of bits.
-    params : RapporParams
 
     Raises
     ------

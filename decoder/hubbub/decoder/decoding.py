@@ -149,7 +149,6 @@ def decode(
 
     Parameters
     ----------
-    counts : CohortCounts
     params : RapporParams
         With which the reports were made.
     candidates : sequence of str, or Candidates
@@ -157,7 +156,6 @@ def decode(
         given.
     alpha : float
         Level of the correction's error rate, in (0, 1).
-    correction : Correction
 
     Raises
     ------

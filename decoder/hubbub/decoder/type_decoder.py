@@ -170,7 +170,6 @@ class TypeDecoder(ABC, Generic[_Type]):
         ones, zeros : float
             Log likelihood ratio of a true 1 against a true 0 if a bit of all the reports is 1, or
             if it is 0.
-        params : RapporParams
         """
         return params.h * abs(ones - zeros)
 

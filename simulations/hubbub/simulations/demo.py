@@ -128,7 +128,6 @@ def run_demo(
     seed : int
         Of the population and the simulated clients; real clients use the system's randomness all
         the same.
-    progress : callable
 
     Raises
     ------

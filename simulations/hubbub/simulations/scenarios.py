@@ -73,7 +73,6 @@ def make_scenario(population: Population, missing: float, absent: tuple[str, ...
 
     Parameters
     ----------
-    population : Population
     missing : float
         Share of its values that are not listed, spread evenly over their order; of 0.1 the 9th,
         19th, 29th ..., as in google/rappor's regression tests; of 1 all.

@@ -81,7 +81,6 @@ def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
     Parameters
     ----------
     words : uint32 array, shape (n, 2)
-    params : RapporParams
 
     Returns
     -------
@@ -324,7 +323,6 @@ def mapped(strings: Sequence[str], positions: PositionArray, params: RapporParam
     strings : sequence of str, length n
     positions : int16 array, shape (n, m, h)
         From 0, below k.
-    params : RapporParams
 
     Raises
     ------
@@ -355,7 +353,6 @@ def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> 
     ----------
     strings : sequence of str, length n
     words : uint32 array, shape (n, 2)
-    params : RapporParams
     """
     return Candidates(strings, params, _Hashed(words, params))
 

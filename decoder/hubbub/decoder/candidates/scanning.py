@@ -30,7 +30,6 @@ def scan(
 
     Parameters
     ----------
-    candidates : Candidates
     hash_tables, bit_tables : sequences of float64 arrays, shape (m, k)
 
     Returns
@@ -64,7 +63,6 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> BoolArr
 
     Parameters
     ----------
-    candidates : Candidates
     has_reports : bool array, shape (m,)
 
     Returns

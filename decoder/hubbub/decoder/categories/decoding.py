@@ -192,11 +192,8 @@ def decode_categories(
 
     Parameters
     ----------
-    counts : CohortCounts
-    metric : Metric
     alpha : float
         Level of the correction's error rate, in (0, 1).
-    correction : Correction
 
     Raises
     ------

@@ -112,8 +112,6 @@ def list_candidates(
 
     Parameters
     ----------
-    candidates, map_file : str, optional
-    params : RapporParams
     cache : Path, optional
         Directory in which hashed lists are kept.
 

@@ -63,7 +63,6 @@ class ErrorDistribution:
 
         Parameters
         ----------
-        estimate : float
         threshold : float
             Which it had to pass; at least 0.
         """

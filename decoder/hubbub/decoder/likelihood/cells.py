@@ -106,7 +106,6 @@ def tabulate(mixture: Mixture, shares: FloatArray, shift: FloatArray) -> CellTab
 
     Parameters
     ----------
-    mixture : Mixture
     shares : float64 array, shape (1 + a,)
         mix_i = sum_s shares_s L_is.
     shift : float64 array, shape (1 + a,)
@@ -140,9 +139,7 @@ def totals(cells: Cells, tables: Sequence[FloatArray], candidates: Candidates) -
 
     Parameters
     ----------
-    cells : Cells
     tables : sequence of float64 arrays, shape (m, cells)
-    candidates : Candidates
 
     Returns
     -------

@@ -122,7 +122,6 @@ class Choice:
             By least squares.
         reports : PackedReports, optional
             None if least squares was chosen.
-        candidates : Candidates
         progress : callable
             Called with passes over the reports so far and the duality gap that is left.
 

@@ -89,18 +89,14 @@ def fit_reports(
 
     Parameters
     ----------
-    reports : PackedReports
     proposals : Decoding
         Of the same reports' counts and the same candidates.
-    candidates : Candidates
     alpha : float
         Level of the correction's error rate.
-    correction : Correction
     tolerance : float
         Log-likelihood that may be missing at the end.
     threads : int, optional
         All cores if not given; the result is the same.
-    progress : callable
 
     Raises
     ------
@@ -214,10 +210,8 @@ def decode_reports(
 
     Parameters
     ----------
-    reports : PackedReports
     counted : Decoding
         Of the same reports' counts and candidates; its level and correction are kept.
-    candidates : Candidates
     reason : str
         Why least squares wasn't used, for the summary.
     threads, progress

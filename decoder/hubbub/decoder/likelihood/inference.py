@@ -80,7 +80,6 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
 
     Parameters
     ----------
-    tables : CellTables
     reports : float64 array, shape (m,)
         Of each cohort.
 
@@ -113,8 +112,6 @@ def member_scores(
         Of all members, those at 0, too.
     solution : Solution
         Its most likely shares.
-    model : EstimationModel
-    weighed : Weighed
     phi : float
         Overdispersion.
 
@@ -240,12 +237,10 @@ def infer(
 
     Parameters
     ----------
-    mixture : Mixture
     solution : Solution
         Its most likely shares.
     members : int64 array, shape (a,)
         Which candidates the mixture's members are, in ascending order.
-    candidates : Candidates
     indistinguishable : bool array, shape (n,)
         Candidates that set the same bits as another one.
 

@@ -246,10 +246,8 @@ def detection_limit(params: RapporParams, n_reports: float, question: Question) 
 
     Parameters
     ----------
-    params : RapporParams
     n_reports : float
         N, over all cohorts.
-    question : Question
 
     Raises
     ------

@@ -111,8 +111,6 @@ def compare(
 
     Parameters
     ----------
-    budget : Budget
-    question : Question
     n_reports : float
         N, at least 1.
     most_bits : int
@@ -296,8 +294,6 @@ def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[Rap
 
     Parameters
     ----------
-    k, h, m : int
-    budget : Budget
     steps : int
         Such as 20: multiples of .05.
 

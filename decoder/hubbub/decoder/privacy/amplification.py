@@ -52,7 +52,6 @@ def mean_positive_part(
     values : float64 array, shape (a,)
     chance : float64 array, shape (a,)
         Of each value; what is missing to 1 is the probability of 0.
-    n_draws : int
     resolution : float
         The window grows until what it may leave out is far below this.
     """
@@ -215,7 +214,6 @@ def amplify(metric: Metric, n_reports: int, delta: float) -> Amplification:
 
     Parameters
     ----------
-    metric : Metric
     n_reports : int
         N, at least 1: reports by clients that follow the protocol and whose values the observer
         may know.
@@ -303,9 +301,6 @@ def blanket_delta(
 
     Parameters
     ----------
-    ratios : Ratios
-    n_reports : int
-    epsilon : float
     resolution : float
         A delta to which errors of the arithmetic, always added, should be small.
     """

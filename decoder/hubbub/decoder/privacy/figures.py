@@ -125,8 +125,6 @@ def metric_figures(
 
     Parameters
     ----------
-    metric : Metric
-    situation : Situation
     budget : Budget, optional
         The registry's; without it there is no bound but the metric's own caps.
     """
@@ -173,8 +171,6 @@ def registry_figures(
 
     Parameters
     ----------
-    registry : Registry
-    situation : Situation
     exclusive : sequence of collections of str
         Groups of metrics of which a client reports one at most, chosen without regard to values.
 

@@ -64,7 +64,6 @@ def reports_to_know(params: RapporParams, probability: float) -> float:
 
     Parameters
     ----------
-    params : RapporParams
     probability : float
         That all bits are right, in (0, 1).
     """
@@ -171,8 +170,6 @@ def any_history_epsilon(metric: Metric, days: int, most_values: int) -> float:
 
     Parameters
     ----------
-    metric : Metric
-    days : int
     most_values : int
         Distinct values that a client can ever report. If it is one, later values are never heard.
     """

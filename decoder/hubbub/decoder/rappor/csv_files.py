@@ -113,7 +113,6 @@ class Row(NamedTuple):
 
         Parameters
         ----------
-        first : int
         blank : int, optional
             What an empty cell means; None: it is refused.
         """

@@ -97,7 +97,6 @@ def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
     Parameters
     ----------
     positions : int16 array, shape (n, m, h)
-    params : RapporParams
     """
     found = np.zeros(params.k, dtype=np.int64)
     for rows in _blocks(len(positions)):

@@ -70,11 +70,8 @@ def estimate_all(
 
     Parameters
     ----------
-    fit : Fit
-    candidates : Candidates
     bits : BitEstimates
         To which the model was fitted.
-    params : RapporParams
     """
     tables = [table.reshape(params.m, params.k) for table in (fit.scores, fit.weights)]
     _, sums = scan(candidates, [], tables)
@@ -170,9 +167,6 @@ def correlated_bits(
 
     Parameters
     ----------
-    fit : Fit
-    bits : BitEstimates
-    params : RapporParams
     combinations : float64 array, shape (1 + a, b)
         Of W B' c for each column c: how rows move the estimate whose variance is asked for.
 
@@ -241,7 +235,6 @@ def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
     Parameters
     ----------
     scores : float64 array, shape (m * k, b)
-    params : RapporParams
     """
     single, pair = unknown_column(params), pair_probability(params)
     by_cohort = scores.reshape(params.m, params.k, -1)
@@ -333,7 +326,6 @@ class PresenceTests:
 
         Parameters
         ----------
-        estimates : Estimates
         log_p : float64 array, shape (n,)
         detected : int64 array, shape (d,)
         log_cutoff : float

@@ -141,9 +141,6 @@ def fit_members(
 
     Parameters
     ----------
-    bits : BitEstimates
-    members : Members
-    params : RapporParams
     prior_variance : float
         sigma^2, the variance of the random effects.
     start : Fit, optional

@@ -197,8 +197,6 @@ def select(fit: Fit, estimates: Estimates, candidates: Candidates, bits: BitEsti
     ----------
     fit, estimates
         Of the model that holds nothing but the unknown mass: the marginal statistics.
-    candidates : Candidates
-    bits : BitEstimates
     """
     z = np.nan_to_num(estimates.share / estimates.std_error)
     survivors = np.flatnonzero(z > _SCREEN_Z)

@@ -108,7 +108,6 @@ class AnomalyDetector:
 
     Parameters
     ----------
-    metric : Metric
     alarm : float
         Chance of each kind of false alarm.
     """

@@ -48,7 +48,6 @@ class Counting:
 
     Parameters
     ----------
-    params : RapporParams
     detector : AnomalyDetector, optional
         Gets to see the same records.
     spool : ReportSpool, optional
@@ -295,7 +294,6 @@ def load_file(
     ----------
     path : Path
         Its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8.
-    metric : Metric
     detector, spool_for, progress
         As of `load_counts`.
 
@@ -351,7 +349,6 @@ def require_enough(source: str, found: int, needed: int, otherwise: str = "") ->
     ----------
     source : str
         Whose reports they are.
-    found, needed : int
     otherwise : str
         What the operator may do instead of changing the threshold.
 

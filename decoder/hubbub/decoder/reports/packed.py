@@ -92,7 +92,6 @@ class ReportSpool:
 
     Parameters
     ----------
-    params : RapporParams
     in_memory : int
         Bytes of records that are held in memory; more go to a temporary file.
     """

@@ -91,7 +91,6 @@ def build_provenance(
 
     Parameters
     ----------
-    params : RapporParams
     counts : CohortCounts
         What was decoded, in addition to the files that are among the sources.
     metric, metric_version, settings, days, sources

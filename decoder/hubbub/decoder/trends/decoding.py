@@ -154,7 +154,6 @@ def exceedance(size: float, times: FloatArray) -> float:
 
     Parameters
     ----------
-    size : float
     times : float64 array, shape (n,)
         In (0, 1), ascending.
 
@@ -272,8 +271,6 @@ def decode_days(
 
     Parameters
     ----------
-    by_day : mapping of datetime.date to CohortCounts
-    params : RapporParams
     candidates : sequence of str, or Candidates
         As for `decode`.
     alpha : float

@@ -32,7 +32,6 @@ def estimates_chart(
     truth, share, std_error : float64 array, shape (n,)
         Shares; nan where there is no estimate.
     detected : bool array, shape (n,)
-    title : str
     """
     truth, share, half_width = 100 * truth, 100 * share, 100 * Z_CONFIDENCE * std_error
     found = np.flatnonzero(detected)

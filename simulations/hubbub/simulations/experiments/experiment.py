@@ -169,7 +169,6 @@ def judge_estimates(
 
     Parameters
     ----------
-    experiment : Experiment
     holders : int64 array, shape (v,)
         Honest reports of each of the population's values.
     estimates : DecodedShares

@@ -54,10 +54,8 @@ def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) 
 
     Parameters
     ----------
-    params : RapporParams
     reports : int
         Reports of each value.
-    rng : numpy.random.Generator
     """
     alone = RapporParams(params.k, params.h, 1, params.f, params.p, params.q)
     values = _most_different(alone)

@@ -80,7 +80,6 @@ def keyed_bernoulli_words(keys: Words, selector: Words, low: Dyadic, high: Dyadi
     keys : uint64 array, shape (w,)
         Of each word; coins are hashes of the key and the round.
     selector : uint64 array, shape (w,)
-    low, high : float or Fraction
     """
     return _compare(
         lambda round_, words, _size: mix(keys[words] + _round_constant(round_)),

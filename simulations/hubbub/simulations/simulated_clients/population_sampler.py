@@ -117,7 +117,6 @@ class Reporter:
 
     Parameters
     ----------
-    plan : ReportingPlan
     seed : numpy.random.SeedSequence
         Of the whole plan: the clients' secrets follow from it.
     """
@@ -168,7 +167,6 @@ def sample_population(
 
     Parameters
     ----------
-    plan : ReportingPlan
     seed : numpy.random.SeedSequence
         The same seed gives the same counts, whatever `workers` is.
     workers : int

@@ -89,7 +89,6 @@ def run_trials(
 
     Parameters
     ----------
-    cases : sequence of Case
     seeds, workers : int
         Runs of each case; processes, each of which computes on one thread.
     progress : callable
