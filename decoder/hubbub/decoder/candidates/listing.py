@@ -106,13 +106,7 @@ def first_numbers(params: RapporParams) -> WordArray:
 
 
 def words_of(strings: Sequence[str]) -> WordArray:
-    """Return the hash words of strings, shape (n, 2).
-
-    Raises
-    ------
-    CandidateError
-        If a string is one that no client could report (too long, or not Unicode).
-    """
+    """Return the hash words of strings, shape (n, 2); raises CandidateError as `hashed`."""
     words = np.empty((len(strings), 2), dtype=np.uint32)
     for start in range(0, len(strings), _HASHED_AT_ONCE):
         block = strings[start : start + _HASHED_AT_ONCE]
@@ -282,12 +276,10 @@ class Design:
 
     Attributes
     ----------
-    positions : int16 array, shape (n, m, h)
     matrix : sparse 0/1 float64 array, shape (n, m * k)
         Row of a candidate: its Bloom filters in all cohorts, side by side.
     """
 
-    positions: PositionArray
     matrix: SparseMatrix
 
     def sums(self, values: FloatArray) -> FloatArray:
@@ -360,10 +352,7 @@ def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> 
 def bit_positions(strings: Sequence[str], params: RapporParams) -> PositionArray:
     """Return the Bloom positions of a few strings, equal ones too, in all cohorts; shape (n, m, h).
 
-    Raises
-    ------
-    CandidateError
-        If a string is one that no client could report (too long, or not Unicode).
+    Raises CandidateError as `hashed`.
     """
     return _Hashed(words_of(strings), params).positions(slice(None))
 
@@ -378,7 +367,7 @@ def make_design(positions: PositionArray, params: RapporParams) -> Design:
     starts = np.concatenate([[0], np.cumsum(first.sum(axis=(1, 2)))]).astype(np.int32)
     values = np.ones(int(starts[-1]))
     matrix = sparse.csr_array((values, columns[first], starts), shape=(n, params.m * params.k))
-    return Design(positions, matrix)
+    return Design(matrix)
 
 
 def _repeated_error(row: int) -> CandidateError:

@@ -77,13 +77,7 @@ def run(inputs: InputOptions, outputs: OutputOptions) -> None:
 
 
 def _metric(inputs: InputOptions) -> Metric:
-    """Return what is decoded; a params.csv stands for a metric of strings in no registry.
-
-    Raises
-    ------
-    HubbubError, InputError
-        If a file holds anything else, or parameters that our reports can't have.
-    """
+    """Return what is decoded; a params.csv stands for a metric of strings in no registry."""
     if inputs.metric is not None:
         return Registry.load(inputs.metrics or "")[inputs.metric]
     path = inputs.params or ""
@@ -145,14 +139,7 @@ class DecodeJob:
         return self.inputs.names(*options)
 
     def candidates(self) -> Candidates:
-        """Read the list or map, and print notes about it.
-
-        Raises
-        ------
-        click.UsageError
-            If there is neither, or both.
-        CandidateError, InputError
-        """
+        """Read the list or map, and print notes about it; a usage error if there is neither."""
         check_candidates(self.inputs)
         cache = Path(self.outputs.candidate_cache) if self.outputs.candidate_cache else None
         listed, notes = list_candidates(
@@ -163,15 +150,7 @@ class DecodeJob:
         return listed
 
     def reports(self, spool_for: SpoolFor = lambda _total: None) -> ReportInput:
-        """Count the reports of the store, the file of reports, or the file of counts.
-
-        Raises
-        ------
-        StoreError, InputError
-            If they can't be read, or were made with other parameters.
-        UndecodableError
-            If there are too few.
-        """
+        """Count the reports of the store, the file of reports, or the file of counts."""
         metric, needed = self.metric, self.outputs.min_reports
         if self.inputs.counts is not None:
             counts = read_counts(Path(self.inputs.counts), metric.params)
@@ -208,7 +187,7 @@ class DecodeJob:
             return ReportInput(counts, detector.result(), spool.finish() if spool else None)
 
     def reports_by_day(self) -> tuple[dict[dt.date, CohortCounts], ReportInput]:
-        """Count the reports of the store day by day, and together (raises StoreError)."""
+        """Count the reports of the store day by day, and together."""
         detector = AnomalyDetector(self.metric)
         with progress_bar("counting reports") as bar:
             loading = load_days(
@@ -232,11 +211,6 @@ class DecodeJob:
 
         Candidates are named by the digest of `strings` if they came through a pipe, which is read
         only once.
-
-        Raises
-        ------
-        OSError
-            If a file that was read is gone.
         """
         inputs, outputs = self.inputs, self.outputs
         if not needs_provenance(outputs.files):

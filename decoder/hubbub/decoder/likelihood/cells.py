@@ -75,12 +75,7 @@ class CellTables:
 
 
 def require_tabulable(params: RapporParams) -> None:
-    """Refuse filters that have too many sets of bits for tables.
-
-    Raises
-    ------
-    UndecodableError
-    """
+    """Raise UndecodableError if filters have too many sets of bits for tables."""
     tuples = params.k**params.h
     if tuples > MAX_TUPLES or tuples * params.m > MAX_NUMBERS:
         raise UndecodableError(

@@ -110,30 +110,37 @@ def fit_reports(
             f"likelihood: {reports.total:,} reports, proposals for {len(proposals.share):,} of "
             f"{len(candidates):,} candidates; expected reports, and proposals for all"
         )
-    solver = _Solver(reports, candidates, threads or cores(), tolerance, progress)
+    passes = 0
+
+    def passed(gap: float) -> None:
+        nonlocal passes
+        passes += 1
+        progress(passes, gap)
+
+    def solve(members: IntArray, shares: FloatArray) -> tuple[Mixture, Solution]:
+        positions = distinct_positions(candidates.positions(members), reports.params)
+        mixture = Mixture(reports, positions, threads or cores())
+        start = np.clip(np.nan_to_num(shares), 0.0, 1.0)
+        start = np.concatenate([[max(1.0 - start.sum(), _LEAST_START)], start])
+        return mixture, maximise(
+            mixture.evaluate, reports.total, start, tolerance=tolerance, progress=passed
+        )
+
     # Small systems of equations are solved by the hundred: threads of their own would only wait.
     with threadpool_limits(1):
-        return _fit_until_stable(solver, proposals, float(np.log(alpha)), correction)
-
-
-def _fit_until_stable(
-    solver: _Solver, proposals: Decoding, log_alpha: float, correction: Correction
-) -> Likelihood:
-    """Fit, test, and let in what is detected, until the detected stay the same."""
-    candidates = solver.candidates
-    same = indistinguishable(candidates, np.diff(solver.reports.starts) > 0)
-    members, shares = propose(proposals, same), proposals.share
-    for _ in range(_MAX_ROUNDS):
-        mixture, solution = solver.solve(members, shares[members])
-        found = infer(mixture, solution, members, candidates, same)
-        log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
-        detected = log_q <= log_alpha
-        wanted = np.union1d(members, np.flatnonzero(detected))
-        if len(wanted) == len(members):
-            break
-        members, shares = wanted, found.share
-    rows = np.flatnonzero(detected)
-    _, constrained = solver.solve(rows, found.share[rows])
+        same = indistinguishable(candidates, np.diff(reports.starts) > 0)
+        members, shares = propose(proposals, same), proposals.share
+        for _ in range(_MAX_ROUNDS):
+            mixture, solution = solve(members, shares[members])
+            found = infer(mixture, solution, members, candidates, same)
+            log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
+            detected = log_q <= np.log(alpha)
+            wanted = np.union1d(members, np.flatnonzero(detected))
+            if len(wanted) == len(members):
+                break
+            members, shares = wanted, found.share
+        rows = np.flatnonzero(detected)
+        _, constrained = solve(rows, found.share[rows])
     constrained_share = np.zeros(len(candidates))
     constrained_share[rows] = constrained.shares[1:]
     inside = np.isin(rows, found.members)
@@ -148,7 +155,7 @@ def _fit_until_stable(
         unknown_share=1.0 - float(found.share[rows].sum()),
         unknown_std_error=float(np.sqrt(max(variance, 0.0) + apart)),
         gap=max(solution.gap, constrained.gap),
-        passes=solver.passes,
+        passes=passes,
     )
 
 
@@ -164,37 +171,6 @@ def propose(decoding: Decoding, indistinguishable: BoolArray) -> IntArray:
     z = np.where(known, decoding.share / decoding.std_error, -np.inf)
     strongest = np.argsort(-z, kind="stable")[:MOST_MEMBERS]
     return np.union1d(strongest[z[strongest] > _LEAST_Z], np.flatnonzero(decoding.detected & known))
-
-
-@dataclass(slots=True)
-class _Solver:
-    """Solves one mixture after the other, and counts the passes."""
-
-    reports: PackedReports
-    candidates: Candidates
-    threads: int
-    tolerance: float
-    progress: Progress
-    passes: int = 0
-
-    def solve(self, members: IntArray, shares: FloatArray) -> tuple[Mixture, Solution]:
-        params = self.reports.params
-        positions = distinct_positions(self.candidates.positions(members), params)
-        mixture = Mixture(self.reports, positions, self.threads)
-        start = np.clip(np.nan_to_num(shares), 0.0, 1.0)
-        start = np.concatenate([[max(1.0 - start.sum(), _LEAST_START)], start])
-        solution = maximise(
-            mixture.evaluate,
-            self.reports.total,
-            start,
-            tolerance=self.tolerance,
-            progress=self._passed,
-        )
-        return mixture, solution
-
-    def _passed(self, gap: float) -> None:
-        self.passes += 1
-        self.progress(self.passes, gap)
 
 
 def decode_reports(

@@ -210,8 +210,6 @@ class Inference:
         The unknown's share and theirs.
     covariance : float64 array, shape (1 + a, 1 + a)
         Of those, as estimates of the collected reports' true shares.
-    overdispersion : float
-        phi, by which unlisted strings make variances larger than the model's.
     """
 
     share: FloatArray
@@ -223,7 +221,6 @@ class Inference:
     members: IntArray
     model_share: FloatArray
     covariance: FloatArray
-    overdispersion: float
 
 
 def infer(
@@ -256,6 +253,7 @@ def infer(
     tables = tabulate(model.mixture, model.shares, model.step)
     weighed = weigh_scores(tables, mixture.reports.by_cohort)
     distribution = tables.score[:, tables.cells.of_tuple]
+    # phi, by which unlisted strings make variances larger than the model's
     phi = max(1.0, float(distribution.var(axis=1).sum()) / left_over)
     _require_information(left_over / phi, mixture.reports.total)
 
@@ -286,7 +284,6 @@ def infer(
         members=model.rows,
         model_share=shares,
         covariance=covariance,
-        overdispersion=phi,
     )
 
 

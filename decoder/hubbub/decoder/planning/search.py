@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -162,13 +163,7 @@ def compare_for_share(
 def _best_of_each(
     budget: Budget, question: Question, n_reports: float, most_bits: int
 ) -> list[Plan]:
-    """Return the best plan of each h.
-
-    Raises
-    ------
-    PlanError
-        If there is none for any h; it is that of the last h.
-    """
+    """Return the best plan of each h; if there is none for any, raise the last h's PlanError."""
     plans, refusal = [], None
     for h in _HASHES:
         try:
@@ -218,11 +213,7 @@ def _fewest_near_best(choices: range | list[int], limit_of: Callable[[int], floa
     """
     if isinstance(choices, range):
         wanted = _NEAR * limit_of(choices[-1])
-        low, high = 0, len(choices) - 1
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if limit_of(choices[middle]) <= wanted else (middle + 1, high)
-        return choices[low]
+        return choices[bisect_left(choices[:-1], True, key=lambda each: limit_of(each) <= wanted)]
     limits = [limit_of(choice) for choice in choices]
     return next(c for c, x in zip(choices, limits, strict=True) if x <= _NEAR * min(limits))
 

@@ -120,13 +120,10 @@ def _beyond(places: IntArray, weights: FloatArray, n_draws: int, top: int) -> fl
     """Bound E[S; S >= top] by Chernoff: top e^(n K(t) - t top) for any t >= 1/top."""
     deviation = math.sqrt(n_draws * float(weights @ places.astype(np.float64) ** 2))
     slopes = np.maximum(np.geomspace(0.5, 200, 60) / deviation, 1 / top)
-    cumulants = np.array([_log_mean_exp(t * places, weights) for t in slopes])
+    exponents = slopes[:, None] * places
+    highest = exponents.max(axis=1)
+    cumulants = highest + np.log(np.exp(exponents - highest[:, None]) @ weights)
     return top * math.exp(min(float(np.min(n_draws * cumulants - slopes * top)), 700.0))
-
-
-def _log_mean_exp(exponents: FloatArray, weights: FloatArray) -> float:
-    highest = float(exponents.max())
-    return highest + math.log(float(weights @ np.exp(exponents - highest)))
 
 
 def _inside(

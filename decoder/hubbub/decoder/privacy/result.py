@@ -17,7 +17,6 @@ from hubbub.decoder.results.result import (
     Types,
     columns_of,
 )
-from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 
 _TYPES: dict[str, type] = {"metric": str, "figure": str, "value": float, "theorem": str}
@@ -135,20 +134,15 @@ def _together(result: PrivacyResult) -> Iterator[str]:
 def _table(result: PrivacyResult, title: str, headings: Mapping[str, str]) -> Table:
     rows = []
     for name, figures in result.metrics.items():
+        metric = result.registry[name]
+        memory: str = "one-time" if metric.one_time else metric.memory
+        if memory == "period":
+            memory = "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
         by_key = {figure.key: figure for figure in figures}
-        numbers = (_number(by_key[key]) for key in headings)
-        rows.append((name, _memory(result.registry[name]), *numbers))
+        rows.append((name, memory, *(_number(by_key[key]) for key in headings)))
     columns = [_filled(heading, result.situation) for heading in headings.values()]
     heads = (Heading("metric", "left"), Heading("memory", "left"), *map(Heading, columns))
     return Table(title, heads, tuple(rows))
-
-
-def _memory(metric: Metric) -> str:
-    if metric.one_time:
-        return "one-time"
-    if metric.memory == "value":
-        return "value"
-    return "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
 
 
 def _filled(heading: str, situation: Situation) -> str:

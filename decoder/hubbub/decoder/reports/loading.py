@@ -242,10 +242,8 @@ async def load_days(
 
     Raises
     ------
-    StoreError
-        If the store can't be read, or its reports were made with other parameters.
-    UndecodableError
-        If there are no such reports.
+    StoreError, UndecodableError
+        As `load_counts`.
     """
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
@@ -332,10 +330,7 @@ def require_reports(
 ) -> None:
     """Refuse a metric's version with fewer than the needed reports in the decoded days.
 
-    Raises
-    ------
-    UndecodableError
-        It says how many there are, how many are needed, and what changes that.
+    Raises UndecodableError as `require_enough`.
     """
     days = f"from {since or 'the start'} to {until or 'now'}"
     source = f"{metric.name} version {metric.version} {days}"

@@ -97,7 +97,7 @@ def build_provenance(
         As in `Provenance`.
     """
     versions = {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
-    parameters = named(params)
+    parameters = params._asdict()
     return Provenance(
         versions=versions,
         metric=metric,
@@ -114,11 +114,6 @@ def canonical(parameters: Mapping[str, float]) -> bytes:
     """Return the one way to write parameters that their digest is taken of."""
     numbers = {name: float(value) for name, value in parameters.items()}
     return json.dumps(numbers, sort_keys=True, separators=(",", ":")).encode()
-
-
-def named(params: RapporParams) -> dict[str, float]:
-    """Return the six parameters by name."""
-    return {name: getattr(params, name) for name in ("k", "h", "m", "f", "p", "q")}
 
 
 def digest(data: bytes) -> str:
