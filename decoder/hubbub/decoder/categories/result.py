@@ -190,7 +190,7 @@ def _table(decoding: CategoryDecoding, indices: IntArray) -> Table:
     return Table(
         "Buckets, in order" if ordinal else "Categories, largest first",
         (*heads, Heading("q"), Heading("detected", "center")),
-        tuple(_cells(row) for row in rows),
+        tuple(map(_cells, rows)),
         styles=tuple("" if row["detected"] else "dim" for row in rows),
     )
 
@@ -294,12 +294,6 @@ def _shares(decoding: CategoryDecoding) -> Section:
         for i, name in enumerate(decoding.categories)
     )
     heads = headings("category", "count", "share", _INTERVAL, "q", "detected")
-    return Section(
-        "What was found", charts=(_chart(decoding),), tables=(Table("Categories", heads, rows),)
-    )
-
-
-def _chart(decoding: CategoryDecoding) -> IntervalChart:
     chosen = np.arange(len(decoding.categories))
     if len(chosen) > _MOST:
         order = np.argsort(-decoding.estimates.share, kind="stable")
@@ -312,4 +306,5 @@ def _chart(decoding: CategoryDecoding) -> IntervalChart:
         f"{CONFIDENCE:.0%} intervals, in the registry's order."
     )
     labels = Labels("estimates", "Estimated shares", described, "share of the population")
-    return IntervalChart(labels, intervals)
+    chart = IntervalChart(labels, intervals)
+    return Section("What was found", charts=(chart,), tables=(Table("Categories", heads, rows),))

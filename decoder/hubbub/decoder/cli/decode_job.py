@@ -42,7 +42,9 @@ from hubbub.decoder.reports.packed import ReportSpool
 from hubbub.decoder.results.provenance import (
     Provenance,
     Source,
-    build_provenance,
+    canonical,
+    counts_source,
+    digest,
     file_source,
     strings_source,
 )
@@ -234,11 +236,12 @@ class DecodeJob:
         if inputs.metric is not None and inputs.reports is None:
             since, until = self._days()
             days = f"{since or 'the first'} to {until or 'the last'}"
-        return build_provenance(
-            self.metric.params,
-            reports.counts,
+        parameters = self.metric.params._asdict()
+        return Provenance(
             metric=Path(self.metric.name).name,
             metric_version=self.metric.version if inputs.metric else None,
+            parameters=parameters,
+            parameters_sha256=digest(canonical(parameters)),
             settings={
                 "alpha": f"{outputs.alpha:g}",
                 "correction": outputs.correction,
@@ -246,7 +249,7 @@ class DecodeJob:
                 "min_reports": f"{outputs.min_reports}",
             },
             days=days,
-            sources=sources,
+            sources=(*sources, counts_source("counts", reports.counts)),
         )
 
     def _days(self) -> tuple[dt.date | None, dt.date | None]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 from hubbub.decoder.counts import CohortCounts
-from hubbub.protocol.params import RapporParams
 
 SEED = "none: decoding is deterministic"
 _PACKAGES = ("hubbub", "numpy", "scipy", "scikit-learn")
@@ -40,7 +39,11 @@ class Source:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """All that determines a result.
 
@@ -62,7 +65,7 @@ class Provenance:
         The UTC days that were decoded.
     """
 
-    versions: Mapping[str, str]
+    versions: Mapping[str, str] = field(default_factory=_versions)
     metric: str
     metric_version: int | None
     parameters: Mapping[str, float]
@@ -75,39 +78,6 @@ class Provenance:
     def as_json(self) -> dict[str, object]:
         """Return all of it as JSON can hold it."""
         return asdict(self)
-
-
-def build_provenance(
-    params: RapporParams,
-    counts: CohortCounts,
-    *,
-    metric: str,
-    metric_version: int | None,
-    settings: Mapping[str, str],
-    days: str,
-    sources: Sequence[Source],
-) -> Provenance:
-    """Return where a result comes from: what is given, the versions, and all digests.
-
-    Parameters
-    ----------
-    counts : CohortCounts
-        What was decoded, in addition to the files that are among the sources.
-    metric, metric_version, settings, days, sources
-        As in `Provenance`.
-    """
-    versions = {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
-    parameters = params._asdict()
-    return Provenance(
-        versions=versions,
-        metric=metric,
-        metric_version=metric_version,
-        parameters=parameters,
-        parameters_sha256=digest(canonical(parameters)),
-        settings=settings,
-        days=days,
-        sources=(*sources, counts_source("counts", counts)),
-    )
 
 
 def canonical(parameters: Mapping[str, float]) -> bytes:

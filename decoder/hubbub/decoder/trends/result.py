@@ -52,6 +52,10 @@ TYPES: dict[str, type] = {
 _SPARKS = "▁▂▃▄▅▆▇█"
 _GAP = "·"
 _NO_CHANGE = "No change that chance might not have made."
+_COURSES = (
+    f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few reports. "
+    "Dashed lines mark the first day of another share."
+)
 _DAYS_IN_COLUMNS = 7
 CHARTS = 40
 """Most strings that are drawn."""
@@ -140,11 +144,18 @@ class TrendsResult(DecodedResult[Trends]):
     def report(self) -> Report:
         """Return the changes, and a chart a series."""
         trends = self.decoding
+        columns = series_order(trends)
+        shown = [*columns[:-1][:CHARTS], *columns[-1:]]
+        charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
+        words = [_COURSES] if columns else []
+        if len(columns) > len(shown):
+            left_out = len(columns) - len(shown)
+            words.append(f"{left_out:,} more strings are in CSV, JSON and Parquet.")
         facts = {"days": day_counts(trends)} | summary_lines(trends.pooled, self.anomalies)
         summary = trends.pooled.summary
         sections = [
             _changes(trends),
-            _courses(trends),
+            Section("Day by day", tuple(words), charts=charts),
             Section("Summary of all days", facts=facts),
             privacy_section(summary.epsilon_report, summary.epsilon_permanent),
             provenance_section(self.provenance),
@@ -256,19 +267,6 @@ def _changes(trends: Trends) -> Section:
         "string", "from", "before", "after", "difference and its error", "p", "string's q"
     )
     return Section("What changed", tables=(Table("Changes", heads, rows),))
-
-
-def _courses(trends: Trends) -> Section:
-    columns = series_order(trends)
-    shown = [*columns[:-1][:CHARTS], *columns[-1:]]
-    charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
-    words = (
-        f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few "
-        "reports. Dashed lines mark the first day of another share."
-    )
-    left_out = len(columns) - len(shown)
-    more = (f"{left_out:,} more strings are in CSV, JSON and Parquet.",) if left_out else ()
-    return Section("Day by day", (words, *more) if columns else (), charts=charts)
 
 
 def _course(trends: Trends, column: int, index: int) -> Course:
