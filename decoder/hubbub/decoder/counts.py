@@ -12,7 +12,6 @@ is a straight line in the true rate; `estimate_bits` inverts that line and carri
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +66,6 @@ def count_records(records: bytes, params: RapporParams) -> CohortCounts:
     ----------
     records : bytes
         Concatenated records: the cohort as two little-endian bytes, then k/8 bytes of bits.
-    params : RapporParams
 
     Raises
     ------
@@ -92,34 +90,30 @@ def check_whole(records: bytes | memoryview, params: RapporParams) -> None:
         )
 
 
-class _Runs(NamedTuple):
-    """Records in order of their cohorts, cut into runs of at most 255 of one cohort.
-
-    Attributes
-    ----------
-    order : intp array, shape (n,)
-    starts : intp array
-        Where each run begins.
-    first : intp array
-        The first run of each cohort that occurs.
-    """
-
-    order: IntArray
-    starts: IntArray
-    first: IntArray
-
-
 def _add_block(records: Records, counts: CohortCounts) -> None:
+    """Add records, in order of their cohorts and cut into runs of at most 255 of one cohort."""
     cohorts = np.ascontiguousarray(column(records, 0, "<u2"))
     m, k = counts.bits.shape
     if cohorts.max() >= m:
         raise UndecodableError(f"record with cohort {cohorts.max()}: must be below m = {m}")
     of_cohort = np.bincount(cohorts, minlength=m)
     occurring = np.flatnonzero(of_cohort)
-    runs = _runs(np.argsort(cohorts, kind="stable"), of_cohort[occurring])
+    order = np.argsort(cohorts, kind="stable")
+    sizes = of_cohort[occurring]
+    runs = -(-sizes // _MOST)
+    first = np.cumsum(runs) - runs  # the first run of each cohort that occurs
+    begin = np.cumsum(sizes) - sizes
+    starts = np.repeat(begin - _MOST * first, runs) + _MOST * np.arange(runs.sum())
     sums = np.empty((len(occurring), k // 8, 8), dtype=np.int64)
     for byte in range(0, k // 8, 8):
-        _add_up_word(_word(records, byte), runs, sums[:, byte : byte + 8])
+        ordered = np.take(_word(records, byte), order, mode="clip")  # "clip" spares numpy a look
+        of_word = sums[:, byte : byte + 8]
+        for bit in range(8):
+            lanes = ordered >> np.uint64(bit)
+            lanes &= _LOWEST_BITS
+            of_run = np.add.reduceat(lanes, starts).astype("<u8").view(np.uint8).reshape(-1, 8)
+            of_bytes = of_run[:, : of_word.shape[1]]
+            np.add.reduceat(of_bytes, first, axis=0, dtype=np.int64, out=of_word[:, :, bit])
     counts.reports[:] += of_cohort
     counts.bits[occurring] += sums.reshape(len(occurring), k)
 
@@ -132,25 +126,6 @@ def _word(records: Records, byte: int) -> NDArray[np.uint64]:
     padded = np.zeros((records.reports, 8), dtype=np.uint8)
     padded[:, : records.width - offset] = table(records)[:, offset:]
     return padded.view("<u8").ravel().astype(np.uint64, copy=False)
-
-
-def _runs(order: IntArray, of_cohort: IntArray) -> _Runs:
-    number = -(-of_cohort // _MOST)
-    first = np.cumsum(number) - number
-    begin = np.cumsum(of_cohort) - of_cohort
-    starts = np.repeat(begin - _MOST * first, number) + _MOST * np.arange(number.sum())
-    return _Runs(order, starts, first)
-
-
-def _add_up_word(word: NDArray[np.uint64], runs: _Runs, sums: IntArray) -> None:
-    """Fill sums, shape (cohorts that occur, bytes of the word, bits of a byte)."""
-    ordered = np.take(word, runs.order, mode="clip")  # "clip" spares numpy a look at the indices
-    for bit in range(8):
-        lanes = ordered >> np.uint64(bit)
-        lanes &= _LOWEST_BITS
-        of_run = np.add.reduceat(lanes, runs.starts).astype("<u8").view(np.uint8).reshape(-1, 8)
-        of_bytes = of_run[:, : sums.shape[1]]
-        np.add.reduceat(of_bytes, runs.first, axis=0, dtype=np.int64, out=sums[:, :, bit])
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates, hashed
 from hubbub.decoder.candidates.scanning import SameBits, indistinguishable
-from hubbub.decoder.counts import BitEstimates, CohortCounts, estimate_bits
+from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.intervals import reported_intervals
@@ -27,7 +27,6 @@ from hubbub.decoder.inference.multiple_testing import (
     log_q_values,
 )
 from hubbub.decoder.regression.estimates import PresenceTests, constrained_shares, total_share
-from hubbub.decoder.regression.model import Fit
 from hubbub.decoder.regression.search import Search, SearchResult
 from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
 from hubbub.protocol.params import RapporParams
@@ -42,19 +41,14 @@ class Summary:
 
     Attributes
     ----------
-    reports, cohorts, empty_cohorts : int
-    candidates : int
     detected : int
         Groups of candidates that set the same bits count once.
     indistinguishable : int
         Candidates that set the same bits as another one and so can't be told apart.
-    alpha : float
-    correction : Correction
     method, method_reason : str
         "least squares" or "likelihood", and why.
     duality_gap : float
         By how much the log-likelihood may fall short of its maximum; nan for least squares.
-    epsilon_permanent, epsilon_report : float
     detection_limit : float
         Share of the population that is detected with probability 0.9.
     unknown_share, unknown_std_error : float
@@ -128,8 +122,6 @@ class Decoding:
     same_bits : SameBits
         Candidates that can't be told from an earlier one. Of each group all have the numbers of
         the first, which are those of the group; its constrained share is the first one's alone.
-    summary : Summary
-    diagnostics : Diagnostics
     """
 
     candidates: Sequence[str]
@@ -174,6 +166,16 @@ class Decoding:
         everyone.constrained_share[same_bits.rows] = 0.0
         return everyone
 
+    def firsts(self, marked: BoolArray) -> IntArray:
+        """Return the marked candidates (an array to write into), one a group."""
+        marked[self.same_bits.rows] = False
+        return np.flatnonzero(marked)
+
+    def largest_detected(self) -> IntArray:
+        """Return the detected candidates, one a group, the largest share first."""
+        found = self.firsts(self.detected.copy())
+        return np.asarray(found[np.argsort(-self.share[found], kind="stable")])
+
     def _rows(self, rows: IntArray) -> Decoding:
         names = ("share", "std_error", "low", "high", "p_value", "q_value", "detected",
                  "constrained_share")  # fmt: skip
@@ -192,7 +194,6 @@ def decode(
 
     Parameters
     ----------
-    counts : CohortCounts
     params : RapporParams
         With which the reports were made.
     candidates : sequence of str, or Candidates
@@ -200,7 +201,6 @@ def decode(
         given.
     alpha : float
         Level of the correction's error rate, in (0, 1).
-    correction : Correction
 
     Raises
     ------
@@ -230,59 +230,47 @@ def decode(
 
 def _decode(search: Search, counts: CohortCounts, alpha: float, same_bits: SameBits) -> Decoding:
     found = search.run()
-    log_q = log_q_values(found.log_p, search.correction, allowance=SEARCHED)
-    detected = log_q <= search.log_alpha
+    estimates, log_alpha, correction = found.estimates, search.log_alpha, search.correction
+    log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
+    detected = log_q <= log_alpha
+    chosen = np.flatnonzero(detected)
+    cutoff = log_cutoff(len(chosen), len(detected), log_alpha, correction, allowance=SEARCHED)
     tests = PresenceTests(found.fit, search.candidates, search.bits, search.params)
     noise = tests.noise()
-    low, high = _intervals(search, found, detected, tests, noise)
+    low, high = reported_intervals(
+        estimates.share,
+        estimates.std_error,
+        chosen,
+        tests.thresholds(estimates, found.log_p, chosen, cutoff),
+        noise,
+    )
+    constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
+    if len(chosen):
+        selected, shares = constrained_shares(search.of_detected(found, detected))
+        constrained[selected] = shares
+    fit, rate = found.fit, search.bits.rate
+    variance = np.full(len(fit.weights), np.nan)
+    np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
     return Decoding(
         candidates=search.candidates.strings,
-        share=found.estimates.share,
-        std_error=found.estimates.std_error,
+        share=estimates.share,
+        std_error=estimates.std_error,
         low=low,
         high=high,
         p_value=np.exp(found.log_p),
         q_value=np.exp(log_q),
         detected=detected,
-        constrained_share=_constrained(search, found, detected),
+        constrained_share=np.where(detected, constrained, 0.0),
         same_bits=same_bits,
         summary=_summary(search, found, noise, counts, detected, alpha),
-        diagnostics=diagnose(found.fit, search.bits, counts),
+        diagnostics=Diagnostics(
+            reports=counts.reports,
+            observed=rate,
+            fitted=rate - fit.residuals.reshape(rate.shape),
+            std_error=np.sqrt(variance).reshape(rate.shape),
+            excess_deviation=float(np.sqrt(fit.excess_variance)),
+        ),
     )
-
-
-def diagnose(fit: Fit, bits: BitEstimates, counts: CohortCounts) -> Diagnostics:
-    """Return how well a model fits the rows."""
-    variance = np.full(len(fit.weights), np.nan)
-    np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
-    return Diagnostics(
-        reports=counts.reports,
-        observed=bits.rate,
-        fitted=bits.rate - fit.residuals.reshape(bits.rate.shape),
-        std_error=np.sqrt(variance).reshape(bits.rate.shape),
-        excess_deviation=float(np.sqrt(fit.excess_variance)),
-    )
-
-
-def _intervals(
-    search: Search, found: SearchResult, detected: BoolArray, tests: PresenceTests, noise: HashNull
-) -> tuple[FloatArray, FloatArray]:
-    def thresholds(chosen: IntArray) -> FloatArray:
-        cutoff = log_cutoff(
-            len(chosen), len(detected), search.log_alpha, search.correction, allowance=SEARCHED
-        )
-        return tests.thresholds(found.estimates, found.log_p, chosen, cutoff)
-
-    estimates = found.estimates
-    return reported_intervals(estimates.share, estimates.std_error, detected, thresholds, noise)
-
-
-def _constrained(search: Search, found: SearchResult, detected: BoolArray) -> FloatArray:
-    found_shares = np.where(detected, np.clip(found.estimates.share, 0.0, 1.0), 0.0)
-    if detected.any():
-        selected, shares = constrained_shares(search.of_detected(found, detected))
-        found_shares[selected] = shares
-    return np.where(detected, found_shares, 0.0)
 
 
 def _summary(

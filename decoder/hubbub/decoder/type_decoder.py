@@ -49,13 +49,10 @@ class OutputOptions:
 
     Attributes
     ----------
-    alpha : float
     correction : str
         A value of `hubbub.decoder.inference.multiple_testing.Correction`.
-    detected_only : bool
     files : tuple of str
         Where to write, "-" being CSV on standard output.
-    rows, min_reports : int
     by : str, optional
         "day" for a result a day.
     candidate_cache : str, optional
@@ -139,9 +136,9 @@ class TypeDecoder(ABC, Generic[_Type]):
 
     theorem: ClassVar[str] = "Erlingsson, Pihur, Korolova 2014, theorem {}"
 
-    @abstractmethod
-    def refusal(self, job: Job) -> str | None:
+    def refusal(self, job: Job) -> str | None:  # noqa: ARG002
         """Return why an option of the job makes no sense for the type; None if all do."""
+        return None
 
     @abstractmethod
     def decode(self, job: Job) -> Result:
@@ -173,7 +170,6 @@ class TypeDecoder(ABC, Generic[_Type]):
         ones, zeros : float
             Log likelihood ratio of a true 1 against a true 0 if a bit of all the reports is 1, or
             if it is 0.
-        params : RapporParams
         """
         return params.h * abs(ones - zeros)
 

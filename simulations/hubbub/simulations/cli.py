@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _POPULATION = "zipf:1.0"
 _UNIQUE = 1_000
 _MOST_REPORTS = 10**12
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -46,14 +47,20 @@ def _system_errors() -> Iterator[None]:
         raise click.ClickException(str(error)) from error
 
 
-@main.command()
-@click.option(
-    "--output",
-    default="out/demo",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for all that is made.",
+def _folder(default: str, what: str = "all that is made") -> Callable[[_Command], _Command]:
+    return click.option(
+        "--output", default=default, show_default=True,
+        type=click.Path(file_okay=False, path_type=Path), help=f"Folder for {what}.",
+    )  # fmt: skip
+
+
+_workers = click.option(
+    "--workers", type=click.IntRange(1), help="Processes; as many as cores if not given."
 )
+
+
+@main.command()
+@_folder("out/demo")
 @click.option("--reports", default=500_000, show_default=True, type=click.IntRange(1))
 @click.option(
     "--clients",
@@ -88,12 +95,7 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
 
 
 class Count(click.ParamType[int]):
-    """A whole number, which may be written as 1e7.
-
-    Parameters
-    ----------
-    smallest : int
-    """
+    """A whole number, which may be written as 1e7."""
 
     name = "count"
 
@@ -175,11 +177,8 @@ class Count(click.ParamType[int]):
     "--through", type=click.Choice(["memory", "collector"]), default="memory", show_default=True,
     help="Count in memory, or send all reports over HTTP to a real collector and decode its store.",
 )  # fmt: skip
-@click.option("--workers", type=click.IntRange(1), help="Processes; as many as cores if not given.")
-@click.option(
-    "--output", default="out/run", show_default=True,
-    type=click.Path(file_okay=False, path_type=Path), help="Folder for all that is made.",
-)  # fmt: skip
+@_workers
+@_folder("out/run")
 def run(output: Path, workers: int | None, through: str, **options: Any) -> None:
     """Simulate one population's reports, decode them, and score the result.
 
@@ -315,7 +314,7 @@ def _population(population: str | None, values: str | None, unique: int | None) 
     multiple=True,
     help="Only cases whose names match, such as '*null*'; may be repeated.",
 )
-@click.option("--workers", type=click.IntRange(1), help="Processes; as many as cores if not given.")
+@_workers
 @click.option(
     "--output",
     multiple=True,
@@ -378,13 +377,7 @@ def suite(
 @main.command()
 @click.option("--table", "only_table", is_flag=True, help="Only the headline numbers.")
 @click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help="Of each case.")
-@click.option(
-    "--output",
-    default="out/paper",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for report.html, result.json and the figures.",
-)
+@_folder("out/paper", "report.html, result.json and the figures")
 def paper(only_table: bool, runs: int, output: Path) -> None:
     """Repeat the experiments of the RAPPOR paper (CCS 2014), and its headline numbers.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.formats.data_files import write_json
 from hubbub.decoder.formats.files import write_whole
 from hubbub.decoder.formats.picture import write_picture
@@ -26,7 +26,7 @@ from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.collecting import report_through_clients, upload_reports
 from hubbub.simulations.experiments.processes import run_decoder, running_collector
 from hubbub.simulations.experiments.scoring import DecodedShares, Score, score
-from hubbub.simulations.populations import Population, census_first_names, census_names
+from hubbub.simulations.populations import census_first_names, census_names
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
 METRICS = """\
@@ -60,9 +60,6 @@ class DemoResult(Result):
     candidates : tuple of str, length n
     truth : float64 array, shape (n,)
         Each candidate's share of the reports.
-    estimates : DecodedShares
-    score : Score
-    n_reports, seed : int
     seconds : float
         What it all took.
     """
@@ -77,9 +74,9 @@ class DemoResult(Result):
 
     def document(self) -> Mapping[str, object]:
         """Return what result.json says."""
-        figures = {"reports": self.n_reports, "candidates": len(self.candidates)}
         return {
-            **figures,
+            "reports": self.n_reports,
+            "candidates": len(self.candidates),
             **asdict(self.score),
             "seed": self.seed,
             "seconds": round(self.seconds, 1),
@@ -131,7 +128,6 @@ def run_demo(
     seed : int
         Of the population and the simulated clients; real clients use the system's randomness all
         the same.
-    progress : callable
 
     Raises
     ------
@@ -147,7 +143,17 @@ def run_demo(
     (folder / "names.txt").write_text("\n".join(candidates) + "\n", encoding="utf-8")
     (folder / "metrics.toml").write_text(METRICS, encoding="utf-8")
     held = rng.choice(len(population.values), size=n_reports, p=population.shares)
-    _collect(folder, population, held, n_clients, rng, progress)
+    registry = Registry.load(folder / "metrics.toml")
+    values = [population.values[i] for i in held[:n_clients]]
+    options = ["--log-level", "warning"]
+    with running_collector(folder / "metrics.toml", folder / "hubbub.db", options) as collector:
+        with progress("real clients report") as update:
+            report_through_clients(registry, _METRIC, values, collector.url, update)
+        metric = registry[_METRIC]
+        simulated = SimulatedClients(population.values, metric.params, rng)
+        cohorts, bits = simulated.report(held[n_clients:])
+        with progress("simulated clients report") as update:
+            asyncio.run(upload_reports(metric, cohorts, bits, collector.url, update))
     where = ("--metrics", f"{folder}/metrics.toml", "--store", f"sqlite:///{folder}/hubbub.db")
     names = ("--candidates", f"{folder}/names.txt", "--correction", "bonferroni")
     output = ("--output", f"{folder}/estimates.json", "--min-reports", "1")
@@ -161,29 +167,6 @@ def run_demo(
     result = DemoResult(candidates, truth, estimates, figures, n_reports, seed, seconds)
     write_whole(folder / "result.json", partial(write_json, result))
     title = f"{n_reports:,} noisy reports, {len(candidates):,} candidate names"
-    shares = (truth, estimates.share, estimates.std_error)
-    chart = estimates_chart(candidates, *shares, estimates.detected, title)
+    chart = estimates_chart(candidates, truth, estimates, title)
     write_picture(folder / "estimates.png", [chart])
     return result
-
-
-def _collect(
-    folder: Path,
-    population: Population,
-    held: IntArray,
-    n_clients: int,
-    rng: np.random.Generator,
-    progress: Progress,
-) -> None:
-    """Send everybody's report to a collector process, and let it drain."""
-    registry = Registry.load(folder / "metrics.toml")
-    metric = registry[_METRIC]
-    values = [population.values[i] for i in held[:n_clients]]
-    options = ["--log-level", "warning"]
-    with running_collector(folder / "metrics.toml", folder / "hubbub.db", options) as collector:
-        with progress("real clients report") as update:
-            report_through_clients(registry, _METRIC, values, collector.url, update)
-        simulated = SimulatedClients(population.values, metric.params, rng)
-        cohorts, bits = simulated.report(held[n_clients:])
-        with progress("simulated clients report") as update:
-            asyncio.run(upload_reports(metric, cohorts, bits, collector.url, update))

@@ -20,7 +20,7 @@ from hubbub.decoder.planning.limits import (
     reports_needed,
     string_errors,
 )
-from hubbub.decoder.planning.noise import count_deviation, count_variance, learnable_strings
+from hubbub.decoder.planning.noise import count_variance
 from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
@@ -97,22 +97,6 @@ def test_without_collisions_and_scatter_the_error_is_the_papers() -> None:
     wide = RapporParams(1024, 2, 64, 0.5, 0.5, 0.75)
     errors = string_errors(wide, 1e6, 0.0, Question(1e3, concentration=0.0))
     assert errors.absent == pytest.approx(math.sqrt(count_variance(wide) / 1e6), rel=5e-3)
-
-
-@pytest.mark.parametrize(
-    ("m", "reports", "deviation"), [(16, 1_000_000, 2806), (8, 186_792, 1212.8)]
-)
-def test_deviations_of_counts_are_those_of_the_papers_tables(
-    m: int, reports: int, deviation: float
-) -> None:
-    params = RapporParams(128, 2, m, 0.5, 0.5, 0.75)
-    assert count_deviation(params, reports) == pytest.approx(deviation, rel=5e-4)
-
-
-@pytest.mark.parametrize(("reports", "strings"), [(1e6, 93.9), (1e8, 938.7)])
-def test_learnable_strings_are_those_of_the_papers_appendix(reports: float, strings: float) -> None:
-    one_time = RapporParams(128, 1, 1, 0.0, 0.5, 0.75)
-    assert learnable_strings(one_time, reports, 1e6) == pytest.approx(strings, abs=0.05)
 
 
 @settings(deadline=None, max_examples=25)

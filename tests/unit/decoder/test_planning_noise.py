@@ -12,14 +12,8 @@ from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.noise import (
     Budget,
     common_rates,
-    count_variance,
-    longitudinal_optimum,
-    oue_variance,
     paper_within,
     params_within,
-    quantised_epsilon,
-    symmetric_chaining,
-    symmetric_oue_ratio,
 )
 from hubbub.protocol.params import RapporParams
 
@@ -97,38 +91,6 @@ def test_the_least_epsilons_still_have_parameters(h: int) -> None:
     params = params_within(64, h, 8, budget, 0.5)
     assert params.epsilon_permanent <= budget.permanent
     assert 0.9 * budget.report <= params.epsilon_report <= budget.report
-
-
-def test_longitudinal_optimum_beats_symmetric_chaining_by_the_published_figures() -> None:
-    budget = Budget(4.394, 2.043)
-    assert longitudinal_optimum(budget) == pytest.approx(0.684, abs=1e-3)
-    assert symmetric_chaining(budget) == pytest.approx(0.879, abs=1e-3)
-
-
-@settings(deadline=None, max_examples=50)
-@given(budgets())
-def test_longitudinal_optimum_lies_between_oue_and_symmetric_chaining(budget: Budget) -> None:
-    best = longitudinal_optimum(budget)
-    assert best >= oue_variance(budget.report) * (1 - 1e-9)
-    assert best <= symmetric_chaining(budget) * (1 + 1e-6)
-
-
-@pytest.mark.parametrize(("epsilon", "ratio"), [(1e-4, 2.0), (4.394, 7.4)])
-def test_two_hashes_vary_two_to_seven_times_as_much_as_oue(epsilon: float, ratio: float) -> None:
-    assert symmetric_oue_ratio(2, epsilon) == pytest.approx(ratio, abs=0.05)
-
-
-def test_ratio_to_oue_is_that_of_symmetric_parameters() -> None:
-    params = RapporParams(128, 2, 64, 0.5, 0.25, 0.75)
-    ratio = count_variance(params) / oue_variance(params.epsilon_report)
-    assert symmetric_oue_ratio(2, params.epsilon_report) == pytest.approx(ratio)
-
-
-def test_rounding_noise_down_costs_privacy() -> None:
-    assert quantised_epsilon(2, 0.45) == pytest.approx(5.001, abs=1e-3)
-    assert RapporParams(8, 2, 1, 0.45, 0.25, 0.75).epsilon_permanent == pytest.approx(
-        4.947, abs=1e-3
-    )
 
 
 @pytest.mark.parametrize(

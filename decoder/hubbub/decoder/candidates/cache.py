@@ -72,13 +72,7 @@ def read_candidates(path: str, cache: Path | None = None) -> CandidateList:
 
 
 def _load(entry: Path, digest: str) -> CandidateList:
-    """Map an entry into memory.
-
-    Raises
-    ------
-    _UnusableError, OSError, ValueError
-        If it was damaged, or anybody else could have written it.
-    """
+    """Map an entry into memory; it fails if it was damaged or others could have written it."""
     for path in (entry, *entry.iterdir()):
         status = path.stat(follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -90,27 +89,25 @@ class StringTable(Sequence[str]):
         return self.blob[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def equal(self, rows: IntArray, others: IntArray) -> BoolArray:
-        """Compare the strings of rows with those of other rows, one by one.
+        """Compare the strings of rows with those of other rows, one by one; shape (r,).
 
         Parameters
         ----------
         rows, others : int64 arrays, shape (r,)
-
-        Returns
-        -------
-        bool array, shape (r,)
         """
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         same: BoolArray = lengths == self.offsets[others + 1] - self.offsets[others]
         unsure = np.flatnonzero(same & (lengths > 0))
         before = np.cumsum(lengths[unsure]) - lengths[unsure]
-        for piece in _compared_pieces(before):
-            at = unsure[piece]
-            first = before[piece] - before[piece.start]
+        start = 0
+        while start < len(before):  # about a megabyte at a time
+            stop = int(np.searchsorted(before, before[start] + _COMPARED_BYTES))
+            at, first = unsure[start:stop], before[start:stop] - before[start]
             within = np.arange(first[-1] + lengths[at[-1]]) - np.repeat(first, lengths[at])
             own = self.blob[np.repeat(self.offsets[rows[at]], lengths[at]) + within]
             other = self.blob[np.repeat(self.offsets[others[at]], lengths[at]) + within]
             same[at] = ~np.logical_or.reduceat(own != other, first)
+            start = stop
         return same
 
     def only(self, kept: BoolArray) -> StringTable:
@@ -135,15 +132,6 @@ def pack_strings(strings: Iterable[str]) -> StringTable:
     encoded = [string.encode() for string in strings]
     lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
     return StringTable(np.frombuffer(b"".join(encoded), dtype=np.uint8), _offsets(lengths))
-
-
-def _compared_pieces(before: IntArray) -> Iterator[slice]:
-    """Cut strings, given the bytes before each, into pieces of about a megabyte."""
-    start = 0
-    while start < len(before):
-        stop = int(np.searchsorted(before, before[start] + _COMPARED_BYTES))
-        yield slice(start, stop)
-        start = stop
 
 
 def _offsets(lengths: IntArray) -> IntArray:
@@ -195,18 +183,11 @@ def read_pieces(path: str) -> Iterator[Piece]:
     """
     if path.endswith(PARQUET):
         yield from _rows(path)
-        return
-    with _opened(path) as file:
-        yield from _lines(path, file)
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    if path == STDIN:
-        yield sys.stdin.buffer
-        return
-    with open_unpacked(Path(path)) as file:
-        yield file
+    elif path == STDIN:
+        yield from _lines(path, sys.stdin.buffer)
+    else:
+        with open_unpacked(Path(path)) as file:
+            yield from _lines(path, file)
 
 
 def _lines(path: str, file: BinaryIO) -> Iterator[Piece]:
@@ -338,8 +319,10 @@ def read_list(path: str) -> CandidateList:
     except (OSError, EOFError, zlib.error) as error:
         after = f" after {_unit(path)} {table.given}" if table.given else ""
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        kinds = {PARQUET: "a Parquet file", ".gz": "gzip"}
+        expected = kinds.get(Path(path).suffix, "a file or pipe")
         raise CandidateError(
-            f"candidates {path}: can't be read{after}: {reason}; expected {_expected(path)}"
+            f"candidates {path}: can't be read{after}: {reason}; expected {expected}"
         ) from error
     if not table.given:
         raise CandidateError(f"candidates {path}: empty; expected one string a {_unit(path)}")
@@ -367,9 +350,7 @@ class _TableInMaking:
         blob = np.frombuffer(self._blob, dtype=np.uint8)
         lengths = np.frombuffer(self._lengths, dtype=np.int64)
         words = np.frombuffer(self._words, dtype=np.uint32).reshape(-1, 2)
-        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        strings = StringTable(blob, offsets)
+        strings = StringTable(blob, _offsets(lengths))
         again = repeated(words, strings.equal)
         if again.any():
             strings, words = strings.only(~again), words[~again]
@@ -386,8 +367,3 @@ class _TableInMaking:
 
 def _unit(path: str) -> str:
     return "row" if path.endswith(PARQUET) else "line"
-
-
-def _expected(path: str) -> str:
-    kinds = {PARQUET: "a Parquet file", ".gz": "gzip"}
-    return kinds.get(Path(path).suffix, "a file or pipe")

@@ -81,7 +81,6 @@ def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
     Parameters
     ----------
     words : uint32 array, shape (n, 2)
-    params : RapporParams
 
     Returns
     -------
@@ -107,13 +106,7 @@ def first_numbers(params: RapporParams) -> WordArray:
 
 
 def words_of(strings: Sequence[str]) -> WordArray:
-    """Return the hash words of strings, shape (n, 2).
-
-    Raises
-    ------
-    CandidateError
-        If a string is one that no client could report (too long, or not Unicode).
-    """
+    """Return the hash words of strings, shape (n, 2); raises CandidateError as `hashed`."""
     words = np.empty((len(strings), 2), dtype=np.uint32)
     for start in range(0, len(strings), _HASHED_AT_ONCE):
         block = strings[start : start + _HASHED_AT_ONCE]
@@ -124,7 +117,7 @@ def words_of(strings: Sequence[str]) -> WordArray:
 
 
 def repeated(words: WordArray, equal: Callable[[IntArray, IntArray], BoolArray]) -> BoolArray:
-    """Mark strings that occur earlier, too.
+    """Mark strings that occur earlier, too; shape (n,).
 
     Parameters
     ----------
@@ -132,10 +125,6 @@ def repeated(words: WordArray, equal: Callable[[IntArray, IntArray], BoolArray])
         Strings of different words are different.
     equal : callable
         Says of rows and as many other rows which pairs hold equal strings.
-
-    Returns
-    -------
-    bool array, shape (n,)
     """
     again = np.zeros(len(words), dtype=np.bool_)
     keys = np.ascontiguousarray(words).view(np.uint64).ravel()
@@ -235,7 +224,6 @@ class Candidates:
     Attributes
     ----------
     strings : sequence of str, length n
-    params : RapporParams
     """
 
     strings: Sequence[str]
@@ -300,12 +288,10 @@ class Design:
 
     Attributes
     ----------
-    positions : int16 array, shape (n, m, h)
     matrix : sparse 0/1 float64 array, shape (n, m * k)
         Row of a candidate: its Bloom filters in all cohorts, side by side.
     """
 
-    positions: PositionArray
     matrix: SparseMatrix
 
     def sums(self, values: FloatArray) -> FloatArray:
@@ -341,7 +327,6 @@ def mapped(strings: Sequence[str], positions: PositionArray, params: RapporParam
     strings : sequence of str, length n
     positions : int16 array, shape (n, m, h)
         From 0, below k.
-    params : RapporParams
 
     Raises
     ------
@@ -372,22 +357,14 @@ def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> 
     ----------
     strings : sequence of str, length n
     words : uint32 array, shape (n, 2)
-    params : RapporParams
     """
     return Candidates(strings, params, _Hashed(words, params))
 
 
 def bit_positions(strings: Sequence[str], params: RapporParams) -> PositionArray:
-    """Return the Bloom positions of a few strings, equal ones too, in all cohorts.
+    """Return the Bloom positions of a few strings, equal ones too, in all cohorts; shape (n, m, h).
 
-    Returns
-    -------
-    int16 array, shape (n, m, h)
-
-    Raises
-    ------
-    CandidateError
-        If a string is one that no client could report (too long, or not Unicode).
+    Raises CandidateError as `hashed`.
     """
     return _Hashed(words_of(strings), params).positions(slice(None))
 
@@ -402,7 +379,7 @@ def make_design(positions: PositionArray, params: RapporParams) -> Design:
     starts = np.concatenate([[0], np.cumsum(first.sum(axis=(1, 2)))]).astype(np.int32)
     values = np.ones(int(starts[-1]))
     matrix = sparse.csr_array((values, columns[first], starts), shape=(n, params.m * params.k))
-    return Design(positions, matrix)
+    return Design(matrix)
 
 
 def _repeated_error(row: int) -> CandidateError:

@@ -30,7 +30,6 @@ def scan(
 
     Parameters
     ----------
-    candidates : Candidates
     hash_tables, bit_tables : sequences of float64 arrays, shape (m, k)
 
     Returns
@@ -90,7 +89,6 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> SameBit
 
     Parameters
     ----------
-    candidates : Candidates
     has_reports : bool array, shape (m,)
 
     Notes
@@ -141,24 +139,19 @@ def _add_up(candidates: Candidates, sums: Sequence[_Sum], of: IntArray | None = 
     count = len(candidates) if of is None else len(of)
 
     def add_span(start: int) -> None:
-        for piece in candidates.pieces(slice(start, min(start + _SPAN, count))):
-            numbers = candidates.numbers(piece if of is None else of[piece])
-            _add_chunk(numbers, piece, sums)
+        for rows in candidates.pieces(slice(start, min(start + _SPAN, count))):
+            numbers = candidates.numbers(rows if of is None else of[rows])
+            entries = numbers.reshape(len(numbers), -1).astype(np.intp)
+            repeats = None
+            for table, out, distinct in sums:
+                # Numbers are in range: "clip" only spares numpy the looking.
+                np.add.reduce(np.take(table, entries, mode="clip"), axis=1, out=out[rows])
+                if distinct:
+                    repeats = repeats or _repeats(numbers)
+                    row, number = repeats
+                    np.subtract.at(out[rows], row, table[number])
 
     each(add_span, range(0, count, _SPAN))
-
-
-def _add_chunk(numbers: WordArray, rows: slice, sums: Sequence[_Sum]) -> None:
-    chunk, repeats = len(numbers), None
-    entries = numbers.reshape(chunk, -1).astype(np.intp)
-    for table, out, distinct in sums:
-        # Numbers are in range: "clip" only spares numpy the looking.
-        np.add.reduce(np.take(table, entries, mode="clip"), axis=1, out=out[rows])
-        if distinct:
-            if repeats is None:
-                repeats = _repeats(numbers)
-            row, number = repeats
-            np.subtract.at(out[rows], row, table[number])
 
 
 def _repeats(numbers: WordArray) -> tuple[npt.NDArray[np.intp], WordArray]:

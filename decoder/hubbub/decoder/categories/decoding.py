@@ -37,7 +37,6 @@ from hubbub.decoder.regression.sensitivity import FORGED_SHARE
 from hubbub.decoder.reports.anomalies import ALARM, REPORTS_A_CLIENT
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
 
 
 class KnownRates(NamedTuple):
@@ -131,10 +130,6 @@ class CategorySummary:
     ----------
     type : str
         The name of the metric's type.
-    reports, categories, detected : int
-    alpha : float
-    correction : Correction
-    epsilon_permanent, epsilon_report : float
     detection_limit : float
         Share of the population that is detected with probability 0.9.
     forged_share, forgery_shift : float
@@ -166,16 +161,12 @@ class CategoryDecoding:
         Each bucket's edges, infinite where it is open; empty if the type has no buckets.
     ranked : bool
         Whether results state how far each category is behind the largest.
-    estimates : CategoryEstimates
     interval : Interval
         95% intervals of the shares.
     q_value : float64 array, shape (n,)
         Of "nobody is in this category", corrected for the number of categories.
     detected : bool array, shape (n,)
         q_value <= alpha.
-    ordinal : OrdinalEstimates or None
-    known_rates : KnownRates
-    summary : CategorySummary
     """
 
     categories: tuple[str, ...]
@@ -201,11 +192,8 @@ def decode_categories(
 
     Parameters
     ----------
-    counts : CohortCounts
-    metric : Metric
     alpha : float
         Level of the correction's error rate, in (0, 1).
-    correction : Correction
 
     Raises
     ------
@@ -220,9 +208,12 @@ def decode_categories(
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
     estimates = estimate_categories(counts, metric)
     labels, edges, ranked = decoder_of(metric).categories(metric.type)
-    n_categories = len(labels)
     log_q = log_q_values(estimates.log_p_value, correction)
     detected = log_q <= np.log(alpha)
+    # Of two values that share a bit, the first is absent if every bit is set; the noisier counts.
+    absent = np.array([0.0, 1.0] if metric.type.width == 1 else [0.0])
+    std_error = float(np.sqrt(noise_variance(absent, counts.total, metric.params)).max())
+    z = stats.norm.isf(alpha / len(labels)) + stats.norm.ppf(POWER)  # a normal approximation
     return CategoryDecoding(
         categories=labels,
         bounds=tuple(bucket_bounds(edges)) if edges else (),
@@ -236,27 +227,17 @@ def decode_categories(
         summary=CategorySummary(
             type=metric.type.name,
             reports=counts.total,
-            categories=n_categories,
+            categories=len(labels),
             detected=int(detected.sum()),
             alpha=alpha,
             correction=correction,
             epsilon_permanent=metric.epsilon_permanent,
             epsilon_report=metric.epsilon_report,
-            detection_limit=_detection_limit(metric, counts.total, alpha / n_categories),
+            detection_limit=float(z * std_error),
             forged_share=FORGED_SHARE,
             forgery_shift=FORGED_SHARE * _leverage(estimates, metric),
         ),
     )
-
-
-def _detection_limit(metric: Metric, n_reports: int, level: float) -> float:
-    """Return the share whose one-sided test at `level` has power 0.9 (normal approximation).
-
-    Of two values that share a bit, the first is absent if every bit is set; the noisier one counts.
-    """
-    shares = np.array([0.0, 1.0] if metric.type.width == 1 else [0.0])
-    std_error = float(np.sqrt(noise_variance(shares, n_reports, metric.params)).max())
-    return float((stats.norm.isf(level) + stats.norm.ppf(POWER)) * std_error)
 
 
 def _leverage(estimates: CategoryEstimates, metric: Metric) -> float:
@@ -271,18 +252,11 @@ def _leverage(estimates: CategoryEstimates, metric: Metric) -> float:
     if metric.type.width == 1:
         true = float(estimates.unbiased[1])
         return max(ends[1] - true, true - ends[0])
-    weights, constant = _linear_form(estimates, params)
+    # y - d (sum(y) - 1) / sum(d), with the noise d
+    noise = noise_variance(estimates.share, 1, params)
+    constant = noise / noise.sum()
+    weights = np.eye(len(noise)) - constant[:, None]
     positive, negative = np.maximum(weights, 0).sum(axis=1), np.minimum(weights, 0).sum(axis=1)
     highest = positive * ends[1] + negative * ends[0] + constant
     lowest = positive * ends[0] + negative * ends[1] + constant
     return float(max((highest - estimates.unbiased).max(), (estimates.unbiased - lowest).max()))
-
-
-def _linear_form(
-    estimates: CategoryEstimates, params: RapporParams
-) -> tuple[FloatArray, FloatArray]:
-    """Return (weights, constants) of y - d (sum(y) - 1) / sum(d)."""
-    noise = noise_variance(estimates.share, 1, params)
-    correction = noise / noise.sum()
-    n = len(correction)
-    return np.eye(n) - np.outer(correction, np.ones(n)), correction

@@ -29,7 +29,6 @@ class Quantile:
 
     Attributes
     ----------
-    level : float
     bucket_low, bucket_high : float
         Edges of the bucket that it is estimated to be in; infinite where that is open.
     low, high : float

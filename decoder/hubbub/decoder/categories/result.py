@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.categories.decoding import CategoryDecoding, CategorySummary, KnownRates
+from hubbub.decoder.arrays import IntArray
+from hubbub.decoder.categories.decoding import CategoryDecoding, KnownRates
 from hubbub.decoder.categories.ordinal import OrdinalEstimates, bucket_label
 from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.decoder.reports.anomalies import AnomalyReport
-from hubbub.decoder.results.charts import Interval, IntervalChart, Labels
+from hubbub.decoder.results.charts import IntervalChart, Labels, in_percent
 from hubbub.decoder.results.result import (
     ROWS,
     Block,
@@ -31,10 +31,12 @@ from hubbub.decoder.results.result import (
     headings,
 )
 from hubbub.decoder.results.wording import (
-    ERROR_RATES,
+    SHARE_COLUMNS,
     SUSPICIOUS,
     DecodedResult,
     anomaly_lines,
+    detected_line,
+    epsilon_lines,
     forgery_line,
     limit_line,
     privacy_section,
@@ -103,22 +105,59 @@ class CategoriesResult(DecodedResult[CategoryDecoding]):
         facts = summary_lines(decoding, self.anomalies)
         sections = [
             _shares(decoding),
-            *_quantiles(decoding),
             Section("Summary", facts=facts),
             privacy_section(summary.epsilon_report, summary.epsilon_permanent),
             provenance_section(self.provenance),
         ]
+        if decoding.ordinal:
+            quantiles = tuple(
+                (
+                    f"{each.level:.0%}",
+                    bucket_label(each.bucket_low, each.bucket_high),
+                    bucket_label(each.low, each.high),
+                )
+                for each in decoding.ordinal.quantiles
+            )
+            heads = headings("share below", "bucket", _INTERVAL)
+            table = Table("Quantiles", heads, quantiles)
+            sections.insert(1, Section("Quantiles", tables=(table,)))
+        largest = int(np.argmax(decoding.estimates.share))
+        headline = (
+            f"Of {summary.reports:,} reports an estimated "
+            f"{decoding.estimates.share[largest]:.1%} are "
+            f"“{visible(decoding.categories[largest])}”, the largest of {summary.categories:,} "
+            f"categories; {summary.detected:,} were detected."
+        )
         title = f"What the reports{self.of_metric} say"
-        return Report(title, _headline(decoding), sections, warnings_of(facts))
+        return Report(title, headline, sections, warnings_of(facts))
 
 
 def _rows(decoding: CategoryDecoding, *, detected_only: bool = False) -> Iterator[_Row]:
-    """Yield a row a category; keys are the columns. Open edges of buckets are nan."""
-    behind, behind_error = _behind(decoding)
-    for index in range(len(decoding.categories)):
+    """Yield a row a category; keys are the columns. Open edges of buckets are nan.
+
+    "behind" is how much a share is below the largest one's; nan for that one.
+    """
+    estimates, n_reports = decoding.estimates, decoding.summary.reports
+    largest = int(np.argmax(estimates.share))
+    weights = -np.eye(len(decoding.categories))
+    weights[:, largest] += 1.0
+    behind, behind_error = estimates.contrast(weights)
+    behind[largest] = behind_error[largest] = np.nan
+    for index, category in enumerate(decoding.categories):
         if detected_only and not decoding.detected[index]:
             continue
-        row = _common(decoding, index)
+        share, std_error = float(estimates.share[index]), float(estimates.std_error[index])
+        low, high = float(decoding.interval.low[index]), float(decoding.interval.high[index])
+        shares = (share, std_error, low, high)
+        counts = (value * n_reports for value in shares)
+        row: _Row = {
+            "category": category,
+            **dict(zip(SHARE_COLUMNS, (*counts, *shares), strict=True)),
+            "unbiased": float(estimates.unbiased[index]),
+            "p_value": math.exp(estimates.log_p_value[index]),
+            "q_value": float(decoding.q_value[index]),
+            "detected": bool(decoding.detected[index]),
+        }
         if decoding.ranked:
             row |= {
                 "behind": float(behind[index]),
@@ -133,37 +172,6 @@ def _rows(decoding: CategoryDecoding, *, detected_only: bool = False) -> Iterato
                 "cum_high": float(decoding.ordinal.interval.high[index]),
             }
         yield row
-
-
-def _common(decoding: CategoryDecoding, index: int) -> _Row:
-    estimates, n_reports = decoding.estimates, decoding.summary.reports
-    share, std_error = float(estimates.share[index]), float(estimates.std_error[index])
-    low, high = float(decoding.interval.low[index]), float(decoding.interval.high[index])
-    return {
-        "category": decoding.categories[index],
-        "count": share * n_reports,
-        "std_error": std_error * n_reports,
-        "count_low": low * n_reports,
-        "count_high": high * n_reports,
-        "proportion": share,
-        "prop_std_error": std_error,
-        "prop_low": low,
-        "prop_high": high,
-        "unbiased": float(estimates.unbiased[index]),
-        "p_value": math.exp(estimates.log_p_value[index]),
-        "q_value": float(decoding.q_value[index]),
-        "detected": bool(decoding.detected[index]),
-    }
-
-
-def _behind(decoding: CategoryDecoding) -> tuple[FloatArray, FloatArray]:
-    """Return by how much each category's share is below the largest one's; nan for that one."""
-    n, first = len(decoding.categories), int(np.argmax(decoding.estimates.share))
-    weights = -np.eye(n)
-    weights[:, first] += 1.0
-    difference, std_error = decoding.estimates.contrast(weights)
-    difference[first] = std_error[first] = np.nan
-    return difference, std_error
 
 
 def _edge(edge: float) -> float:
@@ -182,7 +190,7 @@ def _table(decoding: CategoryDecoding, indices: IntArray) -> Table:
     return Table(
         "Buckets, in order" if ordinal else "Categories, largest first",
         (*heads, Heading("q"), Heading("detected", "center")),
-        tuple(_cells(row) for row in rows),
+        tuple(map(_cells, rows)),
         styles=tuple("" if row["detected"] else "dim" for row in rows),
     )
 
@@ -224,26 +232,21 @@ def summary_lines(
     decoding: CategoryDecoding, anomalies: AnomalyReport | None = None
 ) -> dict[str, str]:
     """Return the summary's lines by what they are about."""
-    lines = _estimation(decoding.summary)
+    summary = decoding.summary
+    lines = {
+        "reports": f"{summary.reports:,}",
+        **epsilon_lines(summary.epsilon_report, summary.epsilon_permanent),
+        "categories": f"{summary.categories:,}",
+        "detected": detected_line(summary.detected, summary.correction, summary.alpha),
+        "detection limit": limit_line(summary.detection_limit),
+    }
     if decoding.ordinal:
         lines["mean"] = _mean(decoding.ordinal, decoding.bounds)
     if anomalies:
         lines |= anomaly_lines(anomalies)
     lines["bits of known rate"] = _known(decoding.known_rates)
-    lines["if forged"] = forgery_line(decoding.summary.forged_share, decoding.summary.forgery_shift)
+    lines["if forged"] = forgery_line(summary.forged_share, summary.forgery_shift)
     return lines
-
-
-def _estimation(summary: CategorySummary) -> dict[str, str]:
-    return {
-        "reports": f"{summary.reports:,}",
-        "epsilon of one report": f"{summary.epsilon_report:.4g}",
-        "epsilon for life (one value)": f"{summary.epsilon_permanent:.4g}",
-        "categories": f"{summary.categories:,}",
-        "detected": f"{summary.detected:,} at a {ERROR_RATES[summary.correction]} of at most "
-        f"{summary.alpha:g}",
-        "detection limit": limit_line(summary.detection_limit),
-    }
 
 
 def _mean(ordinal: OrdinalEstimates, bounds: tuple[tuple[float, float], ...]) -> str:
@@ -278,17 +281,6 @@ def _known(rates: KnownRates) -> str:
     return f"{text}, as honest clients' might"
 
 
-def _headline(decoding: CategoryDecoding) -> str:
-    """Return what was found, in a sentence."""
-    summary = decoding.summary
-    largest = int(np.argmax(decoding.estimates.share))
-    return (
-        f"Of {summary.reports:,} reports an estimated {decoding.estimates.share[largest]:.1%} are "
-        f"“{visible(decoding.categories[largest])}”, the largest of {summary.categories:,} "
-        f"categories; {summary.detected:,} were detected."
-    )
-
-
 def _shares(decoding: CategoryDecoding) -> Section:
     rows = tuple(
         (
@@ -302,39 +294,17 @@ def _shares(decoding: CategoryDecoding) -> Section:
         for i, name in enumerate(decoding.categories)
     )
     heads = headings("category", "count", "share", _INTERVAL, "q", "detected")
-    return Section(
-        "What was found", charts=(_chart(decoding),), tables=(Table("Categories", heads, rows),)
-    )
-
-
-def _chart(decoding: CategoryDecoding) -> IntervalChart:
     chosen = np.arange(len(decoding.categories))
     if len(chosen) > _MOST:
         order = np.argsort(-decoding.estimates.share, kind="stable")
         chosen = np.sort(order[:_MOST])
-    intervals = [
-        Interval(
-            visible(decoding.categories[i]),
-            100 * float(decoding.estimates.share[i]),
-            100 * float(decoding.interval.low[i]),
-            100 * float(decoding.interval.high[i]),
-        )
-        for i in map(int, chosen)
-    ]
+    names = [visible(decoding.categories[i]) for i in chosen.tolist()]
+    low, high = decoding.interval
+    intervals = in_percent(names, decoding.estimates.share[chosen], low[chosen], high[chosen])
     described = (
         f"{len(chosen)} of {len(decoding.categories):,} categories with "
         f"{CONFIDENCE:.0%} intervals, in the registry's order."
     )
     labels = Labels("estimates", "Estimated shares", described, "share of the population")
-    return IntervalChart(labels, intervals)
-
-
-def _quantiles(decoding: CategoryDecoding) -> list[Section]:
-    if decoding.ordinal is None:
-        return []
-    rows = tuple(
-        (f"{q.level:.0%}", bucket_label(q.bucket_low, q.bucket_high), bucket_label(q.low, q.high))
-        for q in decoding.ordinal.quantiles
-    )
-    heads = headings("share below", "bucket", _INTERVAL)
-    return [Section("Quantiles", tables=(Table("Quantiles", heads, rows),))]
+    chart = IntervalChart(labels, intervals)
+    return Section("What was found", charts=(chart,), tables=(Table("Categories", heads, rows),))

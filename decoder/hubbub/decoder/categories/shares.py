@@ -215,18 +215,12 @@ def share_interval(estimate: FloatArray, std_error: FloatArray) -> Interval:
     beyond is cut off.
     """
     from_top = estimate > 0.5
-    near = np.where(from_top, 1 - estimate, estimate) / std_error
-    low, high = _limits(near)
-    low, high = np.clip(low * std_error, 0.0, 1.0), np.clip(high * std_error, 0.0, 1.0)
-    return Interval(np.where(from_top, 1 - high, low), np.where(from_top, 1 - low, high))
-
-
-def _limits(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of the interval for mu >= 0, in standard errors."""
+    x = np.where(from_top, 1 - estimate, estimate) / std_error
     mu, lowest, highest = _accepted()
     low = np.where(x > 2 * Z_CONFIDENCE, x - Z_CONFIDENCE, np.interp(x, highest, mu, left=0.0))
     high = np.where(x >= 0, x + Z_CONFIDENCE, np.interp(x, lowest, mu))
-    return low, high
+    low, high = np.clip(low * std_error, 0.0, 1.0), np.clip(high * std_error, 0.0, 1.0)
+    return Interval(np.where(from_top, 1 - high, low), np.where(from_top, 1 - low, high))
 
 
 @cache

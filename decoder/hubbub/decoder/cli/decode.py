@@ -5,8 +5,9 @@ Only what --help needs is imported here; the work is in `decode_job`.
 
 from __future__ import annotations
 
-import datetime as dt
 import math
+from dataclasses import fields
+from typing import Any
 
 import click
 
@@ -22,13 +23,6 @@ from hubbub.decoder.cli.options import (
 from hubbub.decoder.type_decoder import OutputOptions
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
-
-
-def _check_alpha(_context: click.Context, _option: click.Parameter, alpha: float) -> float:
-    """Refuse nan, which every comparison of the range lets pass."""
-    if math.isnan(alpha):
-        raise click.BadParameter("nan is not in the range 0<x<1.")
-    return alpha
 
 
 @click.command()
@@ -53,7 +47,6 @@ def _check_alpha(_context: click.Context, _option: click.Parameter, alpha: float
 )
 @click.option(
     "--map",
-    "map_",
     metavar="FILE",
     help="Instead of --candidates: google/rappor's map.csv of strings and their bits.",
 )
@@ -82,7 +75,6 @@ def _check_alpha(_context: click.Context, _option: click.Parameter, alpha: float
     default=0.05,
     show_default=True,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    callback=_check_alpha,
     help="Error rate of what is called detected.",
 )
 @click.option(
@@ -117,27 +109,7 @@ def _check_alpha(_context: click.Context, _option: click.Parameter, alpha: float
     type=click.IntRange(1),
     help="Refuse to decode fewer reports than this; with --by, on any day.",
 )
-def decode(
-    metric: str | None,
-    metrics: str | None,
-    store: str | None,
-    reports: str | None,
-    counts: str | None,
-    params: str | None,
-    candidates: str | None,
-    map_: str | None,
-    candidate_cache: str | None,
-    since: dt.datetime | None,
-    until: dt.datetime | None,
-    by: str | None,
-    method: str,
-    alpha: float,
-    correction: str,
-    detected_only: bool,
-    files: tuple[str, ...],
-    rows: int,
-    min_reports: int,
-) -> None:
+def decode(**options: Any) -> None:
     """Decode reports against a list of candidate strings.
 
     Reports come in one of three ways:
@@ -160,12 +132,10 @@ def decode(
     Metrics of type enum, boolean and ordinal take no candidates: the registry lists their values.
     "Detected" are those that somebody has.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    inputs = InputOptions(
-        metric, metrics, store, reports, counts, params, candidates, map_, since, until
-    )
-    outputs = OutputOptions(
-        alpha, correction, detected_only, files, rows, min_reports, by, candidate_cache, method
-    )
+    if math.isnan(options["alpha"]):  # which every comparison of the range lets pass
+        raise click.BadParameter("nan is not in the range 0<x<1.", param_hint="'--alpha'")
+    inputs = InputOptions(**{each.name: options.pop(each.name) for each in fields(InputOptions)})
+    outputs = OutputOptions(**options)
     check_reports(inputs)
     if inputs.metric is None or inputs.names("candidates", "map"):
         check_candidates(inputs)

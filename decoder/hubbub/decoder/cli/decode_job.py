@@ -42,7 +42,9 @@ from hubbub.decoder.reports.packed import ReportSpool
 from hubbub.decoder.results.provenance import (
     Provenance,
     Source,
-    build_provenance,
+    canonical,
+    counts_source,
+    digest,
     file_source,
     strings_source,
 )
@@ -77,13 +79,7 @@ def run(inputs: InputOptions, outputs: OutputOptions) -> None:
 
 
 def _metric(inputs: InputOptions) -> Metric:
-    """Return what is decoded; a params.csv stands for a metric of strings in no registry.
-
-    Raises
-    ------
-    HubbubError, InputError
-        If a file holds anything else, or parameters that our reports can't have.
-    """
+    """Return what is decoded; a params.csv stands for a metric of strings in no registry."""
     if inputs.metric is not None:
         return Registry.load(inputs.metrics or "")[inputs.metric]
     path = inputs.params or ""
@@ -112,8 +108,6 @@ def list_candidates(
 
     Parameters
     ----------
-    candidates, map_file : str, optional
-    params : RapporParams
     cache : Path, optional
         Directory in which hashed lists are kept.
 
@@ -136,14 +130,7 @@ def _repeats(left_out: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DecodeJob:
-    """What the command line asks for, as a type's decoder sees it (`type_decoder.Job`).
-
-    Attributes
-    ----------
-    inputs : InputOptions
-    outputs : OutputOptions
-    metric : Metric
-    """
+    """What the command line asks for, as a type's decoder sees it (`type_decoder.Job`)."""
 
     inputs: InputOptions
     outputs: OutputOptions
@@ -154,14 +141,7 @@ class DecodeJob:
         return self.inputs.names(*options)
 
     def candidates(self) -> Candidates:
-        """Read the list or map, and print notes about it.
-
-        Raises
-        ------
-        click.UsageError
-            If there is neither, or both.
-        CandidateError, InputError
-        """
+        """Read the list or map, and print notes about it; a usage error if there is neither."""
         check_candidates(self.inputs)
         cache = Path(self.outputs.candidate_cache) if self.outputs.candidate_cache else None
         listed, notes = list_candidates(
@@ -172,15 +152,7 @@ class DecodeJob:
         return listed
 
     def reports(self, spool_for: SpoolFor = lambda _total: None) -> ReportInput:
-        """Count the reports of the store, the file of reports, or the file of counts.
-
-        Raises
-        ------
-        StoreError, InputError
-            If they can't be read, or were made with other parameters.
-        UndecodableError
-            If there are too few.
-        """
+        """Count the reports of the store, the file of reports, or the file of counts."""
         metric, needed = self.metric, self.outputs.min_reports
         if self.inputs.counts is not None:
             counts = read_counts(Path(self.inputs.counts), metric.params)
@@ -217,7 +189,7 @@ class DecodeJob:
             return ReportInput(counts, detector.result(), spool.finish() if spool else None)
 
     def reports_by_day(self) -> tuple[dict[dt.date, CohortCounts], ReportInput]:
-        """Count the reports of the store day by day, and together (raises StoreError)."""
+        """Count the reports of the store day by day, and together."""
         detector = AnomalyDetector(self.metric)
         with progress_bar("counting reports") as bar:
             loading = load_days(
@@ -241,11 +213,6 @@ class DecodeJob:
 
         Candidates are named by the digest of `strings` if they came through a pipe, which is read
         only once.
-
-        Raises
-        ------
-        OSError
-            If a file that was read is gone.
         """
         inputs, outputs = self.inputs, self.outputs
         if not needs_provenance(outputs.files):
@@ -269,11 +236,12 @@ class DecodeJob:
         if inputs.metric is not None and inputs.reports is None:
             since, until = self._days()
             days = f"{since or 'the first'} to {until or 'the last'}"
-        return build_provenance(
-            self.metric.params,
-            reports.counts,
+        parameters = self.metric.params._asdict()
+        return Provenance(
             metric=Path(self.metric.name).name,
             metric_version=self.metric.version if inputs.metric else None,
+            parameters=parameters,
+            parameters_sha256=digest(canonical(parameters)),
             settings={
                 "alpha": f"{outputs.alpha:g}",
                 "correction": outputs.correction,
@@ -281,7 +249,7 @@ class DecodeJob:
                 "min_reports": f"{outputs.min_reports}",
             },
             days=days,
-            sources=sources,
+            sources=(*sources, counts_source("counts", reports.counts)),
         )
 
     def _days(self) -> tuple[dt.date | None, dt.date | None]:

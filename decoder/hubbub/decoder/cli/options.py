@@ -44,7 +44,6 @@ class InputOptions:
         A file of parameters, in place of METRIC.
     candidates, map : str, optional
         Which strings to look for.
-    since, until : datetime.datetime, optional
     """
 
     metric: str | None = None
@@ -68,14 +67,7 @@ class InputOptions:
 
 
 def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
-    """Refuse results that can't be made of the input, and files that can't be written.
-
-    Raises
-    ------
-    click.UsageError
-    OSError
-        If a file could not be made where it is wanted.
-    """
+    """Raise UsageError for results that can't be made of the input; OSError for files."""
     if outputs.by is not None:
         for name in inputs.names("reports", "counts"):
             raise click.UsageError(
@@ -95,12 +87,7 @@ def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
 
 
 def check_reports(inputs: InputOptions) -> None:
-    """Refuse options that leave open what is decoded, or contradict each other.
-
-    Raises
-    ------
-    click.UsageError
-    """
+    """Raise UsageError if options leave open what is decoded, or contradict each other."""
     _at_most_one(inputs, "metric", "params", why="each says how reports were made")
     _at_most_one(inputs, "store", "reports", "counts", why="each says where reports are")
     _at_most_one(inputs, "metric", "counts", why="counts come with --params")
@@ -125,12 +112,7 @@ def check_reports(inputs: InputOptions) -> None:
 
 
 def check_candidates(inputs: InputOptions) -> None:
-    """Refuse options that leave open which strings to look for.
-
-    Raises
-    ------
-    click.UsageError
-    """
+    """Raise UsageError if options leave open which strings to look for."""
     _at_most_one(inputs, "candidates", "map", why="each says which strings to look for")
     if inputs.counts is not None and inputs.map is None:
         why = "--counts needs it; their strings were hashed in another way than --candidates are"
@@ -162,12 +144,7 @@ def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:
 
 @contextmanager
 def cli_errors() -> Iterator[None]:
-    """Turn what can go wrong on purpose, and failing files, into a message without a traceback.
-
-    Raises
-    ------
-    click.ClickException
-    """
+    """Turn what can go wrong on purpose, and failing files, into a message without a traceback."""
     try:
         yield
     except (HubbubError, StoreError, DecoderError) as error:

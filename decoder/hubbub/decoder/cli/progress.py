@@ -6,23 +6,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar while the context is open; yields update(done, total)."""
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
+    with _on_terminal(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -30,17 +27,21 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def pass_counter(label: str) -> Iterator[Callable[[int, float], None]]:
     """Show passes and the gap while the context is open; yields update(passes, gap)."""
-    console = Console(stderr=True)
-    status = Progress(
-        TextColumn("{task.description}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with status:
+    with _on_terminal() as status:
         task = status.add_task("")
 
         def update(passes: int, gap: float) -> None:
             status.update(task, description=f"{label}: pass {passes}, duality gap {gap:.3g}")
 
         yield update
+
+
+def _on_terminal(*columns: ProgressColumn) -> Progress:
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

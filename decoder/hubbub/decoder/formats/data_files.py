@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -44,7 +44,7 @@ def csv_cell(string: str) -> str:
 
 
 def _lines(part: Columns, types: Types) -> Iterator[str]:
-    rows = zip(*(_printable(part[name], kind) for name, kind in types.items()), strict=True)
+    rows = zip(*(_cells(part[name], kind, csv_cell) for name, kind in types.items()), strict=True)
     unknown = np.zeros(len(next(iter(part.values()))), dtype=np.bool_)
     for name, kind in types.items():
         if kind is float:
@@ -59,9 +59,10 @@ def _lines(part: Columns, types: Types) -> Iterator[str]:
     )
 
 
-def _printable(values: Values, kind: type) -> Sequence[Any]:
+def _cells(values: Values, kind: type, encode: Callable[[str], str]) -> Sequence[Any]:
+    """Return texts, encoded, and Python's numbers."""
     if kind is str:
-        return [csv_cell(value) for value in values]
+        return [encode(value) for value in values]
     if kind is bool:
         return ["true" if value else "false" for value in values]
     return values.tolist() if isinstance(values, np.ndarray) else values
@@ -73,7 +74,15 @@ def _csv_cell_or_blank(form: str, value: Any) -> str:
 
 def write_json(result: Result, file: BinaryIO) -> None:
     """Write a result's document with its rows."""
-    file.writelines(chunk.encode("utf-8") for chunk in _chunks(result))
+    separator = "{\n"
+    for name, value in result.document().items():
+        file.write(f"{separator} {_encode(name)}: ".encode())
+        if value is ROWS:
+            file.writelines(chunk.encode("utf-8") for chunk in _rows(result))
+        else:
+            file.write(json_text(value, indent=1).replace("\n", "\n ").encode("utf-8"))
+        separator = ",\n"
+    file.write(b"\n}\n")
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
@@ -81,42 +90,22 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-def _chunks(result: Result) -> Iterator[str]:
-    separator = "{\n"
-    for name, value in result.document().items():
-        yield f"{separator} {_encode(name)}: "
-        if value is ROWS:
-            yield from _rows(result)
-        else:
-            yield json_text(value, indent=1).replace("\n", "\n ")
-        separator = ",\n"
-    yield "\n}\n"
-
-
 def _rows(result: Result) -> Iterator[str]:
     types = result.types
     row = "  {\n" + ",\n".join(f"   {_encode(name)}: %s" for name in types) + "\n  }"
     separator = "[\n"
     for part in result.parts():
-        columns = [_encoded(part[name], kind) for name, kind in types.items()]
+        columns = []
+        for name, kind in types.items():
+            cells = _cells(part[name], kind, _encode)
+            if kind is float and not np.isfinite(cells).all():
+                cells = [cell if math.isfinite(cell) else "null" for cell in cells]
+            columns.append(cells)
         lines = [row % cells for cells in zip(*columns, strict=True)]
         if lines:
             yield separator + ",\n".join(lines)
             separator = ",\n"
     yield "[]" if separator == "[\n" else "\n ]"
-
-
-def _encoded(values: Values, kind: type) -> Iterator[str]:
-    if kind is str:
-        return map(_encode, values)
-    if kind is bool:
-        return ("true" if value else "false" for value in values)
-    plain = values.tolist() if isinstance(values, np.ndarray) else values
-    return map(repr if np.isfinite(plain).all() else _number, plain)
-
-
-def _number(value: float) -> str:
-    return repr(value) if math.isfinite(value) else "null"
 
 
 def _finite(value: object) -> object:
@@ -148,19 +137,15 @@ def write_parquet(result: Result, file: BinaryIO) -> None:
     with arrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         waiting: list[Any] = []
         for part in result.parts():
-            waiting.append(_record_batch(arrow, part, schema))
+            arrays = []
+            for field in schema:
+                if field.type == arrow.float64():
+                    values = np.asarray(part[field.name], dtype=np.float64)
+                    arrays.append(arrow.array(values, mask=np.isnan(values)))
+                else:
+                    arrays.append(arrow.array(part[field.name], type=field.type))
+            waiting.append(arrow.record_batch(arrays, schema=schema))
             if sum(len(batch) for batch in waiting) >= _ROWS_A_GROUP:
                 writer.write_table(arrow.Table.from_batches(waiting, schema))
                 waiting = []
         writer.write_table(arrow.Table.from_batches(waiting, schema))
-
-
-def _record_batch(arrow: Any, part: Columns, schema: Any) -> Any:
-    arrays = []
-    for field in schema:
-        if field.type == arrow.float64():
-            values = np.asarray(part[field.name], dtype=np.float64)
-            arrays.append(arrow.array(values, mask=np.isnan(values)))
-        else:
-            arrays.append(arrow.array(part[field.name], type=field.type))
-    return arrow.record_batch(arrays, schema=schema)

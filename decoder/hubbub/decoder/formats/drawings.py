@@ -120,7 +120,10 @@ def _cloud(x: FloatArray, y: FloatArray, across: Scale, up: Scale) -> list[Marku
     if len(x) <= _POINTS:
         pairs = zip(x.tolist(), y.tolist(), strict=True)
         return [tag("circle", class_="point", cx=across(a), cy=up(b), r=2) for a, b in pairs]
-    edges = [_edges(scale) for scale in (across, up)]
+    edges = [
+        (np.geomspace if scale.log else np.linspace)(scale.low, scale.high, _CELLS + 1)
+        for scale in (across, up)
+    ]
     counts, columns, rows = np.histogram2d(x, y, bins=edges)
     top = np.log1p(counts.max())
     marks: list[Markup] = []
@@ -133,11 +136,6 @@ def _cloud(x: FloatArray, y: FloatArray, across: Scale, up: Scale) -> list[Marku
                 height=low - high)
         )  # fmt: skip
     return marks
-
-
-def _edges(scale: Scale) -> FloatArray:
-    space = np.geomspace if scale.log else np.linspace
-    return np.asarray(space(scale.low, scale.high, _CELLS + 1))
 
 
 @draw.register

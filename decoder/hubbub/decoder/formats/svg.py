@@ -109,7 +109,6 @@ def drawing(name: str, title: str, description: str, height: float, body: str) -
         What it is, and what it shows.
     height : float
         Pixels, when it is 720 wide.
-    body : str
     """
     inside = (
         tag("title", title, id=f"{name}-title")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table as Grid
@@ -25,7 +25,10 @@ def show(blocks: Iterable[Block], console: Console) -> None:
         elif isinstance(block, Table):
             console.print(_grid(block))
         else:
-            console.print(_facts(block))
+            facts = Grid(show_header=False, box=None, pad_edge=False)
+            for label, text in block.items():
+                facts.add_row(Text(label), Text(text))
+            console.print(facts)
 
 
 def _grid(table: Table) -> Grid:
@@ -37,11 +40,4 @@ def _grid(table: Table) -> Grid:
     styles = table.styles or ("",) * len(table.rows)
     for (first, *others), style in zip(table.rows, styles, strict=True):
         grid.add_row(Text(first, overflow="fold"), *map(Text, others), style=style)
-    return grid
-
-
-def _facts(facts: Mapping[str, str]) -> Grid:
-    grid = Grid(show_header=False, box=None, pad_edge=False)
-    for label, text in facts.items():
-        grid.add_row(Text(label), Text(text))
     return grid

@@ -73,7 +73,6 @@ def write_results(result: Result, outputs: Sequence[str], *, width: int = 120) -
 
     Parameters
     ----------
-    result : Result
     outputs : sequence of str
         Files, and "-" if CSV is wanted on standard output.
     width : int

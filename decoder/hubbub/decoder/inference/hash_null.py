@@ -75,7 +75,10 @@ class HashNull:
         end = _FARTHEST if z > 0 else -_FARTHEST / 2
         beyond = self._cumulants(end / self._deviation)
         if (given - beyond.mean) * z >= 0:
-            return self._at_the_end(end)
+            # Beyond the grid: the least log tail that any total has.
+            saddles = np.geomspace(end / _FARTHEST, end, _GRID_END) / self._deviation
+            tails = [_log_tail_at(t, self._cumulants(t)) for t in saddles]
+            return max(min(tails), self.log_smallest()) if end > 0 else tails[-1]
         t, cumulants = self._saddle(given, z, end)
         return max(_log_tail_at(t, cumulants), self.log_smallest())
 
@@ -94,12 +97,6 @@ class HashNull:
             if not low < scaled < high:
                 scaled = (low + high) / 2
         return scaled / self._deviation, cumulants
-
-    def _at_the_end(self, end: float) -> float:
-        """Return the log tail of totals beyond the grid: the least that any total has."""
-        saddles = np.geomspace(end / _FARTHEST, end, _GRID_END) / self._deviation
-        tails = [_log_tail_at(t, self._cumulants(t)) for t in saddles]
-        return max(min(tails), self.log_smallest()) if end > 0 else tails[-1]
 
     def standardised(self) -> tuple[FloatArray, FloatArray] | None:
         """Return the distribution of the standardised T, or None if it has few outcomes.

@@ -10,12 +10,10 @@ it, judged by its likelihood beside that of the best share. So no interval is em
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy import stats
 
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
+from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.inference.hash_null import HashNull
 
 CONFIDENCE = 0.95
@@ -65,7 +63,6 @@ class ErrorDistribution:
 
         Parameters
         ----------
-        estimate : float
         threshold : float
             Which it had to pass; at least 0.
         """
@@ -101,8 +98,8 @@ class ErrorDistribution:
 def reported_intervals(
     share: FloatArray,
     std_error: FloatArray,
-    detected: BoolArray,
-    thresholds: Callable[[IntArray], FloatArray],
+    detected: IntArray,
+    threshold: FloatArray,
     null: HashNull,
 ) -> tuple[FloatArray, FloatArray]:
     """Return 95% intervals: plain ones, and of the detected those that hold given detection.
@@ -110,19 +107,18 @@ def reported_intervals(
     Parameters
     ----------
     share, std_error : float64 array, shape (n,)
-    detected : bool array, shape (n,)
-    thresholds : callable
-        From the detected candidates to the shares above which each is detected; not called if
-        there are none.
+    detected : int64 array, shape (d,)
+        The detected candidates.
+    threshold : float64 array, shape (d,)
+        Shares above which they are detected.
     null : HashNull
         Distribution of an absent candidate's score, whose shape the errors have.
     """
     half_width = Z_CONFIDENCE * std_error
     low, high = share - half_width, share + half_width
-    chosen = np.flatnonzero(detected)
-    if len(chosen):
-        low[chosen], high[chosen] = after_selection(
-            share[chosen], std_error[chosen], thresholds(chosen), ErrorDistribution(null)
+    if len(detected):
+        low[detected], high[detected] = after_selection(
+            share[detected], std_error[detected], threshold, ErrorDistribution(null)
         )
     return low, high
 

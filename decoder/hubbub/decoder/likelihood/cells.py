@@ -75,12 +75,7 @@ class CellTables:
 
 
 def require_tabulable(params: RapporParams) -> None:
-    """Refuse filters that have too many sets of bits for tables.
-
-    Raises
-    ------
-    UndecodableError
-    """
+    """Raise UndecodableError if filters have too many sets of bits for tables."""
     tuples = params.k**params.h
     if tuples > MAX_TUPLES or tuples * params.m > MAX_NUMBERS:
         raise UndecodableError(
@@ -106,7 +101,6 @@ def tabulate(mixture: Mixture, shares: FloatArray, shift: FloatArray) -> CellTab
 
     Parameters
     ----------
-    mixture : Mixture
     shares : float64 array, shape (1 + a,)
         mix_i = sum_s shares_s L_is.
     shift : float64 array, shape (1 + a,)
@@ -140,9 +134,7 @@ def totals(cells: Cells, tables: Sequence[FloatArray], candidates: Candidates) -
 
     Parameters
     ----------
-    cells : Cells
     tables : sequence of float64 arrays, shape (m, cells)
-    candidates : Candidates
 
     Returns
     -------

@@ -54,13 +54,7 @@ def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) ->
 
 
 def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[bool, str]:
-    """Return whether to decode whole reports, and why, in words.
-
-    Parameters
-    ----------
-    params : RapporParams
-    n_reports, n_candidates : int
-    """
+    """Return whether to decode whole reports, and why, in words."""
     try:
         require_tabulable(params)
     except UndecodableError:
@@ -87,9 +81,6 @@ class Choice:
 
     Attributes
     ----------
-    method : Method
-    params : RapporParams
-    n_candidates : int
     reason : str
         Why the method that was chosen was chosen.
     """
@@ -131,7 +122,6 @@ class Choice:
             By least squares.
         reports : PackedReports, optional
             None if least squares was chosen.
-        candidates : Candidates
         progress : callable
             Called with passes over the reports so far and the duality gap that is left.
 

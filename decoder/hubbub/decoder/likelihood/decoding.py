@@ -88,18 +88,14 @@ def fit_reports(
 
     Parameters
     ----------
-    reports : PackedReports
     proposals : Decoding
         Of the same reports' counts and the same candidates, of which no two set the same bits.
-    candidates : Candidates
     alpha : float
         Level of the correction's error rate.
-    correction : Correction
     tolerance : float
         Log-likelihood that may be missing at the end.
     threads : int, optional
         All cores if not given; the result is the same.
-    progress : callable
 
     Raises
     ------
@@ -113,41 +109,51 @@ def fit_reports(
             f"likelihood: {reports.total:,} reports, proposals for {len(proposals.share):,} of "
             f"{len(candidates):,} candidates; expected reports, and proposals for all"
         )
-    solver = _Solver(reports, candidates, threads or cores(), tolerance, progress)
+    passes = 0
+
+    def passed(gap: float) -> None:
+        nonlocal passes
+        passes += 1
+        progress(passes, gap)
+
+    def solve(members: IntArray, shares: FloatArray) -> tuple[Mixture, Solution]:
+        positions = distinct_positions(candidates.positions(members), reports.params)
+        mixture = Mixture(reports, positions, threads or cores())
+        start = np.clip(np.nan_to_num(shares), 0.0, 1.0)
+        start = np.concatenate([[max(1.0 - start.sum(), _LEAST_START)], start])
+        return mixture, maximise(
+            mixture.evaluate, reports.total, start, tolerance=tolerance, progress=passed
+        )
+
     # Small systems of equations are solved by the hundred: threads of their own would only wait.
     with threadpool_limits(1):
-        return _fit_until_stable(solver, proposals, float(np.log(alpha)), correction)
-
-
-def _fit_until_stable(
-    solver: _Solver, proposals: Decoding, log_alpha: float, correction: Correction
-) -> Likelihood:
-    """Fit, test, and let in what is detected, until the detected stay the same."""
-    candidates = solver.candidates
-    members, shares = propose(proposals), proposals.share
-    for _ in range(_MAX_ROUNDS):
-        mixture, solution = solver.solve(members, shares[members])
-        found = infer(mixture, solution, members, candidates)
-        log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
-        detected = log_q <= log_alpha
-        wanted = np.union1d(members, np.flatnonzero(detected))
-        if len(wanted) == len(members):
-            break
-        members, shares = wanted, found.share
-    rows = np.flatnonzero(detected)
-    _, constrained = solver.solve(rows, found.share[rows])
+        members, shares = propose(proposals), proposals.share
+        for _ in range(_MAX_ROUNDS):
+            mixture, solution = solve(members, shares[members])
+            found = infer(mixture, solution, members, candidates)
+            log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
+            detected = log_q <= np.log(alpha)
+            wanted = np.union1d(members, np.flatnonzero(detected))
+            if len(wanted) == len(members):
+                break
+            members, shares = wanted, found.share
+        rows = np.flatnonzero(detected)
+        _, constrained = solve(rows, found.share[rows])
     constrained_share = np.zeros(len(candidates))
     constrained_share[rows] = constrained.shares[1:]
-    unknown, unknown_std_error = _unknown(found, rows)
+    inside = np.isin(rows, found.members)
+    chosen = 1 + np.searchsorted(found.members, rows[inside])
+    variance = float(found.covariance[np.ix_(chosen, chosen)].sum())
+    apart = float((found.std_error[rows[~inside]] ** 2).sum())
     return Likelihood(
         inference=found,
         log_q=log_q,
         detected=detected,
         constrained_share=constrained_share,
-        unknown_share=unknown,
-        unknown_std_error=unknown_std_error,
+        unknown_share=1.0 - float(found.share[rows].sum()),
+        unknown_std_error=float(np.sqrt(max(variance, 0.0) + apart)),
         gap=max(solution.gap, constrained.gap),
-        passes=solver.passes,
+        passes=passes,
     )
 
 
@@ -165,47 +171,6 @@ def propose(decoding: Decoding) -> IntArray:
     return np.union1d(strongest[z[strongest] > _LEAST_Z], np.flatnonzero(decoding.detected & known))
 
 
-@dataclass(slots=True)
-class _Solver:
-    """Solves one mixture after the other, and counts the passes."""
-
-    reports: PackedReports
-    candidates: Candidates
-    threads: int
-    tolerance: float
-    progress: Progress
-    passes: int = 0
-
-    def solve(self, members: IntArray, shares: FloatArray) -> tuple[Mixture, Solution]:
-        params = self.reports.params
-        positions = distinct_positions(self.candidates.positions(members), params)
-        mixture = Mixture(self.reports, positions, self.threads)
-        start = np.clip(np.nan_to_num(shares), 0.0, 1.0)
-        start = np.concatenate([[max(1.0 - start.sum(), _LEAST_START)], start])
-        solution = maximise(
-            mixture.evaluate,
-            self.reports.total,
-            start,
-            tolerance=self.tolerance,
-            progress=self._passed,
-        )
-        return mixture, solution
-
-    def _passed(self, gap: float) -> None:
-        self.passes += 1
-        self.progress(self.passes, gap)
-
-
-def _unknown(found: Inference, detected: IntArray) -> tuple[float, float]:
-    """Return 1 minus the detected shares, and its standard error."""
-    inside = np.isin(detected, found.members)
-    chosen = 1 + np.searchsorted(found.members, detected[inside])
-    variance = float(found.covariance[np.ix_(chosen, chosen)].sum())
-    apart = float((found.std_error[detected[~inside]] ** 2).sum())
-    total = float(found.share[detected].sum())
-    return 1.0 - total, float(np.sqrt(max(variance, 0.0) + apart))
-
-
 def decode_reports(
     reports: PackedReports,
     counted: Decoding,
@@ -219,10 +184,8 @@ def decode_reports(
 
     Parameters
     ----------
-    reports : PackedReports
     counted : Decoding
         Of the same reports' counts and candidates; its level and correction are kept.
-    candidates : Candidates
     reason : str
         Why least squares wasn't used, for the summary.
     threads, progress
@@ -249,9 +212,27 @@ def decode_reports(
         threads=threads,
         progress=progress,
     )
-    estimates = found.inference
-    low, high = _intervals(found, counted)
-    level = summary.alpha / (summary.candidates * SEARCHED)
+    estimates, chosen = found.inference, np.flatnonzero(found.detected)
+    cutoff = log_cutoff(
+        len(chosen),
+        len(found.detected),
+        float(np.log(summary.alpha)),
+        summary.correction,
+        allowance=SEARCHED,
+    )
+    low, high = reported_intervals(
+        estimates.share,
+        estimates.std_error,
+        chosen,
+        _thresholds(estimates, chosen, cutoff),
+        estimates.noise,
+    )
+    # The share that a typical candidate needs to be detected with probability 0.9.
+    limit = np.nan
+    if not np.isnan(estimates.std_error).all():
+        level = summary.alpha / (summary.candidates * SEARCHED)
+        z = threshold_z(estimates.null, level) + float(stats.norm.ppf(POWER))
+        limit = z * float(np.nanmedian(estimates.std_error))
     return replace(
         counted,
         share=estimates.share,
@@ -268,7 +249,7 @@ def decode_reports(
             method=LIKELIHOOD,
             method_reason=reason,
             duality_gap=found.gap,
-            detection_limit=_detection_limit(estimates, level),
+            detection_limit=limit,
             unknown_share=found.unknown_share,
             unknown_std_error=found.unknown_std_error,
         ),
@@ -289,24 +270,6 @@ def fitted_rates(found: Inference, candidates: Candidates, params: RapporParams)
     return rates
 
 
-def _intervals(found: Likelihood, counted: Decoding) -> tuple[FloatArray, FloatArray]:
-    estimates, summary = found.inference, counted.summary
-
-    def thresholds(chosen: IntArray) -> FloatArray:
-        cutoff = log_cutoff(
-            len(chosen),
-            len(found.detected),
-            float(np.log(summary.alpha)),
-            summary.correction,
-            allowance=SEARCHED,
-        )
-        return _thresholds(estimates, chosen, cutoff)
-
-    return reported_intervals(
-        estimates.share, estimates.std_error, found.detected, thresholds, estimates.noise
-    )
-
-
 def _thresholds(found: Inference, chosen: IntArray, cutoff: float) -> FloatArray:
     """Return the shares at which the p-values of detected candidates would be the cutoff.
 
@@ -315,14 +278,6 @@ def _thresholds(found: Inference, chosen: IntArray, cutoff: float) -> FloatArray
     parts = np.sqrt(cutoff / np.minimum(found.log_p[chosen], cutoff))
     places = np.searchsorted(found.members, chosen)
     for i in np.flatnonzero(np.isin(chosen, found.members)):
-        log_p = np.minimum.accumulate(found.test.null.log_tails(found.test.by_part[places[i]]))
+        log_p = np.minimum.accumulate(found.null.log_tails(found.by_part[places[i]]))
         parts[i] = np.interp(-cutoff, -log_p, PARTS)
     return np.asarray(found.share[chosen] * parts)
-
-
-def _detection_limit(found: Inference, level: float) -> float:
-    """Return the share that a typical candidate needs to be detected with probability 0.9."""
-    if np.isnan(found.std_error).all():
-        return np.nan
-    z = threshold_z(found.test.null, level) + float(stats.norm.ppf(POWER))
-    return z * float(np.nanmedian(found.std_error))

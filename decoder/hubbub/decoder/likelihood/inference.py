@@ -60,7 +60,7 @@ class Weighed:
     table : float64 array, shape (m, cells)
     null : HashNull
         Distribution of an absent string's total.
-    mean, deviation : float
+    mean : float
         Of that distribution.
     """
 
@@ -69,7 +69,6 @@ class Weighed:
     table: FloatArray
     null: HashNull
     mean: float
-    deviation: float
 
     def __call__(self, score: FloatArray, variance: FloatArray) -> FloatArray:
         """Return weighed scores."""
@@ -81,7 +80,6 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
 
     Parameters
     ----------
-    tables : CellTables
     reports : float64 array, shape (m,)
         Of each cohort.
 
@@ -99,11 +97,8 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
     excess_variance = max(0.0, excess / float((variance**2 @ chance).sum()))
     table = _weighed(tables.score, variance, excess_variance, floor)
     distribution = table[:, tables.cells.of_tuple]
-    mean, deviation = (
-        float(distribution.mean(axis=1).sum()),
-        float(np.sqrt(distribution.var(axis=1).sum())),
-    )
-    return Weighed(excess_variance, floor, table, HashNull(distribution, 1), mean, deviation)
+    mean = float(distribution.mean(axis=1).sum())
+    return Weighed(excess_variance, floor, table, HashNull(distribution, 1), mean)
 
 
 def member_scores(
@@ -117,8 +112,6 @@ def member_scores(
         Of all members, those at 0, too.
     solution : Solution
         Its most likely shares.
-    model : EstimationModel
-    weighed : Weighed
     phi : float
         Overdispersion.
 
@@ -196,22 +189,6 @@ def _weighed(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Test:
-    """How candidates were tested.
-
-    Attributes
-    ----------
-    null : HashNull
-        Distribution of an absent candidate's weighed score.
-    by_part : float64 array, shape (a, parts)
-        The members' scores if their estimates were the parts `PARTS` of what they are.
-    """
-
-    null: HashNull
-    by_part: FloatArray
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Inference:
     """Estimates and tests of every candidate; nan where the reports don't determine them.
 
@@ -221,7 +198,10 @@ class Inference:
         Unbiased share of the collected reports; negative where the reports are evidence against it.
     log_p : float64 array, shape (n,)
         ln of the one-sided p-value of "nobody has it".
-    test : Test
+    null : HashNull
+        Distribution of an absent candidate's weighed score, by which candidates were tested.
+    by_part : float64 array, shape (a, parts)
+        The members' weighed scores if their estimates were the parts `PARTS` of what they are.
     noise : HashNull
         Distribution of an absent candidate's score, unweighed, which is that of its estimate.
     members : int64 array, shape (a,)
@@ -230,19 +210,17 @@ class Inference:
         The unknown's share and theirs.
     covariance : float64 array, shape (1 + a, 1 + a)
         Of those, as estimates of the collected reports' true shares.
-    overdispersion : float
-        phi, by which unlisted strings make variances larger than the model's.
     """
 
     share: FloatArray
     std_error: FloatArray
     log_p: FloatArray
-    test: Test
+    null: HashNull
+    by_part: FloatArray
     noise: HashNull
     members: IntArray
     model_share: FloatArray
     covariance: FloatArray
-    overdispersion: float
 
 
 def infer(
@@ -255,12 +233,10 @@ def infer(
 
     Parameters
     ----------
-    mixture : Mixture
     solution : Solution
         Its most likely shares.
     members : int64 array, shape (a,)
         Which candidates the mixture's members are, in ascending order.
-    candidates : Candidates
 
     Raises
     ------
@@ -274,6 +250,7 @@ def infer(
     tables = tabulate(model.mixture, model.shares, model.step)
     weighed = weigh_scores(tables, mixture.reports.by_cohort)
     distribution = tables.score[:, tables.cells.of_tuple]
+    # phi, by which unlisted strings make variances larger than the model's
     phi = max(1.0, float(distribution.var(axis=1).sum()) / left_over)
     _require_information(left_over / phi, mixture.reports.total)
 
@@ -298,12 +275,12 @@ def infer(
         share=share,
         std_error=np.sqrt(_without_sampling(variance, share, n_reports)),
         log_p=log_p,
-        test=Test(weighed.null, by_part),
+        null=weighed.null,
+        by_part=by_part,
         noise=HashNull(distribution, 1),
         members=model.rows,
         model_share=shares,
         covariance=covariance,
-        overdispersion=phi,
     )
 
 

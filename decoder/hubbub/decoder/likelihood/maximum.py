@@ -168,7 +168,6 @@ def estimation_model(mixture: Mixture, solution: Solution, members: IntArray) ->
 
     Parameters
     ----------
-    mixture : Mixture
     solution : Solution
         Its most likely shares.
     members : int64 array, shape (a,)

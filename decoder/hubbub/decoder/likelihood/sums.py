@@ -81,7 +81,7 @@ def ratio_rows(bits: ByteArray, params: RapporParams) -> FloatArray:
 
 
 def densities(rows: FloatArray, positions: PositionArray) -> FloatArray:
-    """Return L of some strings.
+    """Return L of some strings; shape (a, n).
 
     Parameters
     ----------
@@ -89,10 +89,6 @@ def densities(rows: FloatArray, positions: PositionArray) -> FloatArray:
         From `ratio_rows`.
     positions : int16 array, shape (a, h)
         The strings' distinct positions in the reports' cohort.
-
-    Returns
-    -------
-    float64 array, shape (a, n)
     """
     product = rows[positions[:, 0]]
     for column in positions.T[1:]:
@@ -108,11 +104,7 @@ def unknown_density(bits: ByteArray, params: RapporParams) -> FloatArray:
 
 @cache
 def unknown_densities(params: RapporParams) -> FloatArray:
-    """Return L of a random string at reports that have u ones, for all u.
-
-    Returns
-    -------
-    float64 array, shape (k + 1,)
+    """Return L of a random string at reports that have u ones, for all u; shape (k + 1,).
 
     Notes
     -----
@@ -139,7 +131,6 @@ class Evaluation:
 
     Attributes
     ----------
-    value : float
     gradient : float64 array, shape (a,)
     information : float64 array, shape (a, a)
         Minus the second derivatives.
@@ -193,10 +184,8 @@ class Mixture:
 
     Attributes
     ----------
-    reports : PackedReports
     members : int16 array, shape (a, m, h)
         From `distinct_positions`.
-    threads : int
     """
 
     reports: PackedReports

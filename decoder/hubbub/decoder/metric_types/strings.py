@@ -19,10 +19,6 @@ from hubbub.protocol.params import RapporParams
 class StringDecoder(TypeDecoder[StringType]):
     """Regression on bit counts or the likelihood of whole reports; also day by day."""
 
-    def refusal(self, job: Job) -> str | None:  # noqa: ARG002
-        """Refuse nothing: the job itself says what strings need."""
-        return None
-
     def decode(self, job: Job) -> Result:
         """Estimate how often each candidate occurs."""
         listed, outputs = job.candidates(), job.outputs

@@ -54,6 +54,7 @@ class Information:
     overlap: float
 
     @classmethod
+    @functools.lru_cache(maxsize=512)
     def of_string(cls, k: int, h: int, p_star: float, q_star: float) -> Information:
         """Tabulate the classes of reports for strings of h hashes into k bits."""
         one, zero = q_star / p_star, (1 - q_star) / (1 - p_star)
@@ -180,7 +181,6 @@ class Question:
         the share, too, and smaller ones if there are many to find.
     power : float
         Probability with which a string of the limit's share is to be found, above 1/2.
-    method : Method
     concentration : float or None
         Sum of the squared shares of the strings that aren't detected; None takes Zipf's law over
         the candidates, below the limit.
@@ -246,10 +246,8 @@ def detection_limit(params: RapporParams, n_reports: float, question: Question) 
 
     Parameters
     ----------
-    params : RapporParams
     n_reports : float
         N, over all cohorts.
-    question : Question
 
     Raises
     ------
@@ -296,28 +294,23 @@ def reports_needed(params: RapporParams, share: float, question: Question) -> fl
 def string_errors(
     params: RapporParams, n_reports: float, share: float, question: Question
 ) -> Errors:
-    """Return the errors of a string of a given share, by either method."""
+    """Return the errors of a string of a given share, by either method.
+
+    From whole reports they follow from the Fisher information of one string among random strings.
+    From counts they are those of the sum of bit rates at a string's h positions in m cohorts, less
+    their mean: over the positions of one cohort the rates vary by the coins of the two responses,
+    by which strings the reports drew, by those that nobody listed, and by the string's own raised
+    bits.
+    """
     if question.method is Method.LIKELIHOOD:
-        return _errors_of_likelihood(params, n_reports, share, question)
-    return _errors_of_counts(params, n_reports, share, question)
-
-
-def corrected(z: float, skewness: float) -> float:
-    """Return the normal threshold moved for a slight skewness (Cornish and Fisher).
-
-    Skewness that helps lowers it by a quarter at most: beyond that the expansion means nothing.
-    """
-    return z + max(skewness * (z * z - 1) / 6, -z / 4)
-
-
-def _errors_of_counts(
-    params: RapporParams, n_reports: float, share: float, question: Question
-) -> Errors:
-    """Errors of the sum of bit rates at a string's h positions in m cohorts, less their mean.
-
-    Over the positions of one cohort the rates vary by the coins of the two responses, by which
-    strings the reports drew, by those that nobody listed, and by the string's own raised bits.
-    """
+        information = Information.of_string(params.k, params.h, *_star_rates(params))
+        absent = information.at(0.0)
+        excess_variance = question.scatter(share) * information.overlap / (params.m * absent**2)
+        return Errors(
+            absent=math.sqrt(1 / (n_reports * absent) + excess_variance),
+            present=math.sqrt(1 / (n_reports * information.at(share)) + excess_variance),
+            skewness=information.skewness / math.sqrt(n_reports),
+        )
     k, h = params.k, params.h
     b, filters = bit_rate(k, h), filter_variance(k, h)
     per_cohort = n_reports / params.m
@@ -334,6 +327,14 @@ def _errors_of_counts(
     )
 
 
+def corrected(z: float, skewness: float) -> float:
+    """Return the normal threshold moved for a slight skewness (Cornish and Fisher).
+
+    Skewness that helps lowers it by a quarter at most: beyond that the expansion means nothing.
+    """
+    return z + max(skewness * (z * z - 1) / 6, -z / 4)
+
+
 def _skewness_of_counts(params: RapporParams, n_reports: float, raised: float) -> float:
     """Skewness of the sum over h m random bits: binomial counts, and own bits that are raised.
 
@@ -347,25 +348,6 @@ def _skewness_of_counts(params: RapporParams, n_reports: float, raised: float) -
     of_counts /= math.sqrt(n_reports * params.h * rate * (1 - rate))
     in_cell = raised * math.sqrt(n_reports / params.m)
     return of_counts + b * (1 - b) * (1 - 2 * b) * in_cell**3 / math.sqrt(draws)
-
-
-def _errors_of_likelihood(
-    params: RapporParams, n_reports: float, share: float, question: Question
-) -> Errors:
-    """Errors from the Fisher information of one string among random strings."""
-    information = _information(params.k, params.h, *_star_rates(params))
-    absent = information.at(0.0)
-    excess_variance = question.scatter(share) * information.overlap / (params.m * absent**2)
-    return Errors(
-        absent=math.sqrt(1 / (n_reports * absent) + excess_variance),
-        present=math.sqrt(1 / (n_reports * information.at(share)) + excess_variance),
-        skewness=information.skewness / math.sqrt(n_reports),
-    )
-
-
-@functools.lru_cache(maxsize=512)
-def _information(k: int, h: int, p_star: float, q_star: float) -> Information:
-    return Information.of_string(k, h, p_star, q_star)
 
 
 @functools.lru_cache(maxsize=1024)

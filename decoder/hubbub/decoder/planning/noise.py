@@ -1,8 +1,7 @@
 """Which noise two epsilons buy: f, p and q for a budget, and how they compare with the optimum.
 
 The permanent epsilon fixes f, the report's epsilon the odds ratio of p* and q*; what is left is
-one number, q*, between "ones are rare" and "ones are common". The RAPPOR paper's own formulas for
-what can be learned (no collisions, one string at a time) are here, too.
+one number, q*, between "ones are rare" and "ones are common".
 
 Invariant: returned parameters stay within the budget as `RapporParams` computes it, to
 the last bit.
@@ -12,8 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-from scipy import special
 
 from hubbub.decoder.errors import PlanError
 from hubbub.protocol.errors import ParameterError
@@ -103,7 +100,11 @@ def params_within(k: int, h: int, m: int, budget: Budget, q_star: float) -> Rapp
             if params is None:
                 break
             if params.epsilon_report <= budget.report:
-                if _is_close(params, budget) or digits == _DIGITS[-1]:
+                least_permanent = (1 - _WASTED) * budget.permanent
+                is_close = (
+                    budget.permanent == math.inf or params.epsilon_permanent >= least_permanent
+                ) and params.epsilon_report >= (1 - _WASTED) * budget.report
+                if is_close or digits == _DIGITS[-1]:
                     return params
                 break
             target *= 1 - max(10.0**-digits, params.epsilon_report / budget.report - 1)
@@ -140,23 +141,6 @@ def paper_within(k: int, m: int, budget: Budget) -> RapporParams:
     return params_within(k, h, m, budget, high)
 
 
-def longitudinal_optimum(budget: Budget) -> float:
-    """Return N times the variance of the best one-hot noise under both epsilons.
-
-    L-OSUE (Arcolezi et al. 2022): q* = 1/2 and p* = 1 / (1 + e^report), or the nearest q* that the
-    permanent epsilon allows.
-    """
-    low, high = common_rates(1, budget)
-    q_star = min(max(0.5, low), high)
-    return _rate_variance(rare_rate(1, budget.report, q_star), q_star)
-
-
-def symmetric_chaining(budget: Budget) -> float:
-    """Return N times the variance of one-hot noise with p* = 1 - q*, at the report's epsilon."""
-    p_star = 1 / (1 + math.exp(budget.report / 2))
-    return _rate_variance(p_star, 1 - p_star)
-
-
 def oue_variance(epsilon: float) -> float:
     """Return N times the variance of optimal unary encoding: 4 e^eps / (e^eps - 1)^2.
 
@@ -165,43 +149,13 @@ def oue_variance(epsilon: float) -> float:
     return 1 / math.sinh(epsilon / 2) ** 2
 
 
-def symmetric_oue_ratio(h: int, epsilon: float) -> float:
-    """Return how much more RAPPOR with p* = 1 - q* varies than optimal unary encoding.
-
-    sinh^2(eps/2) / (4h sinh^2(eps/4h)): h at eps = 0, and more above; no collisions.
-    """
-    return (math.sinh(epsilon / 2) / math.sinh(epsilon / (4 * h))) ** 2 / (4 * h)
-
-
-def quantised_epsilon(h: int, f: float, steps: int = 128) -> float:
-    """Return the permanent epsilon of a client that rounds f down to a multiple of 1/steps."""
-    return RapporParams(8, h, 1, math.floor(f * steps) / steps, 0.25, 0.75).epsilon_permanent
-
-
 def count_variance(params: RapporParams) -> float:
     """Return the variance of an absent string's share, times N, as the RAPPOR paper has it.
 
     p*(1 - p*) / (h (q* - p*)^2): without collisions (Erlingsson et al. 2014, section 5.2).
     """
-    return _rate_variance(params.p_star, params.q_star) / params.h
-
-
-def count_deviation(params: RapporParams, n_reports: float) -> float:
-    """Return the standard deviation of an absent string's *count*, by the same formula."""
-    return math.sqrt(n_reports * count_variance(params))
-
-
-def learnable_strings(params: RapporParams, n_reports: float, candidates: float) -> float:
-    """Return how many strings N reports can teach at most (Erlingsson et al. 2014, appendix).
-
-    sqrt(N) (q* - p*) / (z sqrt(p*(1 - p*))), z being the normal quantile of 0.05 / candidates.
-    """
-    z = -float(special.ndtri(0.05 / candidates))
-    return math.sqrt(n_reports / _rate_variance(params.p_star, params.q_star)) / z
-
-
-def _rate_variance(p_star: float, q_star: float) -> float:
-    return p_star * (1 - p_star) / (q_star - p_star) ** 2
+    p_star, q_star = params.p_star, params.q_star
+    return p_star * (1 - p_star) / (q_star - p_star) ** 2 / params.h
 
 
 def _rounded(
@@ -234,13 +188,6 @@ def _rounded(
         return None
     too_much = params.q <= params.p or params.epsilon_permanent > budget.permanent
     return None if too_much else params
-
-
-def _is_close(params: RapporParams, budget: Budget) -> bool:
-    permanent = (
-        budget.permanent == math.inf or params.epsilon_permanent >= (1 - _WASTED) * budget.permanent
-    )
-    return permanent and params.epsilon_report >= (1 - _WASTED) * budget.report
 
 
 def _up(number: float, digits: int) -> float:

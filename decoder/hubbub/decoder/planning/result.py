@@ -44,7 +44,6 @@ class PlanResult(Result):
 
     Attributes
     ----------
-    comparison : Comparison
     share : float or None
         A share that is to be found; None: the best plan's limit.
     name : str
@@ -74,7 +73,23 @@ class PlanResult(Result):
 
     def parts(self) -> Iterator[Columns]:
         """Yield the plans, in the order of the table."""
-        yield columns_of(_TYPES, [_row(plan, self) for plan in self.plans])
+        rows = []
+        for plan in self.plans:
+            params = plan.params
+            needed = reports_needed(params, self.target, self.comparison.question)
+            rows.append(
+                {
+                    "name": plan.name,
+                    **params._asdict(),
+                    "epsilon_permanent": _known(params.epsilon_permanent),
+                    "epsilon_report": params.epsilon_report,
+                    "reports": plan.reports,
+                    "detectable_share": _known(plan.limit),
+                    "reports_needed": _known(needed),
+                    "oue_ratio": plan.oue_ratio,
+                }
+            )
+        yield columns_of(_TYPES, rows)
 
     def document(self) -> Mapping[str, object]:
         """Return "question", "rows", "by_epsilon_report" and "by_reports"."""
@@ -195,20 +210,6 @@ def _sentences(result: PlanResult) -> Iterator[str]:
     )
     in_each = best.reports / best.params.m
     yield f"A report has {best.params.k // 8} bytes; {in_each:,.0f} are in each cohort."
-
-
-def _row(plan: Plan, result: PlanResult) -> dict[str, object]:
-    params = plan.params
-    return {
-        "name": plan.name,
-        **params._asdict(),
-        "epsilon_permanent": _known(params.epsilon_permanent),
-        "epsilon_report": params.epsilon_report,
-        "reports": plan.reports,
-        "detectable_share": _known(plan.limit),
-        "reports_needed": _known(reports_needed(params, result.target, result.comparison.question)),
-        "oue_ratio": plan.oue_ratio,
-    }
 
 
 def _points(points: list[Point], across: str) -> list[dict[str, object]]:

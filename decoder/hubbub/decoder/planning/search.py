@@ -7,9 +7,11 @@ the limit is computed anew for each trial, so whatever the theory says decides.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -56,8 +58,6 @@ class Plan:
 
     Attributes
     ----------
-    name : str
-    params : RapporParams
     reports : float
         N.
     limit : float
@@ -84,9 +84,6 @@ class Comparison:
 
     Attributes
     ----------
-    question : Question
-    budget : Budget
-    best : Plan
     by_hashes : tuple of Plan
         The best of each h that can be had.
     paper : Plan or None
@@ -115,8 +112,6 @@ def compare(
 
     Parameters
     ----------
-    budget : Budget
-    question : Question
     n_reports : float
         N, at least 1.
     most_bits : int
@@ -168,13 +163,7 @@ def compare_for_share(
 def _best_of_each(
     budget: Budget, question: Question, n_reports: float, most_bits: int
 ) -> list[Plan]:
-    """Return the best plan of each h.
-
-    Raises
-    ------
-    PlanError
-        If there is none for any h; it is that of the last h.
-    """
+    """Return the best plan of each h; if there is none for any, raise the last h's PlanError."""
     plans, refusal = [], None
     for h in _HASHES:
         try:
@@ -224,11 +213,7 @@ def _fewest_near_best(choices: range | list[int], limit_of: Callable[[int], floa
     """
     if isinstance(choices, range):
         wanted = _NEAR * limit_of(choices[-1])
-        low, high = 0, len(choices) - 1
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if limit_of(choices[middle]) <= wanted else (middle + 1, high)
-        return choices[low]
+        return choices[bisect_left(choices[:-1], True, key=lambda each: limit_of(each) <= wanted)]
     limits = [limit_of(choice) for choice in choices]
     return next(c for c, x in zip(choices, limits, strict=True) if x <= _NEAR * min(limits))
 
@@ -300,8 +285,6 @@ def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[Rap
 
     Parameters
     ----------
-    k, h, m : int
-    budget : Budget
     steps : int
         Such as 20: multiples of .05.
 
@@ -336,7 +319,6 @@ class Point:
 
     Attributes
     ----------
-    at : float
     best, paper : float
         Of the best plan and of the RAPPOR paper's default at the same epsilons.
     """
@@ -358,8 +340,12 @@ def limit_by_epsilon(found: Comparison) -> list[Point]:
         budget = Budget(found.budget.permanent, min(epsilon, found.budget.permanent))
         k, h, m, *_ = found.best.params
         limit_at = _limit_at(k, h, m, budget, found.question, found.best.reports)
-        best = limit_at(_best_rate(h, budget, limit_at))
-        points.append(Point(epsilon, best, _paper_at(found, budget)))
+        best, paper = limit_at(_best_rate(h, budget, limit_at)), math.nan
+        if found.paper:
+            with contextlib.suppress(PlanError):
+                params = paper_within(found.paper.params.k, found.paper.params.m, budget)
+                paper = detection_limit(params, found.best.reports, found.question)
+        points.append(Point(epsilon, best, paper))
     return points
 
 
@@ -372,13 +358,3 @@ def limit_by_reports(found: Comparison) -> list[Point]:
         paper = detection_limit(found.paper.params, n, found.question) if found.paper else math.nan
         points.append(Point(n, best, paper))
     return points
-
-
-def _paper_at(found: Comparison, budget: Budget) -> float:
-    if not found.paper:
-        return math.nan
-    try:
-        params = paper_within(found.paper.params.k, found.paper.params.m, budget)
-    except PlanError:
-        return math.nan
-    return detection_limit(params, found.best.reports, found.question)

@@ -52,7 +52,6 @@ def mean_positive_part(
     values : float64 array, shape (a,)
     chance : float64 array, shape (a,)
         Of each value; what is missing to 1 is the probability of 0.
-    n_draws : int
     resolution : float
         The window grows until what it may leave out is far below this.
     """
@@ -121,13 +120,10 @@ def _beyond(places: IntArray, weights: FloatArray, n_draws: int, top: int) -> fl
     """Bound E[S; S >= top] by Chernoff: top e^(n K(t) - t top) for any t >= 1/top."""
     deviation = math.sqrt(n_draws * float(weights @ places.astype(np.float64) ** 2))
     slopes = np.maximum(np.geomspace(0.5, 200, 60) / deviation, 1 / top)
-    cumulants = np.array([_log_mean_exp(t * places, weights) for t in slopes])
+    exponents = slopes[:, None] * places
+    highest = exponents.max(axis=1)
+    cumulants = highest + np.log(np.exp(exponents - highest[:, None]) @ weights)
     return top * math.exp(min(float(np.min(n_draws * cumulants - slopes * top)), 700.0))
-
-
-def _log_mean_exp(exponents: FloatArray, weights: FloatArray) -> float:
-    highest = float(exponents.max())
-    return highest + math.log(float(weights @ np.exp(exponents - highest)))
 
 
 def _inside(
@@ -215,7 +211,6 @@ def amplify(metric: Metric, n_reports: int, delta: float) -> Amplification:
 
     Parameters
     ----------
-    metric : Metric
     n_reports : int
         N, at least 1: reports by clients that follow the protocol and whose values the observer
         may know.
@@ -303,9 +298,6 @@ def blanket_delta(
 
     Parameters
     ----------
-    ratios : Ratios
-    n_reports : int
-    epsilon : float
     resolution : float
         A delta to which errors of the arithmetic, always added, should be small.
     """

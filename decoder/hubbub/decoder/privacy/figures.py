@@ -8,11 +8,11 @@ own account adds up, and for any history.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.privacy.amplification import Amplification, amplify
+from hubbub.decoder.privacy.amplification import amplify
 from hubbub.decoder.privacy.histories import (
     ROUNDED_UP,
     Budget,
@@ -109,10 +109,8 @@ class Figure:
 
     Attributes
     ----------
-    key : str
     value : float
         Infinite: no bound; nan: doesn't apply.
-    theorem : str
     """
 
     key: str
@@ -127,8 +125,6 @@ def metric_figures(
 
     Parameters
     ----------
-    metric : Metric
-    situation : Situation
     budget : Budget, optional
         The registry's; without it there is no bound but the metric's own caps.
     """
@@ -154,7 +150,15 @@ def metric_figures(
         reports = math.nan if metric.one_time else reports_to_know(metric.params, probability)
         figures.append(Figure(f"reports_known_{probability:g}", reports, TRACKING))
     if situation.reports is not None:
-        figures.extend(_shuffled(amplify(metric, situation.reports, situation.delta), situation))
+        found = amplify(metric, situation.reports, situation.delta)
+        size = f"; {situation.reports:,} reports, one a client, delta = {situation.delta:g}"
+        closed = CLOSED_FORM.format(found.highest_local)
+        figures += [
+            Figure("central_closed_form", found.closed_form, closed + size),
+            Figure("central_clones", found.clones, CLONES + size),
+            Figure("central_blanket", found.blanket, BLANKET + size),
+            Figure("central_epsilon", found.best, LEAST + size),
+        ]
     return tuple(figures)
 
 
@@ -167,8 +171,6 @@ def registry_figures(
 
     Parameters
     ----------
-    registry : Registry
-    situation : Situation
     exclusive : sequence of collections of str
         Groups of metrics of which a client reports one at most, chosen without regard to values.
 
@@ -179,7 +181,15 @@ def registry_figures(
     UnknownMetricError
         If a name isn't registered.
     """
-    _check_groups(registry, exclusive)
+    grouped: set[str] = set()
+    for group in exclusive:
+        if len(set(group)) < 2:
+            raise PlanError(f"exclusive = {','.join(group)}: must be two metrics or more")
+        for name in group:
+            registry[name]  # raises if there is none
+            if name in grouped:
+                raise PlanError(f"exclusive: metric {name!r} stands in it twice")
+            grouped.add(name)
     budget = Budget.of(registry)
     composed = f"{SEQUENTIAL}; {PARALLEL}" if exclusive else SEQUENTIAL
     senses = {
@@ -190,7 +200,10 @@ def registry_figures(
     }
     figures = []
     for key, epsilons in senses.items():
-        total, theorem = _total(epsilons, exclusive), composed
+        # Of groups that exclude each other the dearest counts.
+        alone = [epsilon for name, epsilon in epsilons.items() if name not in grouped]
+        worst = [max(epsilons[name] for name in group) for group in exclusive]
+        total, theorem = math.fsum(alone + worst) * ROUNDED_UP, composed
         if math.isinf(total):
             endless = [name for name, epsilon in epsilons.items() if math.isinf(epsilon)]
             theorem = f"{', '.join(endless)}: {NOT_BOUNDED}"
@@ -226,34 +239,3 @@ def _why_any(metric: Metric, situation: Situation, budget: Budget) -> str:
     if budget.most_values(metric) == 1:
         return FIRST_VALUE.format("lifetime_epsilon has no room for a change")
     return NOT_BOUNDED
-
-
-def _total(epsilons: Mapping[str, float], exclusive: Sequence[Collection[str]]) -> float:
-    """Return the sum over metrics, of groups that exclude each other the dearest."""
-    grouped = {name for group in exclusive for name in group}
-    alone = [epsilon for name, epsilon in epsilons.items() if name not in grouped]
-    worst = [max(epsilons[name] for name in group) for group in exclusive]
-    return math.fsum(alone + worst) * ROUNDED_UP
-
-
-def _shuffled(found: Amplification, situation: Situation) -> list[Figure]:
-    size = f"; {situation.reports:,} reports, one a client, delta = {situation.delta:g}"
-    closed = CLOSED_FORM.format(found.highest_local)
-    return [
-        Figure("central_closed_form", found.closed_form, closed + size),
-        Figure("central_clones", found.clones, CLONES + size),
-        Figure("central_blanket", found.blanket, BLANKET + size),
-        Figure("central_epsilon", found.best, LEAST + size),
-    ]
-
-
-def _check_groups(registry: Registry, exclusive: Sequence[Collection[str]]) -> None:
-    seen: set[str] = set()
-    for group in exclusive:
-        if len(set(group)) < 2:
-            raise PlanError(f"exclusive = {','.join(group)}: must be two metrics or more")
-        for name in group:
-            registry[name]  # raises if there is none
-            if name in seen:
-                raise PlanError(f"exclusive: metric {name!r} stands in it twice")
-            seen.add(name)

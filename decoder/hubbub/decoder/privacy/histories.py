@@ -64,7 +64,6 @@ def reports_to_know(params: RapporParams, probability: float) -> float:
 
     Parameters
     ----------
-    params : RapporParams
     probability : float
         That all bits are right, in (0, 1).
     """
@@ -171,8 +170,6 @@ def any_history_epsilon(metric: Metric, days: int, most_values: int) -> float:
 
     Parameters
     ----------
-    metric : Metric
-    days : int
     most_values : int
         Distinct values that a client can ever report. If it is one, later values are never heard.
     """
@@ -188,7 +185,14 @@ def linked_epsilon(metric: Metric, days: int) -> float:
     G(u) = 2 artanh((2a - 1) tanh(u/2)); u is largest if all reports agree. Two values of h bits
     differ in 2h of them.
     """
-    exact = _over_responses(metric, days, lambda reports: _linked(metric, reports))
+    params = metric.params
+
+    def of_one(reports: int) -> float:
+        ones = _true_ratio(reports * _log_ratio(params.q, params.p), params.flip)
+        zeros = _true_ratio(reports * _log_ratio(1 - params.q, 1 - params.p), params.flip)
+        return decoder_of(metric).linked_loss(ones, zeros, params)
+
+    exact = _over_responses(metric, days, of_one)
     return min(exact * ROUNDED_UP, constant_epsilon(metric, days))
 
 
@@ -220,13 +224,6 @@ def _over_responses(metric: Metric, days: int, loss: Callable[[int], float]) -> 
 
 def _reports(metric: Metric, days: int) -> int:
     return 1 if metric.one_time else days
-
-
-def _linked(metric: Metric, reports: int) -> float:
-    params = metric.params
-    ones = _true_ratio(reports * _log_ratio(params.q, params.p), params.flip)
-    zeros = _true_ratio(reports * _log_ratio(1 - params.q, 1 - params.p), params.flip)
-    return decoder_of(metric).linked_loss(ones, zeros, params)
 
 
 def _log_ratio(one: float, other: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from hubbub.decoder.privacy.figures import Figure, Situation
 from hubbub.decoder.results.result import (
@@ -17,7 +17,6 @@ from hubbub.decoder.results.result import (
     Types,
     columns_of,
 )
-from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 
 _TYPES: dict[str, type] = {"metric": str, "figure": str, "value": float, "theorem": str}
@@ -52,15 +51,7 @@ _SENSES = {
 
 @dataclass(frozen=True, slots=True)
 class PrivacyResult(Result):
-    """All figures of a registry.
-
-    Attributes
-    ----------
-    registry : Registry
-    situation : Situation
-    metrics : mapping of str to tuple of Figure
-    together : tuple of Figure
-    """
+    """All figures of a registry."""
 
     registry: Registry
     situation: Situation
@@ -83,16 +74,9 @@ class PrivacyResult(Result):
 
     def document(self) -> Mapping[str, object]:
         """Return the figures by metric and key; null stands for a bound that doesn't exist."""
-        situation = self.situation
         return {
             "application": self.registry.application,
-            "situation": {
-                "days": situation.days,
-                "values": situation.values,
-                "household": situation.household,
-                "reports": situation.reports,
-                "delta": situation.delta,
-            },
+            "situation": asdict(self.situation),
             "metrics": {name: _object(figures) for name, figures in self.metrics.items()},
             "registry": _object(self.together),
         }
@@ -112,10 +96,12 @@ class PrivacyResult(Result):
         for text in _together(self):
             yield Line(text, wraps=False)
         yield Line("")
+        everything = [figure for figures in self.metrics.values() for figure in figures]
         for _, headings in tables:
             for key, heading in headings.items():
-                theorems = " / ".join(_theorems(self, key))
-                yield Line(f"{_filled(heading, situation)}: {theorems}", wraps=False)
+                # Metrics of different types may differ.
+                theorems = dict.fromkeys(each.theorem for each in everything if each.key == key)
+                yield Line(f"{_filled(heading, situation)}: {' / '.join(theorems)}", wraps=False)
 
 
 def _together(result: PrivacyResult) -> Iterator[str]:
@@ -148,26 +134,15 @@ def _together(result: PrivacyResult) -> Iterator[str]:
 def _table(result: PrivacyResult, title: str, headings: Mapping[str, str]) -> Table:
     rows = []
     for name, figures in result.metrics.items():
+        metric = result.registry[name]
+        memory: str = "one-time" if metric.one_time else metric.memory
+        if memory == "period":
+            memory = "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
         by_key = {figure.key: figure for figure in figures}
-        numbers = (_number(by_key[key]) for key in headings)
-        rows.append((name, _memory(result.registry[name]), *numbers))
+        rows.append((name, memory, *(_number(by_key[key]) for key in headings)))
     columns = [_filled(heading, result.situation) for heading in headings.values()]
     heads = (Heading("metric", "left"), Heading("memory", "left"), *map(Heading, columns))
     return Table(title, heads, tuple(rows))
-
-
-def _memory(metric: Metric) -> str:
-    if metric.one_time:
-        return "one-time"
-    if metric.memory == "value":
-        return "value"
-    return "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
-
-
-def _theorems(result: PrivacyResult, key: str) -> list[str]:
-    """Return what a column rests on; metrics of different types may differ."""
-    found = [f.theorem for figures in result.metrics.values() for f in figures if f.key == key]
-    return list(dict.fromkeys(found))
 
 
 def _filled(heading: str, situation: Situation) -> str:

@@ -88,10 +88,8 @@ class Row(NamedTuple):
 
     Attributes
     ----------
-    path : Path
     line : int
         The file's line on which it ends, from 1.
-    cells : list of str
     """
 
     path: Path
@@ -115,7 +113,6 @@ class Row(NamedTuple):
 
         Parameters
         ----------
-        first : int
         blank : int, optional
             What an empty cell means; None: it is refused.
         """
@@ -197,9 +194,14 @@ def read_params(path: Path) -> DecodingParams:
     (row,) = rest
     row.require(len(HEADER), ",".join(HEADER))
     k, h, m = Row(row.path, row.line, row.cells[:3]).integers(0)
-    p, q, f = (_probability(row, column) for column in (4, 5, 6))
+    chances = {}
+    for column, name in enumerate(HEADER[3:], start=4):
+        text = row.cells[column - 1].strip()
+        if not _UNIT.fullmatch(text) or float(text) > 1:
+            row.refuse(column, f"{name} = {shown(text)}", "a number between 0 and 1")
+        chances[name] = float(text)
     try:
-        return DecodingParams(k, h, m, f, p, q)
+        return DecodingParams(k, h, m, **chances)
     except ParameterError as error:
         raise InputError(f"{path}: line {row.line}: {error}") from error
 
@@ -221,26 +223,15 @@ def read_counts(path: Path, params: RapporParams) -> CohortCounts:
         row.require(1 + params.k, meaning)
         if n_rows < params.m:
             table[n_rows] = row.integers(0)
-            _check_counts(row, table[n_rows].tolist())
+            n_reports, *bits = table[n_rows].tolist()
+            for column, count in enumerate(bits, start=2):
+                if count > n_reports:
+                    expected = f"at most the cohort's {n_reports} reports (column 1)"
+                    row.refuse(column, f"{count}", expected)
         n_rows += 1
     if n_rows != params.m:
         raise InputError(f"{path}: {n_rows} rows; expected one for each of m = {params.m} cohorts")
     return CohortCounts(table[:, 0].copy(), table[:, 1:].copy())
-
-
-def _check_counts(row: Row, counts: list[int]) -> None:
-    n_reports, *bits = counts
-    for column, count in enumerate(bits, start=2):
-        if count > n_reports:
-            row.refuse(column, f"{count}", f"at most the cohort's {n_reports} reports (column 1)")
-
-
-def _probability(row: Row, column: int) -> float:
-    text = row.cells[column - 1].strip()
-    if not _UNIT.fullmatch(text) or float(text) > 1:
-        found = f"{HEADER[column - 1]} = {shown(text)}"
-        row.refuse(column, found, "a number between 0 and 1")
-    return float(text)
 
 
 def shown(text: str) -> str:

@@ -66,7 +66,14 @@ def read_map(path: Path, params: RapporParams) -> CandidateMap:
     repeats = 0
     for row in read_rows(path):
         row.require(1 + width, meaning)
-        positions = _positions(row, params)
+        given = row.integers(1, blank=_NONE)
+        highest = max(given)
+        if highest > params.m * params.k:
+            at = given.index(highest)
+            row.refuse(2 + at, str(highest), _range(params, at // params.h))
+        positions = array("i", given)
+        if _NONE in given:
+            positions = _with_shared_bits(row, [p for p in given if p != _NONE], params)
         string = row.cells[0]
         if string in strings:
             first = strings[string]
@@ -90,7 +97,6 @@ def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
     Parameters
     ----------
     positions : int16 array, shape (n, m, h)
-    params : RapporParams
     """
     found = np.zeros(params.k, dtype=np.int64)
     for rows in _blocks(len(positions)):
@@ -123,18 +129,6 @@ def _blocks(count: int) -> Iterator[slice]:
     """Cut rows into blocks, so that temporary arrays are small beside the map."""
     for start in range(0, count, _BLOCK):
         yield slice(start, min(start + _BLOCK, count))
-
-
-def _positions(row: Row, params: RapporParams) -> array[int]:
-    """Return the row's positions, not yet checked against their cohorts if all are given."""
-    found = row.integers(1, blank=_NONE)
-    highest = max(found)
-    if highest > params.m * params.k:
-        at = found.index(highest)
-        row.refuse(2 + at, str(highest), _range(params, at // params.h))
-    if _NONE in found:
-        return _with_shared_bits(row, [p for p in found if p != _NONE], params)
-    return array("i", found)
 
 
 def _with_shared_bits(row: Row, given: list[int], params: RapporParams) -> array[int]:

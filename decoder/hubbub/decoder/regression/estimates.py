@@ -70,11 +70,8 @@ def estimate_all(
 
     Parameters
     ----------
-    fit : Fit
-    candidates : Candidates
     bits : BitEstimates
         To which the model was fitted.
-    params : RapporParams
     """
     tables = [table.reshape(params.m, params.k) for table in (fit.scores, fit.weights)]
     _, sums = scan(candidates, [], tables)
@@ -166,19 +163,12 @@ def _explained(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
 def correlated_bits(
     fit: Fit, bits: BitEstimates, params: RapporParams, combinations: FloatArray
 ) -> FloatArray:
-    """Return what the correlations between the bits of one report add to variances.
+    """Return what the correlations between the bits of one report add to variances; shape (b,).
 
     Parameters
     ----------
-    fit : Fit
-    bits : BitEstimates
-    params : RapporParams
     combinations : float64 array, shape (1 + a, b)
         Of W B' c for each column c: how rows move the estimate whose variance is asked for.
-
-    Returns
-    -------
-    float64 array, shape (b,)
 
     Notes
     -----
@@ -227,12 +217,7 @@ def overdispersion(
         found = float(hash_variance(fit.scores[:, None], params)[0])
         assumed = np.mean(1.0 / variance[outside])
         return found / float(assumed)
-    return _overdispersion_of_members(fit, share, variance, params)
-
-
-def _overdispersion_of_members(
-    fit: Fit, share: FloatArray, variance: FloatArray, params: RapporParams
-) -> float:
+    # Nobody is outside: each member that looks absent is taken out of the model in turn.
     own = variance[fit.selected]
     absent = np.flatnonzero(np.abs(share[fit.selected]) < _ABSENT_Z * np.sqrt(own))
     information = (fit.reliability / np.diag(fit.covariance)[1:])[absent]
@@ -240,21 +225,16 @@ def _overdispersion_of_members(
     for start in range(0, len(absent), _BLOCK):
         block = absent[start : start + _BLOCK]
         found += float(hash_variance(fit.scores_without(block), params).sum())
-    assumed = float((information**2 * own[absent]).sum())
-    return found / assumed if assumed > 0 else 1.0
+    total = float((information**2 * own[absent]).sum())
+    return found / total if total > 0 else 1.0
 
 
 def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
-    """Return the variance of the sum of scores at the distinct bits of a random string.
+    """Return the variance of the sum of scores at the distinct bits of a random string; shape (b,).
 
     Parameters
     ----------
     scores : float64 array, shape (m * k, b)
-    params : RapporParams
-
-    Returns
-    -------
-    float64 array, shape (b,)
     """
     single, pair = unknown_column(params), pair_probability(params)
     by_cohort = scores.reshape(params.m, params.k, -1)
@@ -308,11 +288,8 @@ class PresenceTests:
 
     Attributes
     ----------
-    fit : Fit
-    candidates : Candidates
     bits : BitEstimates
         To which the model was fitted.
-    params : RapporParams
     """
 
     fit: Fit
@@ -335,29 +312,24 @@ class PresenceTests:
         z = np.divide(share, std_error, out=np.zeros_like(share), where=std_error > 0)
         log_p[selected] = special.log_ndtr(-z)
         for place in np.flatnonzero(z > _EXACT_FROM_Z):
-            log_p[selected[place]] = self._member_log_p(int(place))
+            log_p[selected[place]] = self._log_p_of(int(place), *self._without(int(place)))
         log_p[np.isnan(estimates.share)] = 0.0
         return log_p
 
     def thresholds(
         self, estimates: Estimates, log_p: FloatArray, detected: IntArray, log_cutoff: float
     ) -> FloatArray:
-        """Return the shares above which detected candidates are detected.
+        """Return the shares above which detected candidates are detected; shape (d,).
 
         Given the model without it, a candidate's p-value is a falling function of its estimate
         alone; this is where it crosses the cutoff.
 
         Parameters
         ----------
-        estimates : Estimates
         log_p : float64 array, shape (n,)
         detected : int64 array, shape (d,)
         log_cutoff : float
             ln of the largest p-value that counts as a detection.
-
-        Returns
-        -------
-        float64 array, shape (d,)
         """
         places = np.searchsorted(self.fit.selected, detected)
         members = np.zeros(len(detected), dtype=np.bool_)
@@ -375,11 +347,6 @@ class PresenceTests:
     def noise(self) -> HashNull:
         """Return the distribution of an absent string's score, no row's part bounded."""
         return HashNull(self.fit.scores.reshape(self.params.m, self.params.k), self.params.h)
-
-    def _member_log_p(self, place: int) -> float:
-        """Test a member in the model without it."""
-        residuals, weights = self._without(place)
-        return self._log_p_of(place, residuals, weights)
 
     def _part_at(self, place: int, part: float, needed: float) -> float:
         """Return the part of a member's share at which its p-value is the cutoff (secant steps).

@@ -96,16 +96,12 @@ class Fit:
         return 1.0 - (self.penalties * np.diag(self.covariance))[1:]
 
     def scores_without(self, members: IntArray) -> FloatArray:
-        """Return the scores of the models in which one member each is left out.
+        """Return the scores of the models in which one member each is left out; shape (m * k, b).
 
         Parameters
         ----------
         members : int64 array, shape (b,)
             Places in `selected`.
-
-        Returns
-        -------
-        float64 array, shape (m * k, b)
         """
         rows = 1 + members
         steps = self.coefficients[rows] / self.covariance[rows, rows]
@@ -145,9 +141,6 @@ def fit_members(
 
     Parameters
     ----------
-    bits : BitEstimates
-    members : Members
-    params : RapporParams
     prior_variance : float
         sigma^2, the variance of the random effects.
     start : Fit, optional
@@ -169,7 +162,7 @@ def fit_members(
     steps = _REWEIGHTINGS if start is None else _REWEIGHTINGS_AGAIN
     for step in range(steps):
         weights = row_weights(fitted, reports, excess_variance, params)
-        weighted = _scaled(basis, weights)
+        weighted = SparseMatrix(basis @ sparse.diags_array(weights))
         gram = (weighted @ basis.T).toarray()
         covariance: FloatArray = linalg.inv(gram + np.diag(penalties))
         coefficients: FloatArray = covariance @ np.asarray(weighted @ rates)
@@ -178,7 +171,8 @@ def fit_members(
                   weights, excess_variance, prior_variance)  # fmt: skip
         fitted = rates - residuals
         if step < steps - 1:
-            sampling = _sampling(fitted, reports, params)
+            variance = variance_of_one(fitted, params)
+            sampling = np.divide(variance, reports, out=np.zeros_like(variance), where=reports > 0)
             excess_variance = estimate_excess_variance(
                 fit.scores, weights, sampling, basis, covariance, penalties, prior_variance
             )
@@ -203,21 +197,10 @@ def _basis(matrix: SparseMatrix, params: RapporParams) -> SparseMatrix:
     return stacked
 
 
-def _scaled(matrix: SparseMatrix, weights: FloatArray) -> SparseMatrix:
-    """Multiply each column by its row's weight in the regression."""
-    return SparseMatrix(matrix @ sparse.diags_array(weights))
-
-
-def _sampling(fitted: FloatArray, reports: FloatArray, params: RapporParams) -> FloatArray:
-    """Return the sampling variance of each row, 0 where there are no reports."""
-    variance = variance_of_one(fitted, params)
-    return np.divide(variance, reports, out=np.zeros_like(variance), where=reports > 0)
-
-
 def _independent(matrix: SparseMatrix, weights: FloatArray, params: RapporParams) -> BoolArray:
     """Mark columns that the others don't explain (pivoted Cholesky of the scaled Gram matrix)."""
     basis = _basis(matrix, params)
-    gram = (_scaled(basis, weights) @ basis.T).toarray()
+    gram = _gram(basis, weights)
     scale = np.sqrt(np.diag(gram))
     scale[0] /= 2  # the largest pivot comes first: the unknown mass always stays
     _, pivots, rank, _ = linalg.lapack.dpstrf(gram / np.outer(scale, scale), tol=_TINY)
@@ -276,15 +259,12 @@ def estimate_excess_variance(
     from_sampling = trace_with(sampling, _gram(basis, sampling * weights**2))
     from_prior = float(penalties**2 @ np.diag(twice))
     found = (float(scores @ scores) - from_sampling - prior_variance * from_prior) / trace
-    return _mean_above_zero(found, float(np.sqrt(2 / trace)))
+    deviation = float(np.sqrt(2 / trace))
+    z = found / deviation
+    above = deviation * np.exp(-(z**2) / 2 - special.log_ndtr(z)) / np.sqrt(2 * np.pi)
+    return float(found + above)
 
 
 def _gram(basis: SparseMatrix, diagonal: FloatArray) -> FloatArray:
     """Return B diag(d) B'."""
     return np.asarray(((basis @ sparse.diags_array(diagonal)) @ basis.T).toarray())
-
-
-def _mean_above_zero(mean: float, deviation: float) -> float:
-    """Mean of a normal distribution that is cut off below 0."""
-    z = mean / deviation
-    return float(mean + deviation * np.exp(-(z**2) / 2 - special.log_ndtr(z)) / np.sqrt(2 * np.pi))

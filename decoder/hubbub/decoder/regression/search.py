@@ -48,8 +48,6 @@ class SearchResult:
 
     Attributes
     ----------
-    fit : Fit
-    estimates : Estimates
     log_p : float64 array, shape (n,)
     """
 
@@ -60,16 +58,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The loop between what is in the model and what is detected.
-
-    Attributes
-    ----------
-    bits : BitEstimates
-    candidates : Candidates
-    params : RapporParams
-    log_alpha : float
-    correction : Correction
-    """
+    """The loop between what is in the model and what is detected."""
 
     bits: BitEstimates
     candidates: Candidates
@@ -121,11 +110,13 @@ class Search:
                 fixed = np.ones(n, dtype=np.bool_)
                 continue
             room = max(rows // _ROOM - int(fixed.sum()), 0)
-            news = _strongest(detected & ~fixed, found.log_p, room)
-            fixed = fixed | news
+            news = np.flatnonzero(detected & ~fixed)
+            news = news[np.argsort(found.log_p[news], kind="stable")[:room]]
+            fixed = fixed.copy()
+            fixed[news] = True
             previous = prior_variance
             prior_variance = self._prior_variance(found, ~fixed, int(detected.sum()))
-            if not news.any() and abs(prior_variance - previous) <= _STABLE * previous:
+            if not len(news) and abs(prior_variance - previous) <= _STABLE * previous:
                 return found
         return found
 
@@ -183,14 +174,6 @@ class Search:
         return excess * float(np.mean(std_error[known] ** 2)) if excess > _NEGLIGIBLE else 0.0
 
 
-def _strongest(marked: BoolArray, log_p: FloatArray, most: int) -> BoolArray:
-    """Return at most so many of those that are marked, by their p-values."""
-    places = np.flatnonzero(marked)
-    kept = np.zeros_like(marked)
-    kept[places[np.argsort(log_p[places], kind="stable")[:most]]] = True
-    return kept
-
-
 def select(fit: Fit, estimates: Estimates, candidates: Candidates, bits: BitEstimates) -> IntArray:
     """Return the candidates for the model, in ascending order.
 
@@ -198,12 +181,10 @@ def select(fit: Fit, estimates: Estimates, candidates: Candidates, bits: BitEsti
     ----------
     fit, estimates
         Of the model that holds nothing but the unknown mass: the marginal statistics.
-    candidates : Candidates
-    bits : BitEstimates
     """
     z = np.nan_to_num(estimates.share / estimates.std_error)
-    survivors = _largest(z, _MAX_SURVIVORS)
-    survivors = survivors[z[survivors] > _SCREEN_Z]
+    survivors = np.flatnonzero(z > _SCREEN_Z)
+    survivors = survivors[np.argsort(-z[survivors], kind="stable")[:_MAX_SURVIVORS]]
     if not len(survivors):
         return survivors
     design = make_design(candidates.positions(survivors), candidates.params)
@@ -243,13 +224,3 @@ def keep_fittest(candidates: IntArray, merit: FloatArray, bits: BitEstimates) ->
     room = max(1, bits.informative // _MAX_SHARE_OF_ROWS)
     best = np.argsort(-merit, kind="stable")[:room]
     return np.sort(candidates[best[merit[best] > 0]])
-
-
-def _largest(z: FloatArray, most: int) -> IntArray:
-    """Return the places of the largest values, largest first, equal ones by place."""
-    if len(z) > most:
-        limit = np.partition(z, len(z) - most)[len(z) - most]
-        places = np.flatnonzero(z >= limit)
-    else:
-        places = np.arange(len(z))
-    return places[np.argsort(-z[places], kind="stable")[:most]]

@@ -41,12 +41,8 @@ def limit_of_detection(
 
     Parameters
     ----------
-    estimates : Estimates
     null : HashNull
         Distribution of an absent candidate's score.
-    params : RapporParams
-    n_reports : int
-    level, power : float
     """
     if np.isnan(estimates.std_error).all():
         return np.nan
@@ -85,10 +81,8 @@ def largest_shift(fit: Fit, bits: BitEstimates, params: RapporParams, share: flo
 
     Parameters
     ----------
-    fit : Fit
     bits : BitEstimates
         To which the model was fitted.
-    params : RapporParams
     share : float
         Forged reports as a share of all.
 

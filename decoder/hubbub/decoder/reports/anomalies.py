@@ -50,8 +50,6 @@ class AnomalyReport:
         not even one, but for a chance `alarm`.
     plausible : SetBits
         The numbers of set bits that aren't.
-    repeats : Repeats
-    balance : Balance
     reports_a_client : int
         Reports of one client that shouldn't make cohorts look suspicious.
     """
@@ -110,7 +108,6 @@ class AnomalyDetector:
 
     Parameters
     ----------
-    metric : Metric
     alarm : float
         Chance of each kind of false alarm.
     """

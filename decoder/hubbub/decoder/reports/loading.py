@@ -17,7 +17,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from hubbub.collector.errors import ReportFileError
@@ -44,19 +43,11 @@ SpoolFor = Callable[[int], ReportSpool | None]
 """From the number of reports to what keeps them; None if they aren't needed whole."""
 
 
-class _UnderWay(NamedTuple):
-    """A piece that is being counted and looked at."""
-
-    counts: Future[CohortCounts]
-    look: Future[None] | None
-
-
 class Counting:
     """Counts the records that are added; a context, at whose end its threads end.
 
     Parameters
     ----------
-    params : RapporParams
     detector : AnomalyDetector, optional
         Gets to see the same records.
     spool : ReportSpool, optional
@@ -85,19 +76,14 @@ class Counting:
         self._counts = empty_counts(params)
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._under_way: deque[_UnderWay] = deque()
+        self._under_way: deque[tuple[Future[CohortCounts], Future[None] | None]] = deque()
         self._counters = ThreadPoolExecutor(self._threads, "count")
         self._looker = ThreadPoolExecutor(1, "look")  # one thread, so that it sees them in order
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._counters.shutdown(cancel_futures=True)
         self._looker.shutdown(cancel_futures=True)
 
@@ -128,24 +114,21 @@ class Counting:
         records = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
         for start in range(0, len(records), self._size):
-            self._start(records[start : start + self._size])
+            piece, look = records[start : start + self._size], None
+            if self._detector:
+                seen = Records(record_width(self._params.k), piece)
+                look = self._looker.submit(self._detector.add, seen)
+            counting = self._counters.submit(count_records, piece, self._params)
+            self._under_way.append((counting, look))
             if len(self._under_way) > _PIECES_A_THREAD * self._threads:
                 self._collect()
 
-    def _start(self, piece: bytes) -> None:
-        look = None
-        if self._detector:
-            records = Records(record_width(self._params.k), piece)
-            look = self._looker.submit(self._detector.add, records)
-        counting = self._counters.submit(count_records, piece, self._params)
-        self._under_way.append(_UnderWay(counting, look))
-
     def _collect(self) -> None:
         """Wait for the piece that was submitted first."""
-        piece = self._under_way.popleft()
-        self._counts += piece.counts.result()
-        if piece.look:
-            piece.look.result()
+        counting, look = self._under_way.popleft()
+        self._counts += counting.result()
+        if look:
+            look.result()
         self._progress(self._counts.total)
 
 
@@ -154,7 +137,6 @@ class ReportInput(NamedTuple):
 
     Attributes
     ----------
-    counts : CohortCounts
     anomalies : AnomalyReport, optional
         None if there were only counts to look at.
     whole : PackedReports, optional
@@ -260,10 +242,8 @@ async def load_days(
 
     Raises
     ------
-    StoreError
-        If the store can't be read, or its reports were made with other parameters.
-    UndecodableError
-        If there are no such reports.
+    StoreError, UndecodableError
+        As `load_counts`.
     """
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
@@ -312,7 +292,6 @@ def load_file(
     ----------
     path : Path
         Its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8.
-    metric : Metric
     detector, spool_for, progress
         As of `load_counts`.
 
@@ -351,10 +330,7 @@ def require_reports(
 ) -> None:
     """Refuse a metric's version with fewer than the needed reports in the decoded days.
 
-    Raises
-    ------
-    UndecodableError
-        It says how many there are, how many are needed, and what changes that.
+    Raises UndecodableError as `require_enough`.
     """
     days = f"from {since or 'the start'} to {until or 'now'}"
     source = f"{metric.name} version {metric.version} {days}"
@@ -368,7 +344,6 @@ def require_enough(source: str, found: int, needed: int, otherwise: str = "") ->
     ----------
     source : str
         Whose reports they are.
-    found, needed : int
     otherwise : str
         What the operator may do instead of changing the threshold.
 

@@ -34,7 +34,6 @@ class Block(NamedTuple):
 
     Attributes
     ----------
-    cohort : int
     bits : uint8 array, shape (n, k / 8)
     weights : float64 array, shape (n,)
         How many equal reports each row stands for.
@@ -51,7 +50,6 @@ class PackedReports:
 
     Attributes
     ----------
-    params : RapporParams
     starts : int64 array, shape (m + 1,)
         Cohort c has the rows from starts[c] to starts[c + 1].
     bits : uint8 array, shape (n, k / 8)
@@ -94,7 +92,6 @@ class ReportSpool:
 
     Parameters
     ----------
-    params : RapporParams
     in_memory : int
         Bytes of records that are held in memory; more go to a temporary file.
     """
@@ -126,8 +123,14 @@ class ReportSpool:
         self._reports += np.bincount(cohorts, minlength=self._params.m)
         if self._params.k <= GROUPED_BITS:
             self._group(cohorts, table[:, COHORT_BYTES:])
-        else:
-            self._keep(table)
+            return
+        self._room -= table.size
+        if self._room >= 0:
+            self._chunks.append(table)
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `finish` closes it
+        self._file.write(table.tobytes())
 
     def finish(self) -> PackedReports:
         """Return what was added, and forget it."""
@@ -168,15 +171,6 @@ class ReportSpool:
         bits = ((codes[:, None] >> shifts) & 255).astype(np.uint8)
         starts = np.searchsorted(codes, first)
         return PackedReports(self._params, starts, bits, copies.astype(np.float64), total)
-
-    def _keep(self, table: ByteArray) -> None:
-        self._room -= table.size
-        if self._room >= 0:
-            self._chunks.append(table)
-            return
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `finish` closes it
-        self._file.write(table.tobytes())
 
     def _kept(self) -> Iterator[ByteArray]:
         yield from self._chunks

@@ -28,7 +28,6 @@ class Labels:
     ----------
     name : str
         Unique in the page.
-    title, description : str
     x, y : str
         What the axes measure.
     """
@@ -77,7 +76,6 @@ class Histogram:
 
     Attributes
     ----------
-    labels : Labels
     heights, expected : float64 array, shape (n,)
     edges : float64 array, shape (n + 1,)
     """
@@ -109,7 +107,6 @@ class Agreement:
 
     Attributes
     ----------
-    labels : Labels
     x, y : float64 array, shape (n,)
     """
 
@@ -162,13 +159,11 @@ class Course:
 
     Attributes
     ----------
-    labels : Labels
     days : tuple of str, length d
     share, low, high : float64 array, shape (d,)
         In percent; nan on days without an estimate.
     changes : tuple of int
         Indices of days.
-    header : tuple of str
     rows : tuple of tuple of str
         The numbers.
     """
@@ -232,8 +227,6 @@ class XYChart:
 
     Attributes
     ----------
-    labels : Labels
-    series : sequence of Series
     log_x, log_y : bool
         Whether an axis is logarithmic; points at or below 0 are then left out.
     """
@@ -260,7 +253,6 @@ class GroupedBars:
 
     Attributes
     ----------
-    labels : Labels
     categories : tuple of str, length n
     groups : tuple of (str, float64 array of shape (n,))
         A label and heights of at least 0; nan for no bar.
@@ -289,16 +281,12 @@ Chart = IntervalChart | Histogram | Agreement | Stack | Course | XYChart | Group
 """What a report or a picture may hold."""
 
 
-def balance_chart(labels: Labels, reports: IntArray) -> Histogram:
-    """Return how many reports each cohort has, or how many cohorts have so many."""
-    if len(reports) <= 128:
-        edges = np.arange(len(reports) + 1, dtype=np.float64)
-        mean = np.full(len(reports), reports.mean())
-        return Histogram(labels, reports.astype(float), edges, mean)
-    low, high = span_of([float(reports.min()), float(reports.max())])
-    heights, edges = np.histogram(reports, bins=32, range=(low, high))
-    words = Labels(labels.name, labels.title, labels.description, labels.y, "cohorts")
-    return Histogram(words, heights.astype(float), edges, np.zeros(len(heights)))
+def in_percent(
+    names: Sequence[str], share: FloatArray, low: FloatArray, high: FloatArray
+) -> list[Interval]:
+    """Return shares with their intervals as an `IntervalChart` takes them."""
+    ends = ((100 * values).tolist() for values in (share, low, high))
+    return [Interval(*each) for each in zip(names, *ends, strict=True)]
 
 
 def span_of(values: Iterable[float], *, around: Sequence[float] = ()) -> tuple[float, float]:

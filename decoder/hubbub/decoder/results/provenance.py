@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 from hubbub.decoder.counts import CohortCounts
-from hubbub.protocol.params import RapporParams
 
 SEED = "none: decoding is deterministic"
 _PACKAGES = ("hubbub", "numpy", "scipy", "scikit-learn")
@@ -40,7 +39,11 @@ class Source:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """All that determines a result.
 
@@ -60,11 +63,9 @@ class Provenance:
         Level, correction, method and what else was chosen.
     days : str
         The UTC days that were decoded.
-    sources : tuple of Source
-    seed : str
     """
 
-    versions: Mapping[str, str]
+    versions: Mapping[str, str] = field(default_factory=_versions)
     metric: str
     metric_version: int | None
     parameters: Mapping[str, float]
@@ -79,49 +80,10 @@ class Provenance:
         return asdict(self)
 
 
-def build_provenance(
-    params: RapporParams,
-    counts: CohortCounts,
-    *,
-    metric: str,
-    metric_version: int | None,
-    settings: Mapping[str, str],
-    days: str,
-    sources: Sequence[Source],
-) -> Provenance:
-    """Return where a result comes from: what is given, the versions, and all digests.
-
-    Parameters
-    ----------
-    params : RapporParams
-    counts : CohortCounts
-        What was decoded, in addition to the files that are among the sources.
-    metric, metric_version, settings, days, sources
-        As in `Provenance`.
-    """
-    versions = {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
-    parameters = named(params)
-    return Provenance(
-        versions=versions,
-        metric=metric,
-        metric_version=metric_version,
-        parameters=parameters,
-        parameters_sha256=digest(canonical(parameters)),
-        settings=settings,
-        days=days,
-        sources=(*sources, counts_source("counts", counts)),
-    )
-
-
 def canonical(parameters: Mapping[str, float]) -> bytes:
     """Return the one way to write parameters that their digest is taken of."""
     numbers = {name: float(value) for name, value in parameters.items()}
     return json.dumps(numbers, sort_keys=True, separators=(",", ":")).encode()
-
-
-def named(params: RapporParams) -> dict[str, float]:
-    """Return the six parameters by name."""
-    return {name: getattr(params, name) for name in ("k", "h", "m", "f", "p", "q")}
 
 
 def digest(data: bytes) -> str:

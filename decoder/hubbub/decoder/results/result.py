@@ -39,9 +39,6 @@ class Table:
 
     Attributes
     ----------
-    title : str
-    headings : tuple of Heading
-    rows : tuple of tuple of str
     left_out : str
         How many rows aren't shown; empty if none.
     styles : tuple of str
@@ -78,12 +75,8 @@ class Section:
 
     Attributes
     ----------
-    title : str
-    paragraphs : tuple of str
     facts : mapping of str to str
         Labels and their texts.
-    charts : tuple of Chart
-    tables : tuple of Table
     """
 
     title: str
@@ -99,10 +92,8 @@ class Report:
 
     Attributes
     ----------
-    title : str
     headline : str
         What was found, in a sentence or two.
-    sections : sequence of Section
     warnings : sequence of str
         What must not be overlooked.
     """

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.decoding import Decoding, Diagnostics, Summary
+from hubbub.decoder.arrays import IntArray
+from hubbub.decoder.decoding import Decoding, Diagnostics
 from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.charts import (
     Agreement,
     Histogram,
-    Interval,
     IntervalChart,
     Labels,
     Stack,
-    balance_chart,
+    in_percent,
+    span_of,
 )
 from hubbub.decoder.results.result import (
     ROWS,
@@ -38,9 +38,11 @@ from hubbub.decoder.results.result import (
     headings,
 )
 from hubbub.decoder.results.wording import (
-    ERROR_RATES,
+    SHARE_COLUMNS,
     DecodedResult,
     anomaly_lines,
+    detected_line,
+    epsilon_lines,
     forgery_line,
     limit_line,
     privacy_section,
@@ -53,6 +55,8 @@ _LEVEL = (
     "If no candidate were present the bars would be level, at the dashed line. Present strings add "
     "to the first bar."
 )
+_UNKNOWN = "Reports whose string isn't among the detected; what isn't listed can't be found."
+_HONEST = "Do the reports look honest?"
 _REFIT = (
     "Shares are unbiased; intervals hold given that a string was detected. Refit shares are for "
     "adding up: none is negative, and with the unknown mass they are 1."
@@ -61,19 +65,7 @@ ROWS_IN_REPORT = 1_000
 """Most strings in the report's table."""
 TOP = 30
 """Most strings in the chart of intervals."""
-NUMBERS = (
-    "count",
-    "std_error",
-    "count_low",
-    "count_high",
-    "proportion",
-    "prop_std_error",
-    "prop_low",
-    "prop_high",
-    "refit",
-    "p_value",
-    "q_value",
-)
+NUMBERS = (*SHARE_COLUMNS, "refit", "p_value", "q_value")
 COLUMNS = ("string", *NUMBERS, "detected", "group")
 _NAMED = 3  # of a group, besides its first string
 CHUNK = 16_384
@@ -92,15 +84,21 @@ class StringsResult(DecodedResult[Decoding]):
     def parts(self) -> Iterator[Columns]:
         """Yield the candidates' results, in the candidates' order."""
         decoding = self.decoding
-        if not self.detected_only:
-            for start in range(0, len(decoding.candidates), CHUNK):
-                strings = list(decoding.candidates[start : start + CHUNK])
-                yield _part(decoding, strings, np.arange(start, start + len(strings)))
-            return
-        chosen = np.flatnonzero(decoding.detected)
+        chosen = np.arange(len(decoding.candidates))
+        if self.detected_only:
+            chosen = np.flatnonzero(decoding.detected)
+        shares = (decoding.share, decoding.std_error, decoding.low, decoding.high)
+        tests = (decoding.constrained_share, decoding.p_value, decoding.q_value)
         for start in range(0, len(chosen), CHUNK):
-            some = chosen[start : start + CHUNK]
-            yield _part(decoding, [decoding.candidates[int(i)] for i in some], some)
+            rows = chosen[start : start + CHUNK]
+            columns = [
+                [decoding.candidates[i] for i in rows.tolist()],
+                *(values[rows] * decoding.summary.reports for values in shares),
+                *(values[rows] for values in (*shares, *tests)),
+                decoding.detected[rows].tolist(),
+                groups_of(decoding, rows),
+            ]
+            yield dict(zip(COLUMNS, columns, strict=True))
 
     def document(self) -> Mapping[str, object]:
         """Return "summary", "scrutiny", "provenance" (null where there is none) and "rows"."""
@@ -110,7 +108,7 @@ class StringsResult(DecodedResult[Decoding]):
         """Yield the strongest candidates and the summary."""
         decoding, limit = self.decoding, self.limit
         if self.detected_only:
-            order = largest_detected(decoding)
+            order = decoding.largest_detected()
             n_rows = len(order)
         else:
             order, n_rows = strongest_first(decoding, limit), len(decoding.candidates)
@@ -123,31 +121,28 @@ class StringsResult(DecodedResult[Decoding]):
 
     def report(self) -> Report:
         """Return what was found, how sure it is, and where it comes from."""
-        decoding, summary = self.decoding, self.decoding.summary
+        decoding, summary, fit = self.decoding, self.decoding.summary, self.decoding.diagnostics
         facts = summary_lines(decoding, self.anomalies)
+        unknown = Section("Unknown mass", ("The counts can't tell it.",))
+        if not math.isnan(summary.unknown_share):
+            unknown = Section("Unknown mass", (_UNKNOWN,), charts=(unknown_chart(decoding),))
+        p_values = p_value_chart(decoding)
+        fit_charts = (bits_chart(fit), residuals_chart(fit), cohorts_chart(fit.reports))
+        honesty = Section(_HONEST, ("Not known: only counts were given, not single reports.",))
+        if self.anomalies:
+            honesty = Section(_HONEST, facts=anomaly_lines(self.anomalies))
         sections = [
             _found_section(decoding),
             Section("Summary", facts=facts),
-            _unknown_section(decoding),
-            _tests_section(decoding),
-            _fit_section(decoding),
+            unknown,
+            Section("Tests", (_LEVEL,), charts=(p_values,) if p_values else ()),
+            Section("Does the model fit?", charts=fit_charts),
             privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-            _honesty_section(self.anomalies),
+            honesty,
             provenance_section(self.provenance),
         ]
         title = f"What the reports{self.of_metric} say"
         return Report(title, headline(decoding), sections, warnings_of(facts))
-
-
-def _part(decoding: Decoding, strings: list[str], rows: IntArray) -> Columns:
-    shares = [
-        values[rows] for values in (decoding.share, decoding.std_error, decoding.low, decoding.high)
-    ]
-    counts = [values * decoding.summary.reports for values in shares]
-    tests = [decoding.constrained_share[rows], decoding.p_value[rows], decoding.q_value[rows]]
-    detected, groups = decoding.detected[rows].tolist(), groups_of(decoding, rows)
-    columns = [strings, *counts, *shares, *tests, detected, groups]
-    return dict(zip(COLUMNS, columns, strict=True))
 
 
 def groups_of(decoding: Decoding, rows: IntArray) -> list[str]:
@@ -195,18 +190,14 @@ def _table(decoding: Decoding, indices: IntArray) -> Table:
         )
         styles.append("" if found else "dim")
     heads = headings("string", "count", f"{CONFIDENCE:.0%} interval", "share", "p", "q")
-    return Table(
-        "Candidates, strongest first",
-        (*heads, Heading("detected", "center")),
-        tuple(rows),
-        styles=tuple(styles),
-    )
+    heads += (Heading("detected", "center"),)
+    return Table("Candidates, strongest first", heads, tuple(rows), styles=tuple(styles))
 
 
 def strongest_first(decoding: Decoding, most: int) -> IntArray:
     """Return the first `most` candidates by detection, then p-value, then estimate."""
-    found = largest_detected(decoding)
-    wanted, others = most - len(found), _firsts(decoding, ~decoding.detected)
+    found = decoding.largest_detected()
+    wanted, others = most - len(found), decoding.firsts(~decoding.detected)
     if wanted <= 0 or not len(others):
         return found[:most]
     p_value = decoding.p_value[others]
@@ -219,63 +210,39 @@ def strongest_first(decoding: Decoding, most: int) -> IntArray:
 
 def summary_lines(decoding: Decoding, anomalies: AnomalyReport | None = None) -> dict[str, str]:
     """Return the summary's lines by what they are about."""
-    lines = _estimation(decoding.summary) | (anomaly_lines(anomalies) if anomalies else {})
     summary = decoding.summary
-    lines["if forged"] = forgery_line(summary.forged_share, summary.forgery_shift)
-    return lines
-
-
-def _estimation(summary: Summary) -> dict[str, str]:
     cohorts = f"{summary.cohorts:,}"
     if summary.empty_cohorts:
         cohorts += f" ({summary.empty_cohorts:,} without reports)"
+    method = summary.method + (f", {summary.method_reason}" if summary.method_reason else "")
+    if not math.isnan(summary.duality_gap):
+        method += f"; the log-likelihood is at most {summary.duality_gap:.2g} below its maximum"
+    unknown = "not known: the detected strings can't be told from it"
+    if not math.isnan(summary.unknown_share):
+        half_width = Z_CONFIDENCE * summary.unknown_std_error
+        unknown = (
+            f"{summary.unknown_share:.1%} ± {half_width:.1%} of the reports hold none of the "
+            "detected strings"
+        )
     lines = {
         "reports": f"{summary.reports:,}",
         "cohorts": cohorts,
-        "epsilon of one report": f"{summary.epsilon_report:.4g}",
-        "epsilon for life (one value)": f"{summary.epsilon_permanent:.4g}",
+        **epsilon_lines(summary.epsilon_report, summary.epsilon_permanent),
         "candidates": f"{summary.candidates:,}",
-        "detected": f"{summary.detected:,} at a {ERROR_RATES[summary.correction]} of at most "
-        f"{summary.alpha:g}",
-        "method": _method(summary),
+        "detected": detected_line(summary.detected, summary.correction, summary.alpha),
+        "method": method,
         "detection limit": limit_line(summary.detection_limit),
-        "unknown mass": _unknown(summary),
+        "unknown mass": unknown,
     }
     if summary.indistinguishable:
         lines["can't be told apart"] = (
             f"{summary.indistinguishable:,} candidates set the same bits as another one; each such "
             "group has one estimate, and counts once"
         )
+    if anomalies:
+        lines |= anomaly_lines(anomalies)
+    lines["if forged"] = forgery_line(summary.forged_share, summary.forgery_shift)
     return lines
-
-
-def _unknown(summary: Summary) -> str:
-    if math.isnan(summary.unknown_share):
-        return "not known: the detected strings can't be told from it"
-    half_width = Z_CONFIDENCE * summary.unknown_std_error
-    return (
-        f"{summary.unknown_share:.1%} ± {half_width:.1%} of the reports hold none of the "
-        "detected strings"
-    )
-
-
-def _method(summary: Summary) -> str:
-    text = summary.method + (f", {summary.method_reason}" if summary.method_reason else "")
-    if math.isnan(summary.duality_gap):
-        return text
-    return f"{text}; the log-likelihood is at most {summary.duality_gap:.2g} below its maximum"
-
-
-def largest_detected(decoding: Decoding) -> IntArray:
-    """Return the detected candidates, one a group, the largest share first."""
-    found = _firsts(decoding, decoding.detected.copy())
-    return np.asarray(found[np.argsort(-decoding.share[found], kind="stable")])
-
-
-def _firsts(decoding: Decoding, marked: BoolArray) -> IntArray:
-    """Return the marked candidates (an array to write into), one a group."""
-    marked[decoding.same_bits.rows] = False
-    return np.flatnonzero(marked)
 
 
 def headline(decoding: Decoding) -> str:
@@ -293,7 +260,7 @@ def headline(decoding: Decoding) -> str:
             f"{asked}, and none was detected: whatever people hold, none of these strings has "
             f"a share far above {summary.detection_limit:.2%}."
         )
-    largest = int(largest_detected(decoding)[0])
+    largest = int(decoding.largest_detected()[0])
     share = f"{decoding.share[largest]:.2%}"
     found = f"{summary.detected:,} were detected" if summary.detected > 1 else "one was detected"
     which = "most often" if summary.detected > 1 else "it is"
@@ -304,8 +271,8 @@ def headline(decoding: Decoding) -> str:
 
 
 def _found_section(decoding: Decoding) -> Section:
-    chosen = largest_detected(decoding)
-    if not len(chosen):
+    chosen, chart = decoding.largest_detected(), strongest_chart(decoding)
+    if chart is None:
         return Section("What was found", ("No string was detected.",))
     n_reports = decoding.summary.reports
     rows = tuple(
@@ -324,65 +291,17 @@ def _found_section(decoding: Decoding) -> Section:
     interval = f"{CONFIDENCE:.0%} interval"
     heads = headings("string", "count", interval, "share", interval, "refit", "p", "q")
     left_out = f"{len(chosen) - ROWS_IN_REPORT:,}" if len(chosen) > ROWS_IN_REPORT else ""
-    chart = strongest_chart(decoding)
-    return Section(
-        "What was found",
-        charts=(chart,) if chart else (),
-        paragraphs=(_REFIT,),
-        tables=(Table("Detected strings, largest first", heads, rows, left_out),),
-    )
-
-
-def _unknown_section(decoding: Decoding) -> Section:
-    if math.isnan(decoding.summary.unknown_share):
-        return Section("Unknown mass", ("The counts can't tell it.",))
-    return Section(
-        "Unknown mass",
-        ("Reports whose string isn't among the detected; what isn't listed can't be found.",),
-        charts=(unknown_chart(decoding),),
-    )
-
-
-def _tests_section(decoding: Decoding) -> Section:
-    chart = p_value_chart(decoding)
-    return Section(
-        "Tests",
-        (_LEVEL,),
-        charts=(chart,) if chart else (),
-    )
-
-
-def _fit_section(decoding: Decoding) -> Section:
-    diagnostics = decoding.diagnostics
-    charts = (
-        bits_chart(diagnostics),
-        residuals_chart(diagnostics),
-        cohorts_chart(diagnostics.reports),
-    )
-    return Section("Does the model fit?", charts=charts)
-
-
-def _honesty_section(anomalies: AnomalyReport | None) -> Section:
-    title = "Do the reports look honest?"
-    if anomalies is None:
-        return Section(title, ("Not known: only counts were given, not single reports.",))
-    return Section(title, facts=anomaly_lines(anomalies))
+    table = Table("Detected strings, largest first", heads, rows, left_out)
+    return Section("What was found", (_REFIT,), charts=(chart,), tables=(table,))
 
 
 def strongest_chart(decoding: Decoding) -> IntervalChart | None:
     """Draw the estimates of the strongest detected strings."""
-    shown = largest_detected(decoding)[:TOP]
+    shown = decoding.largest_detected()[:TOP]
     if not len(shown):
         return None
-    intervals = [
-        Interval(
-            label(decoding, int(i)),
-            100 * float(decoding.share[i]),
-            100 * float(decoding.low[i]),
-            100 * float(decoding.high[i]),
-        )
-        for i in shown
-    ]
+    names = [label(decoding, i) for i in shown.tolist()]
+    intervals = in_percent(names, decoding.share[shown], decoding.low[shown], decoding.high[shown])
     n_detected = decoding.summary.detected
     described = (
         f"The {len(shown)} largest of {n_detected:,} detected strings, from "
@@ -406,7 +325,7 @@ def unknown_chart(decoding: Decoding) -> Stack:
 
 def p_value_chart(decoding: Decoding) -> Histogram | None:
     """Draw the p-values of all candidates, and the flat line of absent strings."""
-    known = decoding.p_value[_firsts(decoding, ~np.isnan(decoding.share))]
+    known = decoding.p_value[decoding.firsts(~np.isnan(decoding.share))]
     if not len(known):
         return None
     heights, edges = np.histogram(known, bins=20, range=(0.0, 1.0))
@@ -422,9 +341,11 @@ def bits_chart(diagnostics: Diagnostics) -> Agreement:
     """Draw observed against fitted rates of bits."""
     seen = diagnostics.reports > 0
     fitted, observed = diagnostics.fitted[seen].ravel(), diagnostics.observed[seen].ravel()
+    varied = fitted.std() > 0 and observed.std() > 0
+    correlation = np.corrcoef(fitted, observed)[0, 1] if varied else 0.0
     described = (
         f"{len(fitted):,} bits of all cohorts; they lie about the diagonal if the model explains "
-        f"the counts. Correlation {_correlation(fitted, observed):.3f}."
+        f"the counts. Correlation {correlation:.3f}."
     )
     labels = Labels("bits", "Observed against fitted bits", described, "fitted rate",
                     "observed rate")  # fmt: skip
@@ -456,8 +377,12 @@ def cohorts_chart(reports: IntArray) -> Histogram:
         f"{len(reports):,} cohorts with {reports.min():,} to {reports.max():,} reports, "
         f"{mean:,.1f} on average (the line)."
     )
-    return balance_chart(Labels("cohorts", "Cohort sizes", described, "cohort", "reports"), reports)
-
-
-def _correlation(x: FloatArray, y: FloatArray) -> float:
-    return float(np.corrcoef(x, y)[0, 1]) if x.std() > 0 and y.std() > 0 else 0.0
+    labels = Labels("cohorts", "Cohort sizes", described, "cohort", "reports")
+    if len(reports) <= 128:
+        edges = np.arange(len(reports) + 1, dtype=np.float64)
+        return Histogram(labels, reports.astype(float), edges, np.full(len(reports), mean))
+    # How many cohorts have so many reports, instead of how many each has.
+    span = span_of([float(reports.min()), float(reports.max())])
+    heights, edges = np.histogram(reports, bins=32, range=span)
+    labels = replace(labels, x="reports", y="cohorts")
+    return Histogram(labels, heights.astype(float), edges, np.zeros(len(heights)))

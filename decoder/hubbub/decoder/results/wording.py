@@ -22,6 +22,11 @@ ERROR_RATES = {
     Correction.BONFERRONI: "chance of any false detection",
 }
 SUSPICIOUS = "SUSPICIOUS: "
+SHARE_COLUMNS = (
+    *("count", "std_error", "count_low", "count_high"),
+    *("proportion", "prop_std_error", "prop_low", "prop_high"),
+)
+"""Columns of every decoding: an estimate, its error and its interval, as a count and as a share."""
 
 _Decoding = TypeVar("_Decoding")
 
@@ -36,7 +41,6 @@ class DecodedResult(Result, Generic[_Decoding]):
         The estimates.
     anomalies : AnomalyReport, optional
         What looks odd in the single reports; None if there were only counts.
-    provenance : Provenance, optional
     detected_only : bool
         Whether rows of what wasn't detected are left out.
     limit : int
@@ -79,6 +83,19 @@ def visible(string: str) -> str:
 def warnings_of(facts: Mapping[str, str]) -> list[str]:
     """Return what must not be overlooked."""
     return [f"{label}: {text}" for label, text in facts.items() if SUSPICIOUS in text]
+
+
+def epsilon_lines(epsilon_report: float, epsilon_permanent: float) -> dict[str, str]:
+    """Return both epsilons."""
+    return {
+        "epsilon of one report": f"{epsilon_report:.4g}",
+        "epsilon for life (one value)": f"{epsilon_permanent:.4g}",
+    }
+
+
+def detected_line(detected: int, correction: Correction, alpha: float) -> str:
+    """Return how many were detected, and by which error rate."""
+    return f"{detected:,} at a {ERROR_RATES[correction]} of at most {alpha:g}"
 
 
 def limit_line(share: float) -> str:
@@ -158,21 +175,14 @@ def privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
         f"together at most {_ratio(epsilon_permanent)} as likely under one value as under another. "
         "Values that change, and other metrics, cost this anew."
     )
-    return Section(
-        "Privacy",
-        (of_one, of_all),
-        {
-            "epsilon of one report": f"{epsilon_report:.4g}",
-            "epsilon for life (one value)": f"{epsilon_permanent:.4g}",
-        },
-    )
+    return Section("Privacy", (of_one, of_all), epsilon_lines(epsilon_report, epsilon_permanent))
 
 
 def _ratio(epsilon: float) -> str:
     """Return e^epsilon in words."""
     if epsilon > 700:
         return "unboundedly many times"
-    times = 2.718281828459045**epsilon
+    times = math.e**epsilon
     return f"{times:,.2f} times" if times < 100 else f"{times:,.0f} times"
 
 

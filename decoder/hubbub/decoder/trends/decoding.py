@@ -32,7 +32,7 @@ from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
-from hubbub.decoder.regression.model import Fit, fit_selected
+from hubbub.decoder.regression.model import fit_selected
 from hubbub.protocol.params import RapporParams
 
 _FAR = 8.0
@@ -154,7 +154,6 @@ def exceedance(size: float, times: FloatArray) -> float:
 
     Parameters
     ----------
-    size : float
     times : float64 array, shape (n,)
         In (0, 1), ascending.
 
@@ -172,7 +171,12 @@ def exceedance(size: float, times: FloatArray) -> float:
     once = float(special.erfc(size / math.sqrt(2.0)))
     if size >= _FAR or len(times) == 1:
         return min(1.0, once * len(times))
-    kept, skipped = _thinned(times)
+    kept, skipped = [0], []  # times of the chain, and those too close after one of them, with it
+    for index in range(1, len(times)):
+        if _step(times[kept[-1]], times[index])[1] >= _FINEST_STEP:
+            kept.append(index)
+        else:
+            skipped.append((kept[-1], index))
     steps = [_step(times[i], times[j]) for i, j in pairwise(kept)]
     finest = min([deviation for _, deviation in steps], default=1.0)
     nodes, weights = np.polynomial.legendre.leggauss(16 + math.ceil(_NODES_A_STEP * size / finest))
@@ -186,17 +190,6 @@ def exceedance(size: float, times: FloatArray) -> float:
     for i, j in skipped:
         total += _leaves_once(size, *_step(times[i], times[j]))
     return min(1.0, total)
-
-
-def _thinned(times: FloatArray) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the times of the chain, and those too close after one of them, with it."""
-    kept, skipped = [0], []
-    for index in range(1, len(times)):
-        if _step(times[kept[-1]], times[index])[1] >= _FINEST_STEP:
-            kept.append(index)
-        else:
-            skipped.append((kept[-1], index))
-    return kept, skipped
 
 
 def _step(earlier: float, later: float) -> tuple[float, float]:
@@ -278,8 +271,6 @@ def decode_days(
 
     Parameters
     ----------
-    by_day : mapping of datetime.date to CohortCounts
-    params : RapporParams
     candidates : sequence of str, or Candidates
         As for `decode`.
     alpha : float
@@ -298,22 +289,23 @@ def decode_days(
     """
     taken = {day: by_day[day] for day in sorted(by_day) if by_day[day].total >= min_reports}
     if not taken:
-        raise UndecodableError(_too_few(by_day, min_reports))
+        most = max(by_day, key=lambda day: by_day[day].total, default=None)
+        largest = f"{by_day[most].total:,} on {most}" if most else "none at all"
+        raise UndecodableError(
+            f"no day has {min_reports:,} reports, which each needs for a release "
+            f"(most: {largest}); leave out --by day, or change --min-reports (HUBBUB_MIN_REPORTS)"
+        )
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
     total = reduce(add, taken.values())
     pooled = decode(total, params, listed, alpha=alpha, correction=correction)
-    distinct = pooled.same_bits.others(len(pooled.detected))
-    found = distinct[pooled.detected[distinct]]
-    found = found[np.argsort(-pooled.share[found], kind="stable")]
+    found = pooled.largest_detected()
     first, last = min(by_day), max(by_day)
     days = tuple(first + dt.timedelta(days=i) for i in range((last - first).days + 1))
     design = make_design(listed.positions(found), params)
-    daily = [_estimated(taken.get(day), design, params) for day in days]
-    share = np.array([day.share for day in daily])
-    std_error = np.array([day.std_error for day in daily])
-    own = np.array([day.own for day in daily])
-    shared = np.nan_to_num(_estimated(total, design, params).shared)
-    tested = _tested(share, own, shared, alpha, correction)
+    daily = np.array([_estimated(taken.get(day), design, params) for day in days])
+    share, std_error, own = daily[:, 0], daily[:, 1], daily[:, 2]
+    shared = np.nan_to_num(_estimated(total, design, params)[3])
+    p_value, q_value, changes = _tested(share, own, shared, alpha, correction)
     return Trends(
         days=days,
         reports=np.array([by_day[day].total if day in by_day else 0 for day in days]),
@@ -323,83 +315,50 @@ def decode_days(
         std_error=std_error,
         low=share - Z_CONFIDENCE * std_error,
         high=share + Z_CONFIDENCE * std_error,
-        p_value=tested.p_value,
-        q_value=tested.q_value,
-        changes=tested.changes,
+        p_value=p_value,
+        q_value=q_value,
+        changes=changes,
         pooled=pooled,
         min_reports=min_reports,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Day:
-    """One day's estimates, the unknown mass first; nan where its reports don't determine them.
+def _estimated(counts: CohortCounts | None, design: Design, params: RapporParams) -> FloatArray:
+    """Fit one day with all of the design's strings in the model.
 
-    Attributes
-    ----------
-    share, std_error : float64 array, shape (1 + n,)
-    own, shared : float64 array, shape (1 + n,)
-        The variance in two parts: of the day's noise, and of unlisted strings' bits.
+    Returns
+    -------
+    float64 array, shape (4, 1 + n)
+        Shares, the unknown mass first, and their standard errors; then the variance in two parts:
+        of the day's noise, and of unlisted strings' bits. nan where reports don't determine them.
     """
-
-    share: FloatArray
-    std_error: FloatArray
-    own: FloatArray
-    shared: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
-class _Tests:
-    p_value: FloatArray
-    q_value: FloatArray
-    changes: tuple[tuple[Change, ...], ...]
-
-
-def _too_few(by_day: Mapping[dt.date, CohortCounts], min_reports: int) -> str:
-    most = max(by_day, key=lambda day: by_day[day].total, default=None)
-    largest = f"{by_day[most].total:,} on {most}" if most else "none at all"
-    return (
-        f"no day has {min_reports:,} reports, which each needs for a release (most: {largest}); "
-        "leave out --by day, or change --min-reports (HUBBUB_MIN_REPORTS)"
-    )
-
-
-def _estimated(counts: CohortCounts | None, design: Design, params: RapporParams) -> _Day:
-    """Fit one day with all of the design's strings in the model."""
     n_strings = design.matrix.shape[0]
     share, variance, shared = np.full((3, 1 + n_strings), np.nan)
     if counts is None or not n_strings:
-        return _Day(share, variance, variance, shared)
+        return np.full((4, 1 + n_strings), np.nan)
     fit = fit_selected(estimate_bits(counts, params), design, np.arange(n_strings), params)
     inside = 1 + fit.selected
-    excess = _excess_part(fit)
+    # The part of the covariance that comes from unlisted strings' bits: day after day these are the
+    # same bits, so it is an error that days share.
+    weighted = SparseMatrix(fit.basis.multiply(fit.weights))
+    squared = (weighted @ weighted.T).toarray()
+    excess = fit.excess_variance * fit.covariance @ squared @ fit.covariance
     share[inside], variance[inside] = fit.coefficients[1:], np.diag(fit.covariance)[1:]
     shared[inside] = np.diag(excess)[1:]
     share[0] = 1.0 - fit.coefficients[1:].sum()
     variance[0] = fit.covariance[1:, 1:].sum()
     shared[0] = excess[1:, 1:].sum()
     own = np.maximum(variance - shared, _LEAST_OWN * variance)
-    return _Day(share, np.sqrt(variance), own, shared)
-
-
-def _excess_part(fit: Fit) -> FloatArray:
-    """Return the part of the covariance that comes from unlisted strings' bits.
-
-    Day after day these are the same bits, so it is an error that days share.
-    """
-    weighted = SparseMatrix(fit.basis.multiply(fit.weights))
-    squared = (weighted @ weighted.T).toarray()
-    return np.asarray(fit.excess_variance * fit.covariance @ squared @ fit.covariance)
+    return np.stack([share, np.sqrt(variance), own, shared])
 
 
 def _tested(
-    share: FloatArray,
-    own: FloatArray,
-    shared: FloatArray,
-    alpha: float,
-    correction: Correction,
-) -> _Tests:
-    """Test each series, and cut those that changed at the level that their discovery had."""
+    share: FloatArray, own: FloatArray, shared: FloatArray, alpha: float, correction: Correction
+) -> tuple[FloatArray, FloatArray, tuple[tuple[Change, ...], ...]]:
+    """Test each series, and cut those that changed at the level that their discovery had.
+
+    Returns p-values, q-values and changes.
+    """
     series = range(share.shape[1])
     p_value = np.ones(len(series))
     for index in series:
@@ -415,4 +374,4 @@ def _tested(
         else ()
         for index in series
     )
-    return _Tests(p_value, q_value, changes)
+    return p_value, q_value, changes

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from hubbub.decoder.results.result import (
 from hubbub.decoder.results.strings import summary_lines
 from hubbub.decoder.results.wording import (
     ERROR_RATES,
+    SHARE_COLUMNS,
     DecodedResult,
     privacy_section,
     provenance_section,
@@ -44,20 +44,18 @@ TYPES: dict[str, type] = {
     "kind": str,
     "string": str,
     "reports": int,
-    "count": float,
-    "std_error": float,
-    "count_low": float,
-    "count_high": float,
-    "proportion": float,
-    "prop_std_error": float,
-    "prop_low": float,
-    "prop_high": float,
+    **dict.fromkeys(SHARE_COLUMNS, float),
     "changed": bool,
     "p_value": float,
     "q_value": float,
 }
 _SPARKS = "▁▂▃▄▅▆▇█"
 _GAP = "·"
+_NO_CHANGE = "No change that chance might not have made."
+_COURSES = (
+    f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few reports. "
+    "Dashed lines mark the first day of another share."
+)
 _DAYS_IN_COLUMNS = 7
 CHARTS = 40
 """Most strings that are drawn."""
@@ -74,7 +72,28 @@ class TrendsResult(DecodedResult[Trends]):
 
     def parts(self) -> Iterator[Columns]:
         """Yield the rows, series by series, the unknown mass last."""
-        yield columns_of(TYPES, list(_rows(self.decoding)))
+        trends, rows = self.decoding, []
+        for column in series_order(trends):
+            changed = {change.day for change in trends.changes[column]}
+            for index, day in enumerate(trends.days):
+                reports = int(trends.reports[index])
+                shares = [
+                    float(values[index, column])
+                    for values in (trends.share, trends.std_error, trends.low, trends.high)
+                ]
+                values = [
+                    f"{day}",
+                    "string" if column else "unknown",
+                    trends.strings[column - 1] if column else "",
+                    reports,
+                    *(share * reports for share in shares),
+                    *shares,
+                    index in changed,
+                    float(trends.p_value[column]),
+                    float(trends.q_value[column]),
+                ]
+                rows.append(dict(zip(TYPES, values, strict=True)))
+        yield columns_of(TYPES, rows)
 
     def document(self) -> Mapping[str, object]:
         """Return the summary of all days together, the days, the series and the rows."""
@@ -87,7 +106,19 @@ class TrendsResult(DecodedResult[Trends]):
                     trends.days, trends.reports, trends.decoded, strict=True
                 )
             ],
-            "series": [_series(trends, column) for column in series_order(trends)],
+            "series": [
+                {
+                    "kind": "string" if column else "unknown",
+                    "string": trends.strings[column - 1] if column else "",
+                    "p_value": float(trends.p_value[column]),
+                    "q_value": float(trends.q_value[column]),
+                    "changes": [
+                        {**asdict(change), "day": f"{trends.days[change.day]}"}
+                        for change in trends.changes[column]
+                    ],
+                }
+                for column in series_order(trends)
+            ],
             "rows": ROWS,
         }
 
@@ -100,16 +131,31 @@ class TrendsResult(DecodedResult[Trends]):
         yield Line("")
         if len(order) > len(shown):
             yield Line(f"… and {len(order) - len(shown):,} more; --output writes them all\n")
-        yield _day_lines(trends) | summary_lines(trends.pooled, self.anomalies)
+        summary = trends.pooled.summary
+        changed = sum(bool(each) for each in trends.changes)
+        rate = ERROR_RATES[summary.correction].replace("detection", "change")
+        lines = {
+            "days": day_counts(trends),
+            "changed": f"{changed:,} of {len(order):,} series at a {rate} of at most "
+            f"{summary.alpha:g}",
+        }
+        yield lines | summary_lines(trends.pooled, self.anomalies)
 
     def report(self) -> Report:
         """Return the changes, and a chart a series."""
         trends = self.decoding
+        columns = series_order(trends)
+        shown = [*columns[:-1][:CHARTS], *columns[-1:]]
+        charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
+        words = [_COURSES] if columns else []
+        if len(columns) > len(shown):
+            left_out = len(columns) - len(shown)
+            words.append(f"{left_out:,} more strings are in CSV, JSON and Parquet.")
         facts = {"days": day_counts(trends)} | summary_lines(trends.pooled, self.anomalies)
         summary = trends.pooled.summary
         sections = [
             _changes(trends),
-            _courses(trends),
+            Section("Day by day", tuple(words), charts=charts),
             Section("Summary of all days", facts=facts),
             privacy_section(summary.epsilon_report, summary.epsilon_permanent),
             provenance_section(self.provenance),
@@ -118,46 +164,9 @@ class TrendsResult(DecodedResult[Trends]):
         return Report(title, _headline(trends), sections, warnings_of(facts))
 
 
-def _rows(trends: Trends) -> Iterator[dict[str, Any]]:
-    """Yield a row a day, series by series, the unknown mass last; nan where nothing is known."""
-    for column in series_order(trends):
-        changed = {change.day for change in trends.changes[column]}
-        for index, day in enumerate(trends.days):
-            reports = int(trends.reports[index])
-            shares = [
-                float(values[index, column])
-                for values in (trends.share, trends.std_error, trends.low, trends.high)
-            ]
-            values = [
-                f"{day}",
-                "string" if column else "unknown",
-                trends.strings[column - 1] if column else "",
-                reports,
-                *(share * reports for share in shares),
-                *shares,
-                index in changed,
-                float(trends.p_value[column]),
-                float(trends.q_value[column]),
-            ]
-            yield dict(zip(TYPES, values, strict=True))
-
-
 def series_order(trends: Trends) -> list[int]:
     """Return the columns in the tables' order: strings, largest first, then the unknown mass."""
     return [*range(1, 1 + len(trends.strings)), 0] if trends.strings else []
-
-
-def _series(trends: Trends, column: int) -> dict[str, object]:
-    return {
-        "kind": "string" if column else "unknown",
-        "string": trends.strings[column - 1] if column else "",
-        "p_value": float(trends.p_value[column]),
-        "q_value": float(trends.q_value[column]),
-        "changes": [
-            {**asdict(change), "day": f"{trends.days[change.day]}"}
-            for change in trends.changes[column]
-        ],
-    }
 
 
 def _table(trends: Trends, columns: list[int]) -> Table:
@@ -219,17 +228,6 @@ def day_counts(trends: Trends) -> str:
     return text
 
 
-def _day_lines(trends: Trends) -> dict[str, str]:
-    summary = trends.pooled.summary
-    changed = sum(bool(each) for each in trends.changes)
-    rate = ERROR_RATES[summary.correction].replace("detection", "change")
-    return {
-        "days": day_counts(trends),
-        "changed": f"{changed:,} of {len(series_order(trends)):,} series at a {rate} of at most "
-        f"{summary.alpha:g}",
-    }
-
-
 def _headline(trends: Trends) -> str:
     """Return what was found, in a sentence."""
     columns = series_order(trends)
@@ -264,24 +262,11 @@ def _changes(trends: Trends) -> Section:
         for change in trends.changes[column]
     )
     if not rows:
-        return Section("What changed", ("No change that chance might not have made.",))
+        return Section("What changed", (_NO_CHANGE,))
     heads = headings(
         "string", "from", "before", "after", "difference and its error", "p", "string's q"
     )
     return Section("What changed", tables=(Table("Changes", heads, rows),))
-
-
-def _courses(trends: Trends) -> Section:
-    columns = series_order(trends)
-    shown = [*columns[:-1][:CHARTS], *columns[-1:]]
-    charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
-    words = (
-        f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few "
-        "reports. Dashed lines mark the first day of another share."
-    )
-    left_out = len(columns) - len(shown)
-    more = (f"{left_out:,} more strings are in CSV, JSON and Parquet.",) if left_out else ()
-    return Section("Day by day", (words, *more) if columns else (), charts=charts)
 
 
 def _course(trends: Trends, column: int, index: int) -> Course:
@@ -294,24 +279,18 @@ def _course(trends: Trends, column: int, index: int) -> Course:
         for day, reports, a, b, c in zip(days, trends.reports, share, low, high, strict=True)
     )
     changes = tuple(change.day for change in trends.changes[column])
-    name, words = _name(trends, column), _described(trends, column)
-    labels = Labels(f"course-{index}", name, words, y="share")
+    known = trends.share[~np.isnan(trends.share[:, column]), column]
+    described = "Not estimated on any day."
+    if len(known):
+        described = (
+            f"From {percent(float(known[0]))} on the first day to {percent(float(known[-1]))} on "
+            f"the last, between {percent(float(known.min()))} and {percent(float(known.max()))}. "
+        )
+        changed = describe_changes(trends, column)
+        described += f"Changed on {changed}." if changed else _NO_CHANGE
+    labels = Labels(f"course-{index}", _name(trends, column), described, y="share")
     header = ("day", "reports", "share", "from", "to")
     return Course(labels, days, share, low, high, changes, header, rows)
-
-
-def _described(trends: Trends, column: int) -> str:
-    known = trends.share[~np.isnan(trends.share[:, column]), column]
-    if not len(known):
-        return "Not estimated on any day."
-    course = (
-        f"From {percent(float(known[0]))} on the first day to {percent(float(known[-1]))} on the "
-        f"last, between {percent(float(known.min()))} and {percent(float(known.max()))}. "
-    )
-    changes = describe_changes(trends, column)
-    return course + (
-        f"Changed on {changes}." if changes else "No change that chance might not have made."
-    )
 
 
 def _name(trends: Trends, column: int) -> str:

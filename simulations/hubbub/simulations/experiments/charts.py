@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from hubbub.decoder.arrays import BoolArray, FloatArray
+from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.results.charts import GroupedBars, Histogram, Labels, Series, XYChart
 from hubbub.decoder.results.wording import visible
-from hubbub.simulations.experiments.scoring import Band
+from hubbub.simulations.experiments.scoring import Band, DecodedShares
 
 _NAMED = 12
 _BINS = 20
@@ -19,9 +20,7 @@ _BINS = 20
 def estimates_chart(
     strings: tuple[str, ...],
     truth: FloatArray,
-    share: FloatArray,
-    std_error: FloatArray,
-    detected: BoolArray,
+    estimates: DecodedShares | Decoding,
     title: str,
 ) -> XYChart:
     """Return truth against estimate: detected strings with error bars, other present ones as dots.
@@ -29,12 +28,11 @@ def estimates_chart(
     Parameters
     ----------
     strings : tuple of str, length n
-    truth, share, std_error : float64 array, shape (n,)
-        Shares; nan where there is no estimate.
-    detected : bool array, shape (n,)
-    title : str
+    truth : float64 array, shape (n,)
+        Shares.
     """
-    truth, share, half_width = 100 * truth, 100 * share, 100 * Z_CONFIDENCE * std_error
+    truth, share, detected = 100 * truth, 100 * estimates.share, estimates.detected
+    half_width = 100 * Z_CONFIDENCE * estimates.std_error
     found = np.flatnonzero(detected)
     largest = set(found[np.argsort(-share[found])][:_NAMED].tolist())
 

@@ -17,7 +17,6 @@ import numpy as np
 from hubbub.client.telemetry import Telemetry
 from hubbub.decoder.arrays import ByteArray, IntArray
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, Report, batch_to_json
 from hubbub.simulations.experiments.experiment import (
@@ -92,7 +91,17 @@ async def upload_reports(
                 Report(metric.name, metric.version, int(cohort), row.tobytes())
                 for cohort, row in zip(cohorts[rows], bits[rows], strict=True)
             )
-            await _post(session, url, Batch(reports))
+            try:
+                async with session.post(
+                    f"{url}/v1/reports",
+                    data=batch_to_json(Batch(reports)),
+                    headers={"Content-Type": "application/json"},
+                ) as response:
+                    status, answer = response.status, await response.text()
+            except aiohttp.ClientError as error:
+                raise UploadError(f"collector: {error}") from error
+            if status != 201:
+                raise UploadError(f"collector: {status} {answer}")
             done += len(reports)
             progress(done, len(cohorts))
 
@@ -102,20 +111,6 @@ async def upload_reports(
                 tasks.create_task(work(session))
     except ExceptionGroup as group:  # the connections fail together; one says it
         raise group.exceptions[0] from None
-
-
-async def _post(session: aiohttp.ClientSession, url: str, batch: Batch) -> None:
-    try:
-        async with session.post(
-            f"{url}/v1/reports",
-            data=batch_to_json(batch),
-            headers={"Content-Type": "application/json"},
-        ) as response:
-            status, answer = response.status, await response.text()
-    except aiohttp.ClientError as error:
-        raise UploadError(f"collector: {error}") from error
-    if status != 201:
-        raise UploadError(f"collector: {status} {answer}")
 
 
 def run_through_collector(
@@ -177,13 +172,7 @@ def _prepare(folder: Path, experiment: Experiment) -> Path:
             "the first candidate begins with a byte order mark: only --through memory can take it"
         )
     (folder / "candidates.txt").write_text("\n".join(strings) + "\n", encoding="utf-8")
-    metrics = folder / "metrics.toml"
-    metrics.write_text(_metric_toml(experiment.params), encoding="utf-8")
-    return metrics
-
-
-def _metric_toml(params: RapporParams) -> str:
-    """Return the registry of a simulation's one metric."""
+    params = experiment.params
     lines = [
         'application = "org.example.simulation"',
         f"[metrics.{_METRIC}]",
@@ -195,4 +184,6 @@ def _metric_toml(params: RapporParams) -> str:
         *(f"{name} = {value}" for name, value in params._asdict().items()),
         *(['mode = "one-time"'] if params.f == 0 or (params.p, params.q) == (0, 1) else []),
     ]
-    return "\n".join(lines) + "\n"
+    metrics = folder / "metrics.toml"
+    metrics.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return metrics

@@ -41,16 +41,12 @@ class Experiment:
 
     Attributes
     ----------
-    scenario : Scenario
     plan : ReportingPlan
         Of the honest clients: the scenario's population.
     attack : Attack or None
         Forged reports come on top of the clients'.
-    alpha : float
-    correction : Correction
     method : str
         As the decoder's `--method`; in memory only "regression", from bit counts.
-    seed : int
     """
 
     scenario: Scenario
@@ -110,10 +106,8 @@ class Target:
 
     Attributes
     ----------
-    string : str
     truth, estimate : float
         Its share of all reports, and the estimate.
-    detected : bool
     """
 
     string: str
@@ -130,13 +124,8 @@ class ExperimentOutcome:
     ----------
     truth : float64 array, shape (n,)
         Each candidate's share of all collected reports.
-    estimates : DecodedShares
-    score : Score
-    bands : tuple of Band
     p_values : dict
         Share of the absent candidates whose p-value is at most each level.
-    audit : Audit
-    targets : tuple of Target
     """
 
     truth: FloatArray
@@ -180,7 +169,6 @@ def judge_estimates(
 
     Parameters
     ----------
-    experiment : Experiment
     holders : int64 array, shape (v,)
         Honest reports of each of the population's values.
     estimates : DecodedShares

@@ -24,7 +24,6 @@ class Collector:
     ----------
     url : str
         Its base address on the loopback interface.
-    process : subprocess.Popen
     """
 
     url: str

@@ -34,8 +34,6 @@ class ExperimentResult(Result):
 
     Attributes
     ----------
-    experiment : Experiment
-    outcome : ExperimentOutcome
     options : mapping
         Of the command, as they are to be shown.
     """
@@ -91,9 +89,7 @@ class ExperimentResult(Result):
             "estimates": estimates_chart(
                 self.experiment.scenario.candidates,
                 truth,
-                estimates.share,
-                estimates.std_error,
-                estimates.detected,
+                estimates,
                 f"{total:,} reports, {len(truth):,} candidates",
             ),
             "by_share": bands_chart(self.outcome.bands),

@@ -36,7 +36,6 @@ class DecodedShares:
     share, std_error, low, high, p_value : float64 array
         As in `Decoding`.
     detected : bool array
-    summary : dict
     """
 
     share: FloatArray
@@ -152,7 +151,6 @@ class Band:
 
     Attributes
     ----------
-    low, high : float
     present, found : int
         Candidates whose *true* share is in the band; those of them that were detected.
     reported, right : int

@@ -14,12 +14,11 @@ import numpy as np
 
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.planning.noise import learnable_strings
 from hubbub.decoder.results.charts import Chart, Labels, Series, XYChart
 from hubbub.simulations.experiments.charts import estimates_chart
+from hubbub.simulations.paper.formulas import learnable_strings
 from hubbub.simulations.paper.settings import (
     PRESENT,
-    Run,
     normal_errors,
     paper_params,
     paper_scenario,
@@ -40,7 +39,6 @@ class Finding:
 
     Attributes
     ----------
-    title : str
     stated : str
         What the paper says.
     ours : str
@@ -121,13 +119,10 @@ def exponential(runs: int) -> Finding:
             false = _shown([r.false_positives for r in done])
             found_by.append(f"m = {m}, {correction.value}: {found} of 100 found, {false} false")
     shown = run_exponential(paper_params(), _MILLION, 0, Correction.BH)
-    decoding = shown.decoding
     chart = estimates_chart(
-        tuple(decoding.candidates),
+        tuple(shown.decoding.candidates),
         shown.truth,
-        decoding.share,
-        decoding.std_error,
-        decoding.detected,
+        shown.decoding,
         "1,000,000 reports, 200 candidates, 100 of them present",
     )
     return Finding(
@@ -158,7 +153,10 @@ def parameters(runs: int) -> Finding:
             for v in values
         ]
         recall = [[r.true_positives / PRESENT for r in done] for done in runs_of]
-        right = [[_precision(r) for r in done] for done in runs_of]
+        right = [
+            [r.true_positives / max(r.true_positives + r.false_positives, 1) for r in done]
+            for done in runs_of
+        ]
         series = (_means("recall", values, recall), _means("precision", values, right))
         lowest = min(lowest, float(series[1].y.min()))
         described = (
@@ -230,10 +228,6 @@ def _most_learned(reports: int, formula: float, runs: int) -> list[float]:
         done = [run_scenario(s, _GROWTH, reports, run) for run, s in enumerate(scenarios)]
         best = max(best, [float(run.true_positives) for run in done], key=sum)
     return best
-
-
-def _precision(run: Run) -> float:
-    return run.true_positives / max(run.true_positives + run.false_positives, 1)
 
 
 def _means(label: str, x: Sequence[int], runs_of: Sequence[Sequence[float]]) -> Series:

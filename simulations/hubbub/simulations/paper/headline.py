@@ -13,11 +13,12 @@ import numpy as np
 
 from hubbub.collector.poisoning import forgery_shift
 from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.planning import noise as planning_noise
+from hubbub.decoder.planning.noise import Budget
 from hubbub.decoder.privacy import amplification
 from hubbub.decoder.privacy.histories import permanent_known
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
+from hubbub.simulations.paper import formulas
 from hubbub.simulations.paper.settings import (
     ABSENT,
     PRESENT,
@@ -54,8 +55,6 @@ class Headline:
     ----------
     number : int
         Of the source's line; several lines may share one.
-    source, what : str
-    stated, ours : float
     tolerance : float
         How far ours may be from the stated, as a share of it.
     way : str
@@ -81,13 +80,31 @@ class Headline:
 
 def formula_lines() -> Iterator[Headline]:
     """Yield all of them, in the order of their numbers."""
-    yield from _epsilons()
+    for f, p, report, permanent in (
+        (0.5, 0.5, 1.0743, 4.3944),
+        (0.75, 0.5, 0.5343, 2.0433),
+        (0.5, 0.25, 2.0433, 4.3944),
+    ):
+        params, source = RapporParams(128, 2, 16, f, p, 0.75), "RAPPOR, theorems 1, 2"
+        where = f"h=2, f={f:g}, p={p:g}, q=0.75"
+        yield _line(1, source, f"epsilon_report, {where}", report, params.epsilon_report)
+        yield _line(1, source, f"epsilon_permanent, {where}", permanent, params.epsilon_permanent)
     yield from _count_deviations()
-    yield from _learnable()
+    for reports, stated in ((_MILLION, 93.9), (100 * _MILLION, 938.7)):
+        what = f"learnable strings, N={reports:,}, M=1,000,000"
+        ours = formulas.learnable_strings(_ONE_TIME, reports, _MILLION)
+        yield _line(6, "RAPPOR, appendix", what, stated, ours, 1e-3)
     yield from _variances()
     yield from _shuffling()
-    yield from _attackers()
-    yield from _quantised()
+    _, up = forgery_shift(_CHROME, 0.01)
+    yield _line(10, "manipulation", "points that a target rises, 1% forged", 2.5, 100 * up)
+    for reports, stated in _TRACKED:
+        what = f"chance that {reports} reports tell all 128 PRR bits"
+        yield _line(11, "tracking", what, stated, permanent_known(_CHROME, reports), 5e-3)
+    floored, exact = formulas.quantised_epsilon(2, 0.45), _CHROME._replace(f=0.45)
+    what = "epsilon_permanent, f=0.45"
+    yield _line(12, "quantised f", f"{what} floored to 1/128", 5.001, floored)
+    yield _line(12, "quantised f", f"{what} exact", 4.947, exact.epsilon_permanent)
 
 
 def _line(
@@ -96,48 +113,28 @@ def _line(
     return Headline(number, source, what, stated, float(ours), tolerance, "formula")
 
 
-def _epsilons() -> Iterator[Headline]:
-    source = "RAPPOR, theorems 1, 2"
-    for f, p, report, permanent in (
-        (0.5, 0.5, 1.0743, 4.3944),
-        (0.75, 0.5, 0.5343, 2.0433),
-        (0.5, 0.25, 2.0433, 4.3944),
-    ):
-        params = RapporParams(128, 2, 16, f, p, 0.75)
-        where = f"h=2, f={f:g}, p={p:g}, q=0.75"
-        yield _line(1, source, f"epsilon_report, {where}", report, params.epsilon_report)
-        yield _line(1, source, f"epsilon_permanent, {where}", permanent, params.epsilon_permanent)
-
-
 def _count_deviations() -> Iterator[Headline]:
     for number, reports, m, stated in _COUNTS:
-        ours = planning_noise.count_deviation(paper_params(m=m), reports)
+        ours = formulas.count_deviation(paper_params(m=m), reports)
         what = f"SD of a count, N={reports:,}, m={m}"
         yield _line(number, f"RAPPOR, table {number - 1}", what, stated, ours)
-    z = 4860 / planning_noise.count_deviation(paper_params(m=8), _TABLE_2)
+    z = 4860 / formulas.count_deviation(paper_params(m=8), _TABLE_2)
     yield _line(3, "RAPPOR, table 2", "z of a count of 4,860", 4.01, z, 2e-3)
     for reports, stated in _BINS:
-        ours = planning_noise.count_deviation(_ONE_TIME, reports)
+        ours = formulas.count_deviation(_ONE_TIME, reports)
         what = f"SD of an empty bin, basic one-time, N={reports:,}"
         yield _line(5, "RAPPOR, 5.1", what, stated, ours, 1e-3)
 
 
-def _learnable() -> Iterator[Headline]:
-    for reports, stated in ((_MILLION, 93.9), (100 * _MILLION, 938.7)):
-        ours = planning_noise.learnable_strings(_ONE_TIME, reports, _MILLION)
-        what = f"learnable strings, N={reports:,}, M=1,000,000"
-        yield _line(6, "RAPPOR, appendix", what, stated, ours, 1e-3)
-
-
 def _variances() -> Iterator[Headline]:
     for epsilon, stated in ((0.01, 2.0), (4 * math.log(3), 7.4)):
-        ours = planning_noise.symmetric_oue_ratio(2, epsilon)
+        ours = formulas.symmetric_oue_ratio(2, epsilon)
         what = f"variance over OUE's, h=2, epsilon={epsilon:.2f}"
         yield _line(7, "Wang 2017", what, stated, ours, 0.01)
-    budget = planning_noise.Budget(_CHROME.epsilon_permanent, _CHROME.epsilon_report)
+    budget = Budget(_CHROME.epsilon_permanent, _CHROME.epsilon_report)
     for name, stated, ours in (
-        ("L-OSUE", 0.684, planning_noise.longitudinal_optimum(budget)),
-        ("symmetric chaining", 0.879, planning_noise.symmetric_chaining(budget)),
+        ("L-OSUE", 0.684, formulas.longitudinal_optimum(budget)),
+        ("symmetric chaining", 0.879, formulas.symmetric_chaining(budget)),
     ):
         what = f"N times the variance, {name}"
         yield _line(8, "longitudinal optimum", what, stated, ours, 1e-3)
@@ -159,23 +156,6 @@ def _shuffling() -> Iterator[Headline]:
     ):
         what = f"central epsilon, n=100,000, epsilon0=4, {name}"
         yield _line(9, "shuffling", what, stated, ours, tolerance)
-
-
-def _attackers() -> Iterator[Headline]:
-    _, up = forgery_shift(_CHROME, 0.01)
-    yield _line(10, "manipulation", "points that a target rises, 1% forged", 2.5, 100 * up)
-    for reports, stated in _TRACKED:
-        what = f"chance that {reports} reports tell all 128 PRR bits"
-        yield _line(11, "tracking", what, stated, permanent_known(_CHROME, reports), 5e-3)
-
-
-def _quantised() -> Iterator[Headline]:
-    exact = RapporParams(128, 2, 16, 0.45, 0.25, 0.75).epsilon_permanent
-    for name, stated, ours in (
-        ("floored to 1/128", 5.001, planning_noise.quantised_epsilon(2, 0.45)),
-        ("exact", 4.947, exact),
-    ):
-        yield _line(12, "quantised f", f"epsilon_permanent, f=0.45 {name}", stated, ours)
 
 
 def simulated_lines(runs: int) -> Iterator[Headline]:

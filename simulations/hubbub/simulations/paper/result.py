@@ -36,7 +36,6 @@ class PaperResult(Result):
     ----------
     findings : tuple of Finding
         Of the experiments; none if only the numbers were asked for.
-    lines : tuple of Headline
     """
 
     findings: tuple[Finding, ...]

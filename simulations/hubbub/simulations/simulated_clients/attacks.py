@@ -44,7 +44,6 @@ class Attack:
 
     Attributes
     ----------
-    kind : AttackKind
     share : float
         Of all reports, between 0 and 1.
     targets : int
@@ -97,13 +96,10 @@ def forge(
 
     Parameters
     ----------
-    attack : Attack
     n : int
         Reports.
     targets : tuple of str
         At least one, unless the reports are random.
-    params : RapporParams
-    rng : numpy.random.Generator
 
     Returns
     -------
@@ -133,7 +129,6 @@ def choose_targets(
 
     Parameters
     ----------
-    attack : Attack
     candidates : tuple of str, length n
     truth : float64 array, shape (n,)
         Share of each candidate.

@@ -54,13 +54,15 @@ def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) 
 
     Parameters
     ----------
-    params : RapporParams
     reports : int
         Reports of each value.
-    rng : numpy.random.Generator
     """
     alone = RapporParams(params.k, params.h, 1, params.f, params.p, params.q)
-    values = _most_different(alone)
+    # Two values whose Bloom filters have as many bits of their own as can be found.
+    values = tuple(f"audit {i}" for i in range(_PAIRS))
+    filters = np.unpackbits(packed_filters(values, alone), axis=1).astype(np.int64)
+    apart: IntArray = np.abs(filters[:1] - filters[1:]).sum(axis=1)
+    values = (values[0], values[1 + int(np.argmax(apart))])
     clients = SimulatedClients(values, alone, rng)
     first, second = packed_filters(values, alone)
     ones, zeros = first & ~second, second & ~first
@@ -79,11 +81,3 @@ def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) 
         at_least=math.log(low / high) if low else -math.inf,
         reports=reports,
     )
-
-
-def _most_different(params: RapporParams) -> tuple[str, str]:
-    """Return two values whose Bloom filters have as many bits of their own as can be found."""
-    values = tuple(f"audit {i}" for i in range(_PAIRS))
-    filters = np.unpackbits(packed_filters(values, params), axis=1).astype(np.int64)
-    apart: IntArray = np.abs(filters[:1] - filters[1:]).sum(axis=1)
-    return values[0], values[1 + int(np.argmax(apart))]

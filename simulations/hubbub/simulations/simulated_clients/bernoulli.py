@@ -80,10 +80,9 @@ def keyed_bernoulli_words(keys: Words, selector: Words, low: Dyadic, high: Dyadi
     keys : uint64 array, shape (w,)
         Of each word; coins are hashes of the key and the round.
     selector : uint64 array, shape (w,)
-    low, high : float or Fraction
     """
     return _compare(
-        lambda round_, words, _size: mix(keys[words] + _round_constant(round_)),
+        lambda round_, words, _size: mix(keys[words] + np.uint64((round_ + 1) * _GOLDEN % 2**64)),
         selector,
         low,
         high,
@@ -139,22 +138,16 @@ def _compare(coins: _Coins, selector: Words, low: Dyadic, high: Dyadic) -> Words
     for start in range(0, len(selector), _BLOCK):
         block = slice(start, start + _BLOCK)
         lanes = selector[block]
-        below[block] = _plane(certain, lanes)
+        below[block] = (np.uint64(0), lanes, ~lanes, _ALL)[certain]
         np.invert(below[block], out=undecided[block])
         for round_, code in enumerate(codes[:_DENSE_ROUNDS]):
             _decide(coins(round_, block, len(lanes)), code, lanes, below[block], undecided[block])
-    if len(codes) > _DENSE_ROUNDS:
-        _finish(coins, codes, selector, below, undecided)
-    return below
-
-
-def _finish(coins: _Coins, codes: bytes, selector: Words, below: Words, undecided: Words) -> None:
-    """Toss on for the words that hold an open lane; one that matches every digit has U >= P."""
+    # The words that hold an open lane go on alone; a lane that matches every digit has U >= P.
     places = np.flatnonzero(undecided)
     lanes, decided, undecided = selector[places], below[places], undecided[places]
     for round_ in range(_DENSE_ROUNDS, len(codes)):
         if not len(places):
-            return
+            break
         _decide(coins(round_, places, len(places)), codes[round_], lanes, decided, undecided)
         still = undecided != 0
         if 2 * np.count_nonzero(still) < len(places):
@@ -162,6 +155,7 @@ def _finish(coins: _Coins, codes: bytes, selector: Words, below: Words, undecide
             places, lanes = places[still], lanes[still]
             decided, undecided = decided[still], undecided[still]
     below[places] = decided
+    return below
 
 
 def _decide(coins: Words, code: int, selector: Words, below: Words, undecided: Words) -> None:
@@ -178,13 +172,3 @@ def _decide(coins: Words, code: int, selector: Words, below: Words, undecided: W
         np.bitwise_and(coins, undecided, out=coins)
         np.bitwise_or(below, coins & plane, out=below)
     np.bitwise_xor(undecided, coins, out=undecided)
-
-
-def _plane(code: int, selector: Words) -> Words | np.uint64:
-    """Return one binary digit of every lane's probability (see `digit_codes`)."""
-    planes = (np.uint64(0), selector, ~selector, _ALL)
-    return planes[code]
-
-
-def _round_constant(round_: int) -> np.uint64:
-    return np.uint64((round_ + 1) * _GOLDEN % 2**64)

@@ -42,7 +42,6 @@ class SimulatedClients:
     ----------
     values : tuple of str
         All values that any client holds.
-    params : RapporParams
     rng : numpy.random.Generator
         Of a bit generator with 64 bits a draw; SFC64 is the fastest.
     """
@@ -87,7 +86,6 @@ class LongitudinalClients:
     ----------
     values : tuple of str
         All values that any client holds at any time.
-    params : RapporParams
     seed : numpy.random.SeedSequence
         Stands for all clients' secrets.
     cohort_shares : float64 array, shape (m,), or None

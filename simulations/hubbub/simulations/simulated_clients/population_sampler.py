@@ -36,9 +36,6 @@ class ReportingPlan:
 
     Attributes
     ----------
-    population : Population
-    params : RapporParams
-    clients : int
     days : int
         Reports of each client, one a day.
     change : float
@@ -98,7 +95,6 @@ class PopulationSample:
 
     Attributes
     ----------
-    counts : CohortCounts
     holders : int64 array, shape (v,)
         Reports of each of the population's values: the truth.
     """
@@ -121,7 +117,6 @@ class Reporter:
 
     Parameters
     ----------
-    plan : ReportingPlan
     seed : numpy.random.SeedSequence
         Of the whole plan: the clients' secrets follow from it.
     """
@@ -172,7 +167,6 @@ def sample_population(
 
     Parameters
     ----------
-    plan : ReportingPlan
     seed : numpy.random.SeedSequence
         The same seed gives the same counts, whatever `workers` is.
     workers : int

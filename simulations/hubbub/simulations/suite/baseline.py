@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
+from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.candidates.listing import bit_positions, make_design
 from hubbub.decoder.counts import CohortCounts, estimate_bits, variance_of_one
 from hubbub.protocol.params import RapporParams
@@ -49,18 +49,14 @@ def least_squares_two_se(
     room = int(_ROWS_USED * np.count_nonzero(reports))
     chosen = np.arange(len(candidates))
     if len(candidates) > min(room, _AT_ONCE):
-        z = _marginal_z(candidates, params, rates, weights)
+        # Each candidate's weighted excess over the mean rate, in standard errors.
+        excess = weights * (rates - np.average(rates, weights=weights))
+        z = np.empty(len(candidates))
+        for start in range(0, len(candidates), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            design = make_design(bit_positions(candidates[rows], params), params)
+            z[rows] = design.sums(excess) / np.sqrt(np.maximum(design.sums(weights), _TINY))
         chosen = np.sort(np.argsort(-z, kind="stable")[: min(room, _SCREENED)])
-    return _fit(candidates, chosen, params, rates, weights)
-
-
-def _fit(
-    candidates: tuple[str, ...],
-    chosen: IntArray,
-    params: RapporParams,
-    rates: FloatArray,
-    weights: FloatArray,
-) -> PlainEstimates:
     strings = tuple(candidates[i] for i in chosen.tolist())
     columns = make_design(bit_positions(strings, params), params).matrix.toarray()
     gram = (columns * weights) @ columns.T
@@ -74,16 +70,3 @@ def _fit(
     share[chosen[kept]] = fitted
     detected[chosen[kept]] = fitted > _STD_ERRORS * np.sqrt(np.diag(covariance))
     return PlainEstimates(share, detected)
-
-
-def _marginal_z(
-    candidates: tuple[str, ...], params: RapporParams, rates: FloatArray, weights: FloatArray
-) -> FloatArray:
-    """Return each candidate's weighted excess over the mean rate, in standard errors."""
-    excess = weights * (rates - np.average(rates, weights=weights))
-    z = np.empty(len(candidates))
-    for start in range(0, len(candidates), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        design = make_design(bit_positions(candidates[rows], params), params)
-        z[rows] = design.sums(excess) / np.sqrt(np.maximum(design.sums(weights), _TINY))
-    return z

@@ -34,7 +34,6 @@ class Figure:
 
     Attributes
     ----------
-    mean, std_error : float
     runs : int
         Runs that it rests on.
     """
@@ -63,8 +62,6 @@ class CaseResult:
 
     Attributes
     ----------
-    case : str
-    runs, candidates : int
     detected, true_positives : Figure
         Names a run.
     coverage, coverage_detected : Figure
@@ -77,7 +74,6 @@ class CaseResult:
         Over the detected, of the decoder and of the baseline.
     total_variation_all, baseline_variation_all : Figure
         Over all strings.
-    baseline_false_share : Figure
     seconds : Figure
         CPU time of a decoding.
     broken : tuple of str

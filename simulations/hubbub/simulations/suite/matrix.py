@@ -51,7 +51,6 @@ class Case:
         As `family_shares` takes it.
     unique, reports : int
         Values that the population holds; reports, one a client.
-    k, h, m : int
     privacy : str
         A key of `PRIVACY`.
     extra : float
@@ -106,7 +105,7 @@ class Case:
 
 def all_cases() -> tuple[Case, ...]:
     """Return the selection, in the table's order."""
-    return tuple(dict.fromkeys([*_regression(), *_filters(), *_privacy(), *_sizes(), *_null()]))
+    return tuple(dict.fromkeys(_selection()))
 
 
 def quick_cases() -> tuple[Case, ...]:
@@ -140,30 +139,22 @@ def matching(cases: Sequence[Case], patterns: Sequence[str]) -> tuple[Case, ...]
     return tuple(c for c in cases if any(fnmatchcase(c.name, pattern) for pattern in patterns))
 
 
-def _regression() -> Iterator[Case]:
-    """Yield their small cases: typical, without noise in the list, loose, with 10 times as many."""
+def _selection() -> Iterator[Case]:
+    # Their small cases: typical, without noise in the list, loose, with 10 times as many.
     for distribution in DISTRIBUTIONS:
         small = (distribution, 100, _MILLION, 8, 2, 128)
         yield Case(*small, "tight", 0.2)
         yield Case(*small, "tight", 0.0, 0.0)
         yield Case(*small, "loose", 0.2)
         yield Case(*small, "tight", 10.0)
-
-
-def _filters() -> Iterator[Case]:
     for i, (k, h, m) in enumerate(FILTERS):
         distribution = ("exponential", "zipf:1")[i % 2]
         yield Case(distribution, 100, _MILLION, k, h, m, "chrome", 0.2)
         yield Case(distribution, 1_000, 10 * _MILLION, k, h, m, "loose", 10.0)
-
-
-def _privacy() -> Iterator[Case]:
     for i, privacy in enumerate(PRIVACY):
         yield Case(DISTRIBUTIONS[i], 100, _MILLION, 32, 1, 64, privacy, 10.0)
         yield Case(DISTRIBUTIONS[i + 1], 1_000, _MILLION, 128, 2, 64, privacy, 0.0)
-
-
-def _sizes() -> Iterator[Case]:
+    # Sizes.
     yield Case("uniform", 100, _MILLION // 10, 128, 2, 64, "chrome", 0.2)
     yield Case("zipf:1", 100, _MILLION // 10, 8, 2, 128, "loose", 10.0)
     yield Case("exponential", 100, _MILLION, 128, 2, 8, "paper", 1.0)
@@ -172,9 +163,7 @@ def _sizes() -> Iterator[Case]:
     yield Case("zipf:1", 1_000, 10 * _MILLION, 128, 2, 64, "chrome", 100.0)
     yield Case("exponential", 100, _MILLION, 32, 1, 64, "loose", 100.0)
     yield Case("zipf:1", 10_000, 10 * _MILLION, 8, 2, 128, "loose", 10.0)
-
-
-def _null() -> Iterator[Case]:
+    # Null cases.
     for distribution, reports, (k, h, m), privacy in (
         ("zipf:1", _MILLION, (8, 2, 128), "tight"),
         ("zipf:1", 10 * _MILLION, (8, 2, 32), "loose"),

@@ -86,10 +86,6 @@ def _markdown(results: Sequence[CaseResult]) -> str:
     return f"{table}\n\n{suite_sentence(results)}\n"
 
 
-def _json(results: Sequence[CaseResult]) -> str:
-    return json_text([asdict(result) for result in results], indent=1) + "\n"
-
-
 def _csv(results: Sequence[CaseResult]) -> str:
     rows: list[dict[str, object]] = []
     for result in results:
@@ -110,7 +106,7 @@ def _csv(results: Sequence[CaseResult]) -> str:
 
 FORMATS: dict[str, Callable[[Sequence[CaseResult]], str]] = {
     ".csv": _csv,
-    ".json": _json,
+    ".json": lambda results: json_text([asdict(each) for each in results], indent=1) + "\n",
     ".md": _markdown,
 }
 """Texts of all results by the ending of the file."""

@@ -10,8 +10,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import starmap
 
 import numpy as np
 
@@ -33,8 +33,6 @@ class Trial:
     ----------
     case : str
         The case's name.
-    run : int
-    candidates : int
     ours, baseline : Score
         Of the decoder (Benjamini-Hochberg at 0.05), and of least squares with the two-standard-
         error rule on the same counts.
@@ -91,7 +89,6 @@ def run_trials(
 
     Parameters
     ----------
-    cases : sequence of Case
     seeds, workers : int
         Runs of each case; processes, each of which computes on one thread.
     progress : callable
@@ -99,14 +96,10 @@ def run_trials(
     """
     tasks = [(case, run) for case in cases for run in range(seeds)]
     trials: dict[tuple[str, int], Trial] = {}
-    if workers == 1:
-        for done, (case, run) in enumerate(tasks, start=1):
-            trials[case.name, run] = run_trial(case, run)
-            progress(done, len(tasks))
-    else:
-        for done, trial in enumerate(_in_processes(tasks, workers), start=1):
-            trials[trial.case, trial.run] = trial
-            progress(done, len(tasks))
+    found = starmap(run_trial, tasks) if workers == 1 else _in_processes(tasks, workers)
+    for done, trial in enumerate(found, start=1):
+        trials[trial.case, trial.run] = trial
+        progress(done, len(tasks))
     return tuple(tuple(trials[case.name, run] for run in range(seeds)) for case in cases)
 
 
@@ -115,25 +108,15 @@ def _in_processes(tasks: Sequence[tuple[Case, int]], workers: int) -> Iterator[T
     ordered = sorted(
         tasks, key=lambda task: -(task[0].reports + 100.0 * task[0].unique * (1 + task[0].extra))
     )
-    with (
-        _one_thread_each(),
-        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool,
-    ):
-        futures = [pool.submit(run_trial, case, run) for case, run in ordered]
-        for future in as_completed(futures):
-            yield future.result()
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Let processes that start in the context compute on one thread: they share the cores."""
-    before = {name: os.environ.get(name) for name in _THREADS}
+    # Processes share the cores, so each computes on one thread.
+    before = {name: os.environ[name] for name in _THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
-        yield
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            futures = [pool.submit(run_trial, case, run) for case, run in ordered]
+            for future in as_completed(futures):
+                yield future.result()
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in _THREADS:
+            del os.environ[name]
+        os.environ.update(before)
