@@ -236,7 +236,8 @@ def _decode(search: Search, counts: CohortCounts, alpha: float, same_bits: SameB
     chosen = np.flatnonzero(detected)
     cutoff = log_cutoff(len(chosen), len(detected), log_alpha, correction, allowance=SEARCHED)
     tests = PresenceTests(found.fit, search.candidates, search.bits, search.params)
-    noise = tests.noise()
+    # The distribution of an absent string's score, no row's part bounded.
+    noise = HashNull(found.fit.scores.reshape(search.bits.rate.shape), search.params.h)
     low, high = reported_intervals(
         estimates.share,
         estimates.std_error,

@@ -142,12 +142,7 @@ class TypeDecoder(ABC, Generic[_Type]):
 
     @abstractmethod
     def decode(self, job: Job) -> Result:
-        """Turn the job's reports into a result.
-
-        Raises
-        ------
-        DecoderError, StoreError
-        """
+        """Turn the job's reports into a result (raises DecoderError and StoreError)."""
 
     def categories(self, metric_type: _Type) -> Categories:
         """Return the values that the type lists (raises MetricError if it lists none)."""

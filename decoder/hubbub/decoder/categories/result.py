@@ -185,31 +185,29 @@ def _table(decoding: CategoryDecoding, indices: IntArray) -> Table:
         heads += (Heading("up to here"), Heading(_INTERVAL))
     if decoding.ranked:
         heads += (Heading("points behind the largest"),)
-    every = list(_rows(decoding))
-    rows = [every[int(index)] for index in indices]
+    every, rows = list(_rows(decoding)), []
+    for index in indices.tolist():
+        row = every[index]
+        cells = [
+            visible(str(row["category"])),
+            f"{row['count']:,.0f}",
+            f"{row['proportion']:.3%}",
+            f"{row['prop_low']:.2%} … {row['prop_high']:.2%}",
+        ]
+        if ordinal:
+            cells.append(f"{row['cumulative']:.2%}")
+            cells.append(f"{row['cum_low']:.2%} … {row['cum_high']:.2%}")
+        if decoding.ranked:
+            behind, error = float(row["behind"]), float(row["behind_std_error"])
+            text = f"{100 * behind:.2f} ± {100 * Z_CONFIDENCE * error:.2f}"
+            cells.append("" if math.isnan(behind) else text)
+        rows.append((*cells, f"{row['q_value']:.1e}", "yes" if row["detected"] else ""))
     return Table(
         "Buckets, in order" if ordinal else "Categories, largest first",
         (*heads, Heading("q"), Heading("detected", "center")),
-        tuple(map(_cells, rows)),
-        styles=tuple("" if row["detected"] else "dim" for row in rows),
+        tuple(rows),
+        styles=tuple("" if decoding.detected[index] else "dim" for index in indices),
     )
-
-
-def _cells(row: _Row) -> tuple[str, ...]:
-    cells = [
-        visible(str(row["category"])),
-        f"{row['count']:,.0f}",
-        f"{row['proportion']:.3%}",
-        f"{row['prop_low']:.2%} … {row['prop_high']:.2%}",
-    ]
-    if "cumulative" in row:
-        cells.append(f"{row['cumulative']:.2%}")
-        cells.append(f"{row['cum_low']:.2%} … {row['cum_high']:.2%}")
-    if "behind" in row:
-        behind, error = float(row["behind"]), float(row["behind_std_error"])
-        text = f"{100 * behind:.2f} ± {100 * Z_CONFIDENCE * error:.2f}"
-        cells.append("" if math.isnan(behind) else text)
-    return (*cells, f"{row['q_value']:.1e}", "yes" if row["detected"] else "")
 
 
 def _quantile_table(ordinal: OrdinalEstimates) -> Table:

@@ -62,12 +62,7 @@ _UNEVEN = (
 
 
 def run(inputs: InputOptions, outputs: OutputOptions) -> None:
-    """Decode the inputs, and write what is wanted.
-
-    Raises
-    ------
-    HubbubError, StoreError, DecoderError, OSError, click.UsageError
-    """
+    """Decode the inputs, and write what is wanted; raises what `cli_errors` or click shows."""
     job = DecodeJob(inputs, outputs, _metric(inputs))
     decoder = decoder_of(job.metric)
     refusal = decoder.refusal(job)

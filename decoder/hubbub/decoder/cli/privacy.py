@@ -32,17 +32,6 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in ne
         return number
 
 
-def _check_reports(
-    _context: click.Context, _option: click.Parameter, reports: int | None
-) -> int | None:
-    """Refuse crowds for which the bounds' sums would take minutes, or overflow."""
-    if reports is not None and reports > _MOST_REPORTS:
-        raise click.BadParameter(
-            f"{reports:,} must be at most {_MOST_REPORTS:,}, whose bounds hold for more, too"
-        )
-    return reports
-
-
 @click.command()
 @click.argument("metrics")
 @click.option("--days", default=365, show_default=True, type=_Count(), help="One report a day.")
@@ -63,7 +52,6 @@ def _check_reports(
 @click.option(
     "--reports",
     type=_Count(),
-    callback=_check_reports,
     help="Shuffled reports of each metric, one a client: also bound what they reveal together.",
 )
 @click.option(
@@ -109,6 +97,11 @@ def privacy(
     "Known after" is how many reports of one client show its permanent response with the given
     probability to someone who can link them. docs/privacy.md explains all of it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
+    if reports is not None and reports > _MOST_REPORTS:  # sums would take minutes, or overflow
+        raise click.BadParameter(
+            f"{reports:,} must be at most {_MOST_REPORTS:,}, whose bounds hold for more, too",
+            param_hint="'--reports'",
+        )
     from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415
     from hubbub.decoder.privacy.figures import (  # noqa: PLC0415
         Situation,

@@ -29,11 +29,9 @@ def pass_counter(label: str) -> Iterator[Callable[[int, float], None]]:
     """Show passes and the gap while the context is open; yields update(passes, gap)."""
     with _on_terminal() as status:
         task = status.add_task("")
-
-        def update(passes: int, gap: float) -> None:
-            status.update(task, description=f"{label}: pass {passes}, duality gap {gap:.3g}")
-
-        yield update
+        yield lambda passes, gap: status.update(
+            task, description=f"{label}: pass {passes}, duality gap {gap:.3g}"
+        )
 
 
 def _on_terminal(*columns: ProgressColumn) -> Progress:

@@ -73,7 +73,7 @@ def _intervals(chart: IntervalChart) -> Markup:
             tag("line", class_="bar", x1=scale(each.low), x2=scale(each.high), y1=y, y2=y),
             tag("circle", class_="dot", cx=scale(each.estimate), cy=y, r=4),
         ]
-    return _drawn(chart.labels, bottom + 46, parts)
+    return drawing(chart.labels, bottom + 46, parts)
 
 
 @draw.register
@@ -100,7 +100,7 @@ def _histogram(chart: Histogram) -> Markup:
         for x in (low, high)
     ]
     parts = [*_axes(chart.labels, across, up), group(bars), polyline(steps, "expected")]
-    return _drawn(chart.labels, bottom + 46, parts)
+    return drawing(chart.labels, bottom + 46, parts)
 
 
 @draw.register
@@ -112,7 +112,7 @@ def _agreement(chart: Agreement) -> Markup:
     marks = _cloud(x, y, across, up)
     diagonal = [(across(end), up(end)) for end in ends]
     parts = [*_axes(chart.labels, across, up), group(marks), polyline(diagonal, "expected")]
-    return _drawn(chart.labels, bottom + 46, parts)
+    return drawing(chart.labels, bottom + 46, parts)
 
 
 def _cloud(x: FloatArray, y: FloatArray, across: Scale, up: Scale) -> list[Markup]:
@@ -171,7 +171,7 @@ def _xy(chart: XYChart) -> Markup:
             if each.style == "points" or len(points) <= _MARKED:
                 parts.append(_mark(number, _LEFT + 14, y))
         parts.append(tag("text", each.label, x=_LEFT + 34, y=y + 4))
-    return _drawn(chart.labels, bottom + 46, parts)
+    return drawing(chart.labels, bottom + 46, parts)
 
 
 def _span(values: Sequence[float], around: Sequence[float], log: bool) -> tuple[float, float]:
@@ -263,7 +263,7 @@ def _grouped_bars(chart: GroupedBars) -> Markup:
             for place, height in enumerate(heights.tolist())
             if height > 0
         ]  # fmt: skip
-    return _drawn(chart.labels, bottom + 46, parts)
+    return drawing(chart.labels, bottom + 46, parts)
 
 
 @draw.register
@@ -280,7 +280,7 @@ def _stack(chart: Stack) -> Markup:
                 width=scale(stop) - scale(start), height=height)
         )  # fmt: skip
         start = stop
-    return _drawn(chart.labels, bottom + 46, parts)
+    return drawing(chart.labels, bottom + 46, parts)
 
 
 @draw.register
@@ -302,7 +302,7 @@ def _course(chart: Course) -> Markup:
     for place, anchor in ((0, "start"), (last, "end")):
         x = across(place)
         parts.append(tag("text", chart.days[place], x=x, y=bottom + 18, text_anchor=anchor))
-    return _drawn(chart.labels, bottom + 26, parts)
+    return drawing(chart.labels, bottom + 26, parts)
 
 
 def _bands(course: Course, across: Scale, up: Scale) -> list[Markup]:
@@ -330,8 +330,3 @@ def _axes(labels: Labels, across: Scale, up: Scale) -> list[Markup]:
         horizontal_axis(across, _TOP, _TOP + _HEIGHT, labels.x, "{:.4g}"),
         vertical_axis(up, _LEFT, _RIGHT, labels.y, "{:,.4g}"),
     ]
-
-
-def _drawn(labels: Labels, height: float, parts: Sequence[str]) -> Markup:
-    body = Markup("").join(parts)
-    return drawing(labels.name, labels.title, labels.description, height, body)

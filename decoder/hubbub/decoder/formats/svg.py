@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from hubbub.decoder.results.charts import Labels
+
 WIDTH = 720.0
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -93,31 +95,19 @@ def tag(name: str, content: str = "", **attributes: str | float) -> Markup:
     return Markup("<{0}{1}>{2}</{0}>").format(name, attributes_text, inside)
 
 
-def group(parts: Iterable[str], **attributes: str | float) -> Markup:
-    """Return elements as one, with attributes that hold for all."""
-    return tag("g", Markup("").join(parts), **attributes)
+def group(parts: Iterable[str]) -> Markup:
+    """Return elements as one."""
+    return tag("g", Markup("").join(parts))
 
 
-def drawing(name: str, title: str, description: str, height: float, body: str) -> Markup:
-    """Return an SVG element that screen readers can read.
-
-    Parameters
-    ----------
-    name : str
-        Unique in the page; letters and hyphens.
-    title, description : str
-        What it is, and what it shows.
-    height : float
-        Pixels, when it is 720 wide.
-    """
-    inside = (
-        tag("title", title, id=f"{name}-title")
-        + tag("desc", description, id=f"{name}-desc")
-        + Markup(body)  # noqa: S704 - made by `tag`, which escapes
-    )
+def drawing(labels: Labels, height: float, parts: Iterable[str]) -> Markup:
+    """Return an SVG element that screen readers can read; so high when it is 720 pixels wide."""
+    name = labels.name
+    title = tag("title", labels.title, id=f"{name}-title")
+    description = tag("desc", labels.description, id=f"{name}-desc")
     return tag(
         "svg",
-        inside,
+        Markup("").join([title, description, *parts]),
         xmlns="http://www.w3.org/2000/svg",
         role="img",
         aria_labelledby=f"{name}-title {name}-desc",

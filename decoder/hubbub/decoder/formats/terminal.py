@@ -23,21 +23,17 @@ def show(blocks: Iterable[Block], console: Console) -> None:
         if isinstance(block, Line):
             console.print(Text(block.text), soft_wrap=not block.wraps)
         elif isinstance(block, Table):
-            console.print(_grid(block))
+            grid = Grid(title=Text(block.title, style="table.title"), title_justify="left")
+            name, *numbers = block.headings
+            grid.add_column(name.text, overflow="fold", justify=name.align)
+            for heading in numbers:
+                grid.add_column(heading.text, justify=heading.align)
+            styles = block.styles or ("",) * len(block.rows)
+            for (first, *others), style in zip(block.rows, styles, strict=True):
+                grid.add_row(Text(first, overflow="fold"), *map(Text, others), style=style)
+            console.print(grid)
         else:
             facts = Grid(show_header=False, box=None, pad_edge=False)
             for label, text in block.items():
                 facts.add_row(Text(label), Text(text))
             console.print(facts)
-
-
-def _grid(table: Table) -> Grid:
-    grid = Grid(title=Text(table.title, style="table.title"), title_justify="left")
-    name, *numbers = table.headings
-    grid.add_column(name.text, overflow="fold", justify=name.align)
-    for heading in numbers:
-        grid.add_column(heading.text, justify=heading.align)
-    styles = table.styles or ("",) * len(table.rows)
-    for (first, *others), style in zip(table.rows, styles, strict=True):
-        grid.add_row(Text(first, overflow="fold"), *map(Text, others), style=style)
-    return grid

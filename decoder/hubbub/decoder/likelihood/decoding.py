@@ -180,7 +180,7 @@ def decode_reports(
     threads: int | None = None,
     progress: Progress = lambda _passes, _gap: None,
 ) -> Decoding:
-    """Decode whole reports, from a decoding of their counts on.
+    """Decode whole reports, from a decoding of their counts on; otherwise as `fit_reports`.
 
     Parameters
     ----------
@@ -188,13 +188,6 @@ def decode_reports(
         Of the same reports' counts and candidates; its level and correction are kept.
     reason : str
         Why least squares wasn't used, for the summary.
-    threads, progress
-        As of `fit_reports`.
-
-    Raises
-    ------
-    UndecodableError
-        As `fit_reports`.
     """
     if len(counted.same_bits.rows):
         distinct = candidates.take(counted.same_bits.others(len(candidates)))

@@ -29,13 +29,12 @@ from hubbub.decoder.likelihood.maximum import (
     Solution,
     best_of_quadratic,
     estimation_model,
-    probe,
     random_strings,
 )
 from hubbub.decoder.likelihood.sums import Mixture, Moved, Overlaps, distinct_positions
 
 _CLIP = 4.0
-_PROBE_CELLS = 16_384
+_PROBES, _PROBE_CELLS = 256, 16_384
 _LEAST_VARIANCE = 1e-3
 _SURE_Z = 6.0
 PARTS = np.linspace(0.0, 1.0, 41)
@@ -244,7 +243,8 @@ def infer(
         If a typical candidate's share would have a standard error of 100% or more.
     """
     model = estimation_model(mixture, solution, members)
-    probes = probe(mixture, solution.shares)
+    # What random strings share with the model is a sample of what absent ones do.
+    probes = mixture.overlaps(solution.shares, random_strings(mixture.reports.params, _PROBES))
     left_over = float(model.left_over(probes.own, probes.shared[:, model.kept]).mean())
     _require_information(left_over, mixture.reports.total)
     tables = tabulate(model.mixture, model.shares, model.step)

@@ -22,7 +22,7 @@ from scipy import linalg, optimize
 
 from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.sums import Evaluation, Mixture, Overlaps, distinct_positions
+from hubbub.decoder.likelihood.sums import Evaluation, Mixture, distinct_positions
 from hubbub.protocol.params import RapporParams
 
 TOLERANCE = 1e-3
@@ -33,7 +33,6 @@ _RIDGE = 1e-9
 _SLOPE = 1e-4
 _SHORTEN = 0.3
 _ROUNDING = 1e-13
-_PROBES = 256
 _PROBE_SEED = 20140814
 _DEPENDENT = 1e-9
 
@@ -185,12 +184,6 @@ def estimation_model(mixture: Mixture, solution: Solution, members: IntArray) ->
     return EstimationModel(
         smaller, kept, members[kept[1:] - 1], solution.shares[kept], step, inverse
     )
-
-
-def probe(mixture: Mixture, shares: FloatArray) -> Overlaps:
-    """Return what random strings share with the model: a sample of what absent ones do."""
-    params = mixture.reports.params
-    return mixture.overlaps(shares, random_strings(params, _PROBES))
 
 
 def random_strings(params: RapporParams, n: int) -> PositionArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import decode
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.likelihood.choice import Choice, Method
@@ -22,16 +21,25 @@ class StringDecoder(TypeDecoder[StringType]):
     def decode(self, job: Job) -> Result:
         """Estimate how often each candidate occurs."""
         listed, outputs = job.candidates(), job.outputs
+        correction = Correction(outputs.correction)
         if outputs.by:
-            return _by_day(job, listed)
+            by_day, reports = job.reports_by_day()
+            trends = decode_days(
+                by_day,
+                job.metric.params,
+                listed,
+                alpha=outputs.alpha,
+                correction=correction,
+                min_reports=outputs.min_reports,
+            )
+            origin = job.provenance(
+                reports, method="least squares, day by day", strings=trends.pooled.candidates
+            )
+            return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows)
         choice = Choice(Method(outputs.method), job.metric.params, len(listed))
         reports = job.reports(choice.spool_for)
         counted = decode(
-            reports.counts,
-            job.metric.params,
-            listed,
-            alpha=outputs.alpha,
-            correction=Correction(outputs.correction),
+            reports.counts, job.metric.params, listed, alpha=outputs.alpha, correction=correction
         )
         with job.pass_counter() as passed:
             decoding = choice.complete(counted, reports.whole, listed, passed)
@@ -45,20 +53,3 @@ class StringDecoder(TypeDecoder[StringType]):
     def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
         """Return the ratios of two filters without a common bit: both play the same part."""
         return (filter_ratios(params),)
-
-
-def _by_day(job: Job, listed: Candidates) -> TrendsResult:
-    outputs = job.outputs
-    by_day, reports = job.reports_by_day()
-    trends = decode_days(
-        by_day,
-        job.metric.params,
-        listed,
-        alpha=outputs.alpha,
-        correction=Correction(outputs.correction),
-        min_reports=outputs.min_reports,
-    )
-    origin = job.provenance(
-        reports, method="least squares, day by day", strings=trends.pooled.candidates
-    )
-    return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows)

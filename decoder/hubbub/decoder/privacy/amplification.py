@@ -36,7 +36,6 @@ _TINY = 1e-300
 _NEVER = 1e-12
 _ROUNDING = 1e-9  # relative: of sums of doubles, and of means that the lattice keeps but for those
 _RELATIVE = 2e-4
-_TINIEST = 1e-300
 _SLACK = 1e-11  # relative: of tails of binomials, and of sums of a few thousand doubles
 _LEFT_OUT = 1e-18
 _BLOCKS = 8000
@@ -315,7 +314,7 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float, local: fl
     """
 
     def excess(epsilon: float) -> float:
-        return math.log(max(delta_at(epsilon), _TINIEST) / delta)
+        return math.log(max(delta_at(epsilon), _TINY) / delta)
 
     if excess(0.0) <= 0:
         return 0.0

@@ -91,7 +91,17 @@ class PrivacyResult(Result):
             size = f"{situation.reports:,} reports (epsilon at delta {situation.delta:g})"
             tables.append((f"After shuffling {size}", _SHUFFLED))
         for title, headings in tables:
-            yield _table(self, title, headings)
+            rows = []
+            for name, figures in self.metrics.items():
+                metric = self.registry[name]
+                memory: str = "one-time" if metric.one_time else metric.memory
+                if memory == "period":
+                    memory = "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
+                by_key = {figure.key: figure for figure in figures}
+                rows.append((name, memory, *(_number(by_key[key]) for key in headings)))
+            columns = [_filled(heading, situation) for heading in headings.values()]
+            heads = (Heading("metric", "left"), Heading("memory", "left"), *map(Heading, columns))
+            yield Table(title, heads, tuple(rows))
             yield Line("")
         for text in _together(self):
             yield Line(text, wraps=False)
@@ -129,20 +139,6 @@ def _together(result: PrivacyResult) -> Iterator[str]:
                 "That is more than lifetime_epsilon: clients report no second value of any metric, "
                 "and fall silent when it is used up."
             )
-
-
-def _table(result: PrivacyResult, title: str, headings: Mapping[str, str]) -> Table:
-    rows = []
-    for name, figures in result.metrics.items():
-        metric = result.registry[name]
-        memory: str = "one-time" if metric.one_time else metric.memory
-        if memory == "period":
-            memory = "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
-        by_key = {figure.key: figure for figure in figures}
-        rows.append((name, memory, *(_number(by_key[key]) for key in headings)))
-    columns = [_filled(heading, result.situation) for heading in headings.values()]
-    heads = (Heading("metric", "left"), Heading("memory", "left"), *map(Heading, columns))
-    return Table(title, heads, tuple(rows))
 
 
 def _filled(heading: str, situation: Situation) -> str:

@@ -17,7 +17,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn, Self
 
 import numpy as np
 
@@ -26,10 +26,6 @@ from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import InputError
 from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.params import RapporParams
-
-if TYPE_CHECKING:
-    from typing import Self
-
 
 MAX_BITS = 4096
 MAX_HASHES = 16

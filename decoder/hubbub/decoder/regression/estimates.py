@@ -104,8 +104,6 @@ def total_share(
 
     Parameters
     ----------
-    fit, estimates, bits, params
-        As of `estimate_all`.
     of : int64 array, shape (d,)
         Candidates whose shares are known, in ascending order.
     """
@@ -343,10 +341,6 @@ class PresenceTests:
         for i in np.flatnonzero(members & ~sure):
             parts[i] = self._part_at(int(places[i]), float(parts[i]), needed)
         return np.asarray(estimates.share[detected] * parts)
-
-    def noise(self) -> HashNull:
-        """Return the distribution of an absent string's score, no row's part bounded."""
-        return HashNull(self.fit.scores.reshape(self.params.m, self.params.k), self.params.h)
 
     def _part_at(self, place: int, part: float, needed: float) -> float:
         """Return the part of a member's share at which its p-value is the cutoff (secant steps).

@@ -228,22 +228,9 @@ async def load_days(
     detector: AnomalyDetector | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[dt.date, CohortCounts]:
-    """Count a metric's stored reports of the days `since` to `until`, each day by itself.
+    """Count each day by itself: in ascending order, those without reports left out.
 
-    Parameters
-    ----------
-    store_url, metric, since, until, detector, progress
-        As for `load_counts`.
-
-    Returns
-    -------
-    dict of datetime.date to CohortCounts
-        Days without reports are not in it; in ascending order.
-
-    Raises
-    ------
-    StoreError, UndecodableError
-        As `load_counts`.
+    Parameters and errors are those of `load_counts`.
     """
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}

@@ -102,8 +102,7 @@ class ExperimentResult(Result):
     def write(self, folder: Path) -> None:
         """Write result.json, report.html and the charts as PNG into a folder that exists."""
         (folder / "p_values.png").unlink(missing_ok=True)  # an earlier run may have left one
-        write_whole(folder / "result.json", partial(write_json, self))
-        write_whole(folder / "report.html", partial(write_html, self))
+        write_page(self, folder)
         for name, chart in self.charts().items():
             write_picture(folder / f"{name}.png", [chart])
 
@@ -193,6 +192,12 @@ class ExperimentResult(Result):
         n_candidates = len(self.outcome.truth)
         seeded = f"{size}; {n_candidates:,} candidates; seed {experiment.seed}."
         return [seeded, found, covered, audited]
+
+
+def write_page(result: Result, folder: Path) -> None:
+    """Write a result's document and report as result.json and report.html."""
+    write_whole(folder / "result.json", partial(write_json, result))
+    write_whole(folder / "report.html", partial(write_html, result))
 
 
 def cell(value: Any) -> str:

@@ -89,7 +89,16 @@ def formula_lines() -> Iterator[Headline]:
         where = f"h=2, f={f:g}, p={p:g}, q=0.75"
         yield _line(1, source, f"epsilon_report, {where}", report, params.epsilon_report)
         yield _line(1, source, f"epsilon_permanent, {where}", permanent, params.epsilon_permanent)
-    yield from _count_deviations()
+    for number, reports, m, stated in _COUNTS:
+        ours = formulas.count_deviation(paper_params(m=m), reports)
+        what = f"SD of a count, N={reports:,}, m={m}"
+        yield _line(number, f"RAPPOR, table {number - 1}", what, stated, ours)
+    z = 4860 / formulas.count_deviation(paper_params(m=8), _TABLE_2)
+    yield _line(3, "RAPPOR, table 2", "z of a count of 4,860", 4.01, z, 2e-3)
+    for reports, stated in _BINS:
+        ours = formulas.count_deviation(_ONE_TIME, reports)
+        what = f"SD of an empty bin, basic one-time, N={reports:,}"
+        yield _line(5, "RAPPOR, 5.1", what, stated, ours, 1e-3)
     for reports, stated in ((_MILLION, 93.9), (100 * _MILLION, 938.7)):
         what = f"learnable strings, N={reports:,}, M=1,000,000"
         ours = formulas.learnable_strings(_ONE_TIME, reports, _MILLION)
@@ -111,19 +120,6 @@ def _line(
     number: int, source: str, what: str, stated: float, ours: float, tolerance: float = _ROUNDED
 ) -> Headline:
     return Headline(number, source, what, stated, float(ours), tolerance, "formula")
-
-
-def _count_deviations() -> Iterator[Headline]:
-    for number, reports, m, stated in _COUNTS:
-        ours = formulas.count_deviation(paper_params(m=m), reports)
-        what = f"SD of a count, N={reports:,}, m={m}"
-        yield _line(number, f"RAPPOR, table {number - 1}", what, stated, ours)
-    z = 4860 / formulas.count_deviation(paper_params(m=8), _TABLE_2)
-    yield _line(3, "RAPPOR, table 2", "z of a count of 4,860", 4.01, z, 2e-3)
-    for reports, stated in _BINS:
-        ours = formulas.count_deviation(_ONE_TIME, reports)
-        what = f"SD of an empty bin, basic one-time, N={reports:,}"
-        yield _line(5, "RAPPOR, 5.1", what, stated, ours, 1e-3)
 
 
 def _variances() -> Iterator[Headline]:

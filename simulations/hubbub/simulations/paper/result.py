@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
-from hubbub.decoder.formats.data_files import write_json
-from hubbub.decoder.formats.files import write_whole
-from hubbub.decoder.formats.html_page import write_html
 from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.results.result import Block, Heading, Line, Report, Result, Section, Table
-from hubbub.simulations.experiments.result import cell
+from hubbub.simulations.experiments.result import cell, write_page
 from hubbub.simulations.paper.experiments import Finding
 from hubbub.simulations.paper.headline import Headline
 
@@ -65,8 +61,7 @@ class PaperResult(Result):
 
     def write(self, folder: Path) -> None:
         """Write result.json, report.html and the charts as PNG into a folder that exists."""
-        write_whole(folder / "result.json", partial(write_json, self))
-        write_whole(folder / "report.html", partial(write_html, self))
+        write_page(self, folder)
         for finding in self.findings:
             write_picture(folder / finding.figure, finding.charts)
 
