@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.categories.ordinal import (
@@ -213,7 +213,7 @@ def decode_categories(
     # Of two values that share a bit, the first is absent if every bit is set; the noisier counts.
     absent = np.array([0.0, 1.0] if metric.type.width == 1 else [0.0])
     std_error = float(np.sqrt(noise_variance(absent, counts.total, metric.params)).max())
-    z = stats.norm.isf(alpha / len(labels)) + stats.norm.ppf(POWER)  # a normal approximation
+    z = special.ndtri(POWER) - special.ndtri(alpha / len(labels))  # a normal approximation
     return CategoryDecoding(
         categories=labels,
         bounds=tuple(bucket_bounds(edges)) if edges else (),

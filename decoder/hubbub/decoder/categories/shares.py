@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.counts import CohortCounts, estimate_bits
@@ -227,7 +227,7 @@ def share_interval(estimate: FloatArray, std_error: FloatArray) -> Interval:
 def _accepted() -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return values of mu < z, ascending, and the lowest and highest x that each accepts."""
     u = np.geomspace(_FARTHEST, Z_CONFIDENCE, _STEPS)
-    t = stats.norm.ppf(CONFIDENCE + stats.norm.cdf(-u))
+    t = special.ndtri(CONFIDENCE + special.ndtr(-u))
     t[-1] = Z_CONFIDENCE
     root = np.sqrt(u**2 - t**2)
     mu = t**2 / (u + root)  # = u - root, without the cancellation

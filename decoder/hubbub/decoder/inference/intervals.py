@@ -11,13 +11,13 @@ it, judged by its likelihood beside that of the best share. So no interval is em
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.inference.hash_null import HashNull
 
 CONFIDENCE = 0.95
-Z_CONFIDENCE = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
+Z_CONFIDENCE = float(special.ndtri((1 + CONFIDENCE) / 2))
 _STEP = 0.04
 _LOWEST, _HIGHEST = -14.0, 24.0
 _THRESHOLD_STEP = 2 * _STEP  # so that shares, thresholds and errors share one grid
@@ -40,7 +40,7 @@ class ErrorDistribution:
         edges = np.arange(_LOWEST, _HIGHEST + _STEP / 2, _STEP)
         known = null.standardised() if null else None
         if known is None:
-            log_tails = stats.norm.logsf(edges)
+            log_tails = special.log_ndtr(-edges)
         else:
             z, tails = known
             steepest = (tails[-1] - tails[-2]) / max(z[-1] - z[-2], _LEAST_STEP)

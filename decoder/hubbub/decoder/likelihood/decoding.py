@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import special
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
@@ -224,7 +224,7 @@ def decode_reports(
     limit = np.nan
     if not np.isnan(estimates.std_error).all():
         level = summary.alpha / (summary.candidates * SEARCHED)
-        z = threshold_z(estimates.null, level) + float(stats.norm.ppf(POWER))
+        z = threshold_z(estimates.null, level) + float(special.ndtri(POWER))
         limit = z * float(np.nanmedian(estimates.std_error))
     return replace(
         counted,

@@ -22,7 +22,7 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray, PositionArray
@@ -120,7 +120,8 @@ def unknown_densities(params: RapporParams) -> FloatArray:
         ways = special.stirling2(params.h, d, exact=True) * math.perm(params.k, d)
         chance = ways / params.k**params.h
         hit = np.arange(d + 1)
-        mass = stats.hypergeom.pmf(hit[None, :], params.k, ones[:, None], d)
+        among = special.binom(ones[:, None], hit) * special.binom(params.k - ones[:, None], d - hit)
+        mass = among / special.binom(params.k, d)
         total += chance * (mass @ (one**hit * zero ** (d - hit)))
     return total
 

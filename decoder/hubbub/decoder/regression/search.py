@@ -14,9 +14,7 @@ import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize, special, stats
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import Lasso
+from scipy import optimize, special
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.candidates.listing import Candidates, make_design
@@ -182,6 +180,10 @@ def select(fit: Fit, estimates: Estimates, candidates: Candidates, bits: BitEsti
     fit, estimates
         Of the model that holds nothing but the unknown mass: the marginal statistics.
     """
+    # Long lists alone need it, and importing it takes longer than decoding a short one.
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
+    from sklearn.linear_model import Lasso  # noqa: PLC0415
+
     z = np.nan_to_num(estimates.share / estimates.std_error)
     survivors = np.flatnonzero(z > _SCREEN_Z)
     survivors = survivors[np.argsort(-z[survivors], kind="stable")[:_MAX_SURVIVORS]]
@@ -214,7 +216,7 @@ def penalty(weights: FloatArray, matrix: SparseMatrix, n_candidates: int) -> flo
     n_candidates : int
         n.
     """
-    z = max(float(stats.norm.isf(1.0 / n_candidates)), 1.0)
+    z = max(-float(special.ndtri(1.0 / n_candidates)), 1.0)
     typical = float(np.median(np.asarray(matrix @ weights)))
     return z * float(np.sqrt(typical) / weights.sum())
 

@@ -13,7 +13,7 @@ that of a single bit's rate (`hubbub.collector.poisoning.forgery_shift`).
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from hubbub.decoder.arrays import SparseMatrix
 from hubbub.decoder.counts import BitEstimates
@@ -50,7 +50,7 @@ def limit_of_detection(
     threshold = absent * threshold_z(null, level)
     if not np.isfinite(threshold):
         return threshold
-    z_power = float(stats.norm.ppf(power))
+    z_power = float(special.ndtri(power))
     slope = params.q_star - params.p_star
     reported = params.p_star + slope * unknown_column(params)
     own_bits = params.k * unknown_column(params)
@@ -69,7 +69,7 @@ def threshold_z(null: HashNull, level: float) -> float:
     distribution = null.standardised()
     if distribution is None:
         smallest = null.log_smallest()
-        return float(stats.norm.isf(level)) if np.log(level) >= smallest else np.inf
+        return -float(special.ndtri(level)) if np.log(level) >= smallest else np.inf
     z, log_tails = distribution
     if log_tails[-1] > np.log(level):
         return np.inf

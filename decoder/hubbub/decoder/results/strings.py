@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.decoding import Decoding, Diagnostics
@@ -359,7 +359,7 @@ def residuals_chart(diagnostics: Diagnostics) -> Histogram:
     residuals = (off / diagnostics.std_error[seen]).ravel()
     edges = np.linspace(-5.0, 5.0, 41)
     heights, _ = np.histogram(np.clip(residuals, -5.0, 5.0), bins=edges)
-    expected = len(residuals) * np.diff(stats.norm.cdf(edges))
+    expected = len(residuals) * np.diff(special.ndtr(edges))
     beyond = int(np.count_nonzero(np.abs(residuals) > 4))
     described = (
         f"{len(residuals):,} residuals in units of their standard deviation, beside the normal "
