@@ -9,14 +9,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from factories import make_metric, make_secret
 from hubbub.client import Encoder, EncodingError, Registry
+from hubbub.decoder import CohortCounts
+from hubbub.decoder.categories.decoding import decode_categories
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.errors import DecoderError
-from hubbub.decoder.type_decoder import decoder_of
+from hubbub.decoder.type_decoder import Categories, decoder_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types import METRIC_TYPES
 from hubbub.protocol.metric_types.base import MetricType, Value
@@ -116,6 +119,18 @@ def test_a_type_without_a_decoder_is_refused_by_name(metrics: Path) -> None:
     other = type("OtherType", (type(metric.type),), {"__slots__": (), "name": "other"})
     with pytest.raises(DecoderError, match="'other': no installed package decodes this type"):
         decoder_of(metric._replace(type=other()))
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_decoder_with_other_values_than_its_type_is_refused(
+    metrics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metric = Registry.load(metrics)["initial"]
+    few = Categories(("a", "b"))
+    monkeypatch.setattr(type(decoder_of(metric)), "categories", lambda _self, _type: few)
+    counts = CohortCounts(np.array([100]), np.full((1, 32), 20))
+    with pytest.raises(DecoderError, match=r"'letter': 2 names of values; .* must have 26"):
+        decode_categories(counts, metric)
 
 
 class PairType(MetricType):

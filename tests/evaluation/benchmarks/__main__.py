@@ -19,6 +19,9 @@ _GROUPS = {
 
 def main() -> None:
     """Run the named groups, or all."""
+    unknown = sorted(set(sys.argv[1:]) - set(_GROUPS))
+    if unknown:
+        sys.exit(f"{', '.join(unknown)}: must be some of: {', '.join(_GROUPS)}")
     console = stdout_console(140)
     table = Table(title="Each figure beside a baseline of the same run", title_justify="left")
     for heading in ("what", "measured", "baseline", "measured", "verdict"):

@@ -84,6 +84,14 @@ def test_rendering_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path) -> N
     assert [each.name for each in tmp_path.iterdir()] == ["result.csv"]
 
 
+def test_errors_name_the_file_that_was_asked_for() -> None:
+    """Nobody may make files there, root neither; the file beside it is our own affair."""
+    path = Path("/proc/result.csv")
+    with pytest.raises(OSError, match=r"result\.csv") as caught:
+        write(path, "a")
+    assert (caught.value.filename, caught.value.filename2) == (str(path), None)
+
+
 def test_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     """Whoever opened the old result goes on reading the old one: the new is another file."""
     path = tmp_path / "result.csv"

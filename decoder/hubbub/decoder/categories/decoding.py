@@ -32,6 +32,7 @@ from hubbub.decoder.categories.shares import (
 )
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import POWER
+from hubbub.decoder.errors import DecoderError
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
 from hubbub.decoder.regression.sensitivity import FORGED_SHARE
 from hubbub.decoder.reports.anomalies import ALARM, REPORTS_A_CLIENT
@@ -201,6 +202,8 @@ def decode_categories(
         If the metric's type has no categories.
     UndecodableError
         If there are no reports or the counts don't fit the parameters.
+    DecoderError
+        If a package's type and its decoder disagree on the number of values.
     ValueError
         If alpha isn't in (0, 1).
     """
@@ -208,6 +211,11 @@ def decode_categories(
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
     estimates = estimate_categories(counts, metric)
     labels, edges, ranked = decoder_of(metric).categories(metric.type)
+    if len(labels) != len(estimates.share):
+        raise DecoderError(
+            f"type {metric.type.name!r}: {len(labels)} names of values; its decoder must have "
+            f"{len(estimates.share)}, as its bits have"
+        )
     log_q = log_q_values(estimates.log_p_value, correction)
     detected = log_q <= np.log(alpha)
     # Of two values that share a bit, the first is absent if every bit is set; the noisier counts.

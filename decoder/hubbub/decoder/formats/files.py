@@ -55,6 +55,10 @@ def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
         with temporary.open("wb") as file:
             write(file)
         temporary.replace(target)
+    except OSError as error:
+        if error.filename == str(temporary):  # which nobody asked for
+            error.filename, error.filename2 = str(target), None
+        raise
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
