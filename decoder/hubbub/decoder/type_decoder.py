@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hubbub.decoder.candidates.listing import Candidates
     from hubbub.decoder.counts import CohortCounts
-    from hubbub.decoder.privacy.amplification import Ratios
+    from hubbub.decoder.ratios import Ratios
     from hubbub.decoder.reports.loading import ReportInput, SpoolFor
     from hubbub.decoder.results.provenance import Provenance
     from hubbub.decoder.results.result import Result

@@ -16,16 +16,15 @@ from scipy import stats
 from factories import make_metric, make_params
 from hubbub.decoder.privacy.amplification import (
     amplify,
-    bit_ratios,
     blanket_delta,
     blanket_epsilon,
     clone_delta,
     closed_form,
-    filter_ratios,
     highest_local,
     smallest_epsilon,
 )
 from hubbub.decoder.rappor.csv_files import DecodingParams
+from hubbub.decoder.ratios import bit_ratios, filter_ratios
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.params import RapporParams

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hubbub.decoder.metric_types.categories import CategoryDecoder
+from hubbub.decoder.ratios import Ratios, bit_ratios
 from hubbub.decoder.type_decoder import Categories
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.params import RapporParams
-
-if TYPE_CHECKING:
-    from hubbub.decoder.privacy.amplification import Ratios
 
 
 class BooleanDecoder(CategoryDecoder[BooleanType]):
@@ -26,8 +22,6 @@ class BooleanDecoder(CategoryDecoder[BooleanType]):
 
     def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
         """Return the ratios of true against false, and of false against true."""
-        from hubbub.decoder.privacy.amplification import bit_ratios  # noqa: PLC0415
-
         ratios = bit_ratios(params)
         return ratios, ratios.swapped()
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from hubbub.decoder.categories.decoding import decode_categories
 from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.decoder.ratios import Ratios, filter_ratios
 from hubbub.decoder.type_decoder import Categories, Job, TypeDecoder
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.params import RapporParams
 
 _Type = TypeVar("_Type", bound=MetricType)
-
-if TYPE_CHECKING:
-    from hubbub.decoder.privacy.amplification import Ratios
 
 
 class CategoryDecoder(TypeDecoder[_Type]):
@@ -58,6 +56,4 @@ class CategoryDecoder(TypeDecoder[_Type]):
 
     def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
         """Return the ratios of two values that set a bit each: both play the same part."""
-        from hubbub.decoder.privacy.amplification import filter_ratios  # noqa: PLC0415
-
         return (filter_ratios(params),)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hubbub.decoder.decoding import decode
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.likelihood.choice import Choice, Method
+from hubbub.decoder.ratios import Ratios, filter_ratios
 from hubbub.decoder.results.result import Result
 from hubbub.decoder.results.strings import StringsResult
 from hubbub.decoder.trends.decoding import decode_days
@@ -14,9 +13,6 @@ from hubbub.decoder.trends.result import TrendsResult
 from hubbub.decoder.type_decoder import Job, TypeDecoder
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams
-
-if TYPE_CHECKING:
-    from hubbub.decoder.privacy.amplification import Ratios
 
 
 class StringDecoder(TypeDecoder[StringType]):
@@ -56,6 +52,4 @@ class StringDecoder(TypeDecoder[StringType]):
 
     def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
         """Return the ratios of two filters without a common bit: both play the same part."""
-        from hubbub.decoder.privacy.amplification import filter_ratios  # noqa: PLC0415
-
         return (filter_ratios(params),)

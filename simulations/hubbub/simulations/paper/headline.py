@@ -16,6 +16,7 @@ from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.planning.noise import Budget
 from hubbub.decoder.privacy import amplification
 from hubbub.decoder.privacy.histories import permanent_known
+from hubbub.decoder.ratios import filter_ratios
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
 from hubbub.simulations.paper import formulas
@@ -139,7 +140,7 @@ def _variances() -> Iterator[Headline]:
 def _shuffling() -> Iterator[Headline]:
     reports, local, delta = 100_000, 4.0, 1e-6
     p = 1 / (1 + math.exp(local / 2))
-    ratios = amplification.filter_ratios(RapporParams(128, 1, 16, 0.0, p, 1 - p))
+    ratios = filter_ratios(RapporParams(128, 1, 16, 0.0, p, 1 - p))
     clones = amplification.smallest_epsilon(
         lambda epsilon: amplification.clone_delta(epsilon, local, reports), delta, local
     )
