@@ -36,7 +36,7 @@ REGISTRY: dict[str, Any] = {
 }
 CLIENTS = {"news.example.org": 1200, "example.com": 800, "Zürich \u65e5\u672c": 600, "": 400}
 DECOYS = [f"site {i}.example.net" for i in range(100)]
-# The rarest value's count is about 16 standard errors; one of 6 or so would be detected.
+# The rarest value's count is 10 to 14 standard errors; one of 6 or so would be detected.
 STANDARD_ERRORS = 6
 
 
@@ -107,7 +107,7 @@ def test_collector_takes_and_decoder_finds_what_javascript_clients_report(folder
     for name, count in CLIENTS.items():
         row = {key: float(rows[name][key]) for key in ("count", "std_error")}
         assert abs(row["count"] - count) < STANDARD_ERRORS * row["std_error"]
-        assert row["std_error"] < 0.1 * count, "too few clients for a test that could fail"
+        assert row["std_error"] < 0.15 * count, "too few clients for a test that could fail"
 
 
 def example(title: str) -> str:
