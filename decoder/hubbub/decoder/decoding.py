@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates, hashed
-from hubbub.decoder.candidates.scanning import SameBits, indistinguishable
+from hubbub.decoder.candidates.scanning import NO_GROUPS, SameBits, indistinguishable
 from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
@@ -140,11 +140,10 @@ class Decoding:
     def distinct(self) -> Decoding:
         """Return the decoding of the first candidate of each group alone."""
         rows = self.same_bits.others(len(self.candidates))
-        none = np.empty(0, dtype=np.int64)
         return replace(
             self._rows(rows),
             candidates=[self.candidates[row] for row in rows.tolist()],
-            same_bits=SameBits(none, none),
+            same_bits=NO_GROUPS,
             summary=replace(self.summary, candidates=len(rows), indistinguishable=0),
         )
 
@@ -224,11 +223,11 @@ def decode(
     search = Search(bits, distinct, params, float(np.log(alpha)), correction)
     # The digits that sums of many threads end in depend on how many there are.
     with threadpool_limits(1):
-        decoding = _decode(search, counts, alpha, same_bits)
+        decoding = _decode(search, counts, alpha)
     return decoding.with_groups(listed.strings, same_bits) if grouped else decoding
 
 
-def _decode(search: Search, counts: CohortCounts, alpha: float, same_bits: SameBits) -> Decoding:
+def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.run()
     estimates, log_alpha, correction = found.estimates, search.log_alpha, search.correction
     log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
@@ -262,7 +261,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float, same_bits: SameB
         q_value=np.exp(log_q),
         detected=detected,
         constrained_share=np.where(detected, constrained, 0.0),
-        same_bits=same_bits,
+        same_bits=NO_GROUPS,
         summary=_summary(search, found, noise, counts, detected, alpha),
         diagnostics=Diagnostics(
             reports=counts.reports,

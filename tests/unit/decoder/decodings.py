@@ -12,7 +12,7 @@ from hubbub.client import RapporParams
 from hubbub.collector.poisoning import Balance, Repeats, SetBits
 from hubbub.decoder import CohortCounts, Correction, Decoding, Summary
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.candidates.scanning import SameBits
+from hubbub.decoder.candidates.scanning import NO_GROUPS, SameBits
 from hubbub.decoder.decoding import Diagnostics
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.provenance import Provenance, Source, canonical, digest
@@ -37,7 +37,7 @@ def make_decoding(
     n_reports: int = 1000,
     correction: Correction = Correction.BH,
     unknown_share: float = 0.25,
-    same_bits: SameBits | None = None,
+    same_bits: SameBits = NO_GROUPS,
 ) -> Decoding:
     """Return a decoding whose shares are given: a standard error of 0.01 and p = 1e-9 each."""
     n = len(candidates)
@@ -54,7 +54,7 @@ def make_decoding(
         q_value=np.full(n, 2e-9),
         detected=found,
         constrained_share=np.where(found, np.nan_to_num(shares), 0.0),
-        same_bits=same_bits or SameBits(np.empty(0, np.int64), np.empty(0, np.int64)),
+        same_bits=same_bits,
         summary=Summary(
             reports=n_reports,
             cohorts=16,

@@ -84,6 +84,10 @@ class SameBits(NamedTuple):
         return np.flatnonzero(kept)
 
 
+NO_GROUPS = SameBits(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+"""Of candidates that can all be told apart."""
+
+
 def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> SameBits:
     """Find candidates that set the very same bits as another one, wherever there are reports.
 
