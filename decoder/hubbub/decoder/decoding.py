@@ -20,13 +20,8 @@ from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.intervals import reported_intervals
-from hubbub.decoder.inference.multiple_testing import (
-    SEARCHED,
-    Correction,
-    log_cutoff,
-    log_q_values,
-)
-from hubbub.decoder.regression.estimates import PresenceTests, constrained_shares, total_share
+from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
+from hubbub.decoder.regression.estimates import constrained_shares, total_share
 from hubbub.decoder.regression.search import Search, SearchResult
 from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
 from hubbub.protocol.params import RapporParams
@@ -229,19 +224,18 @@ def decode(
 
 def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.run()
-    estimates, log_alpha, correction = found.estimates, search.log_alpha, search.correction
-    log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
-    detected = log_q <= log_alpha
+    estimates = found.estimates
+    log_q = log_q_values(found.log_p, search.correction)
+    detected = log_q <= search.log_alpha
     chosen = np.flatnonzero(detected)
-    cutoff = log_cutoff(len(chosen), len(detected), log_alpha, correction, allowance=SEARCHED)
-    tests = PresenceTests(found.fit, search.candidates, search.bits, search.params)
+    cutoff = search.log_cutoff(found.log_p)
     # The distribution of an absent string's score, no row's part bounded.
     noise = HashNull(found.fit.scores.reshape(search.bits.rate.shape), search.params.h)
     low, high = reported_intervals(
         estimates.share,
         estimates.std_error,
         chosen,
-        tests.thresholds(estimates, found.log_p, chosen, cutoff),
+        found.tests.thresholds(estimates, found.log_p, chosen, cutoff),
         noise,
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
@@ -283,7 +277,7 @@ def _summary(
 ) -> Summary:
     params, fit, estimates = search.params, found.fit, found.estimates
     total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
-    level = alpha / (len(detected) * SEARCHED)
+    level = alpha / len(detected)
     limit = limit_of_detection(estimates, noise, params, counts.total, level, POWER)
     return Summary(
         reports=counts.total,

@@ -20,7 +20,7 @@ from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import POWER, Decoding
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.intervals import reported_intervals
-from hubbub.decoder.inference.multiple_testing import SEARCHED, Correction, log_cutoff, log_q_values
+from hubbub.decoder.inference.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.decoder.likelihood.cells import require_tabulable
 from hubbub.decoder.likelihood.inference import PARTS, Inference, infer
 from hubbub.decoder.likelihood.maximum import TOLERANCE, Solution, maximise
@@ -131,7 +131,7 @@ def fit_reports(
         for _ in range(_MAX_ROUNDS):
             mixture, solution = solve(members, shares[members])
             found = infer(mixture, solution, members, candidates)
-            log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
+            log_q = log_q_values(found.log_p, correction)
             detected = log_q <= np.log(alpha)
             wanted = np.union1d(members, np.flatnonzero(detected))
             if len(wanted) == len(members):
@@ -207,11 +207,7 @@ def decode_reports(
     )
     estimates, chosen = found.inference, np.flatnonzero(found.detected)
     cutoff = log_cutoff(
-        len(chosen),
-        len(found.detected),
-        float(np.log(summary.alpha)),
-        summary.correction,
-        allowance=SEARCHED,
+        estimates.log_p, len(chosen), float(np.log(summary.alpha)), summary.correction
     )
     low, high = reported_intervals(
         estimates.share,
@@ -223,7 +219,7 @@ def decode_reports(
     # The share that a typical candidate needs to be detected with probability 0.9.
     limit = np.nan
     if not np.isnan(estimates.std_error).all():
-        level = summary.alpha / (summary.candidates * SEARCHED)
+        level = summary.alpha / summary.candidates
         z = threshold_z(estimates.null, level) + float(special.ndtri(POWER))
         limit = z * float(np.nanmedian(estimates.std_error))
     return replace(
