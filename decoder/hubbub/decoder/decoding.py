@@ -21,6 +21,7 @@ from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.intervals import reported_intervals
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
+from hubbub.decoder.inference.totals import selection_bias
 from hubbub.decoder.regression.estimates import constrained_shares, total_share
 from hubbub.decoder.regression.search import Search, SearchResult
 from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
@@ -47,7 +48,11 @@ class Summary:
     detection_limit : float
         Share of the population that is detected with probability 0.9.
     unknown_share, unknown_std_error : float
-        Share of reports whose string isn't among the detected.
+        Share of reports whose string isn't among the detected; allows for these having been
+        selected.
+    unlisted_share, unlisted_std_error : float
+        Share of reports whose string isn't among the candidates; nan where the data don't determine
+        all of their shares.
     forged_share, forgery_shift : float
         If such a share of the reports were forged, how far an estimated share could move by it.
     """
@@ -68,6 +73,8 @@ class Summary:
     detection_limit: float
     unknown_share: float
     unknown_std_error: float
+    unlisted_share: float
+    unlisted_std_error: float
     forged_share: float
     forgery_shift: float
 
@@ -276,14 +283,21 @@ def _summary(
     alpha: float,
 ) -> Summary:
     params, fit, estimates = search.params, found.fit, found.estimates
+    n = len(detected)
     total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
-    level = alpha / len(detected)
-    limit = limit_of_detection(estimates, noise, params, counts.total, level, POWER)
+    cutoff = search.log_cutoff(found.log_p)
+    bias, added = selection_bias(
+        estimates.share, estimates.std_error, found.log_p, detected, cutoff
+    )
+    listed, listed_error = np.nan, np.nan
+    if len(fit.selected) == n and not fit.penalties.any():
+        listed, listed_error = total_share(fit, estimates, search.bits, params, np.arange(n))
+    limit = limit_of_detection(estimates, noise, params, counts.total, alpha / n, POWER)
     return Summary(
         reports=counts.total,
         cohorts=params.m,
         empty_cohorts=int(np.count_nonzero(counts.reports == 0)),
-        candidates=len(detected),
+        candidates=n,
         detected=int(detected.sum()),
         indistinguishable=0,
         alpha=alpha,
@@ -294,8 +308,10 @@ def _summary(
         epsilon_permanent=params.epsilon_permanent,
         epsilon_report=params.epsilon_report,
         detection_limit=limit,
-        unknown_share=1.0 - total,
-        unknown_std_error=total_error,
+        unknown_share=1.0 - (total - bias),
+        unknown_std_error=float(np.hypot(total_error, np.sqrt(added))),
+        unlisted_share=1.0 - listed,
+        unlisted_std_error=listed_error,
         forged_share=FORGED_SHARE,
         forgery_shift=largest_shift(fit, search.bits, params, FORGED_SHARE),
     )

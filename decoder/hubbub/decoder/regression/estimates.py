@@ -323,6 +323,19 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
     return fit.selected[fixed[1:]], np.asarray(shares / shares.sum())[1:]
 
 
+class TestedMember(NamedTuple):
+    """A member and the model that it is tested in, once it is left out.
+
+    Attributes
+    ----------
+    place : int
+        In the fit's `selected`.
+    """
+
+    fit: Fit
+    place: int
+
+
 @dataclass(frozen=True, slots=True)
 class PresenceTests:
     """Tests of candidates against a fitted model.
@@ -331,16 +344,15 @@ class PresenceTests:
     ----------
     bits : BitEstimates
         To which the model was fitted.
-    with_rivals : mapping of int to Fit
-        The model in which a member is tested, by its place in `selected` there as here; a member
-        that isn't named is tested in `fit`.
+    with_rivals : mapping of int to TestedMember
+        Candidates that aren't tested in `fit` but with their rivals (`rivals`).
     """
 
     fit: Fit
     candidates: Candidates
     bits: BitEstimates
     params: RapporParams
-    with_rivals: Mapping[int, Fit] = field(default_factory=dict)
+    with_rivals: Mapping[int, TestedMember] = field(default_factory=dict)
 
     def log_p_values(self, estimates: Estimates, sums: CandidateSums | None = None) -> FloatArray:
         """Return ln p of every candidate, one-sided; 0 where the data don't determine it.
@@ -361,13 +373,12 @@ class PresenceTests:
         z = np.divide(share, std_error, out=np.zeros_like(share), where=std_error > 0)
         log_p[selected] = special.log_ndtr(-z)
         for place in np.flatnonzero(z > _EXACT_FROM_Z):
-            log_p[selected[place]] = self.log_p_of_member(int(place))
+            candidate = int(selected[place])
+            log_p[candidate] = self._log_p_of(candidate, TestedMember(self.fit, int(place)))
+        for candidate, member in self.with_rivals.items():
+            log_p[candidate] = self._log_p_of(candidate, member)
         log_p[np.isnan(estimates.share)] = 0.0
         return log_p
-
-    def log_p_of_member(self, place: int) -> float:
-        """Return ln p of a member, tested in the model without it."""
-        return self._log_p_of(place, *self.without(place))
 
     def thresholds(
         self, estimates: Estimates, log_p: FloatArray, detected: IntArray, log_cutoff: float
@@ -393,22 +404,26 @@ class PresenceTests:
         errors = estimates.share[detected] / estimates.std_error[detected]
         z = np.where(sure | members, errors, _z_of(log_p[detected]))
         parts = np.clip(needed / np.maximum(z, _CLOSE), 0.0, 1.0)
-        for i in np.flatnonzero(members & ~sure):
-            parts[i] = self._part_at(int(places[i]), float(parts[i]), needed)
+        for i in np.flatnonzero(~sure):
+            candidate = int(detected[i])
+            member = self.with_rivals.get(candidate)
+            if member or members[i]:
+                member = member or TestedMember(self.fit, int(places[i]))
+                parts[i] = self._part_at(candidate, member, float(parts[i]), needed)
         return np.asarray(estimates.share[detected] * parts)
 
-    def _part_at(self, place: int, part: float, needed: float) -> float:
+    def _part_at(self, candidate: int, member: TestedMember, part: float, needed: float) -> float:
         """Return the part of a member's share at which its p-value is the cutoff (secant steps).
 
         P-values are taken as the z-scores that they are a normal distribution's tails of, because
         these are close to a straight line in the share: 0 where nothing is left of it.
         """
-        residuals, weights = self.without(place)
-        fit = self.with_rivals.get(place, self.fit)
-        taken = (residuals - fit.residuals) / fit.reliability[place]
+        residuals, weights = self.without(member)
+        fit = member.fit
+        taken = (residuals - fit.residuals) / fit.reliability[member.place]
         previous, height = 0.0, 0.0
         for _ in range(_SEARCH_STEPS):
-            log_p = self._log_p_of(place, residuals - (1 - part) * taken, weights)
+            log_p = self._log_p_at(candidate, residuals - (1 - part) * taken, weights)
             reached = float(_z_of(np.array(log_p)))
             if abs(reached - needed) < _CLOSE or part == previous or reached == height:
                 break
@@ -417,12 +432,12 @@ class PresenceTests:
             part = float(np.clip(part + (needed - reached) / slope, 0.0, 1.0))
         return part
 
-    def without(self, place: int) -> tuple[FloatArray, FloatArray]:
+    def without(self, member: TestedMember) -> tuple[FloatArray, FloatArray]:
         """Return residuals and weights of the model that leaves a member out.
 
         Its weights are those of rates without its share: nobody has it, says the hypothesis.
         """
-        fit = self.with_rivals.get(place, self.fit)
+        fit, place = member
         own = fit.basis.indices[fit.basis.indptr[1 + place] : fit.basis.indptr[2 + place]]
         rates, reports = self.bits.rate.ravel()[own], reports_by_row(self.bits)[own]
         others = rates - fit.residuals[own] - fit.coefficients[1 + place]
@@ -433,10 +448,12 @@ class PresenceTests:
         np.divide(scores, fit.weights, out=residuals, where=fit.weights > 0)
         return residuals, weights
 
-    def _log_p_of(self, place: int, residuals: FloatArray, weights: FloatArray) -> float:
-        """Test a member against what a model without it leaves."""
+    def _log_p_of(self, candidate: int, member: TestedMember) -> float:
+        return self._log_p_at(candidate, *self.without(member))
+
+    def _log_p_at(self, candidate: int, residuals: FloatArray, weights: FloatArray) -> float:
+        """Test a candidate against what a model without it leaves."""
         scores = bounded_scores(weights * residuals, weights, self.params)
-        candidate = int(self.fit.selected[place])
         positions = self.candidates.positions(slice(candidate, candidate + 1))
         total = score_totals(scores, positions)[0]
         return HashNull(scores, self.params.h).log_tail(float(total))

@@ -1,11 +1,11 @@
-"""Test a member as if it had never been listed: its rivals in the model, itself out of it.
+"""Test a candidate as if it had never been listed: its rivals in the model, itself out of it.
 
-Nobody's string has random bits, independent of the reports and of all other candidates. So its test
-is exact in whatever model the search would have found *without it*. In the model that was found
-with it, a string that is there and shares bits with it may be missing: what that one explains was
-attributed to the other, which then passes its test with help from its own noise. Such *rivals* are
-the candidates outside of the model that would be detected if the member were left out. Before a
-member near the limit counts as detected they join the model, for its test alone.
+A string that nobody has sets random bits, independent of the reports and of all other candidates. So
+its test is exact in whatever model the search would have found *without it*. In the model that was
+found with it, a string that is there and shares bits with it may be missing: what that one explains
+was attributed to the other, which then passes its test with help from its own noise. Such *rivals*
+are the candidates outside of the model that are detected where the tested one is left out. Before a
+candidate near the limit counts as detected they join the model, for its test alone.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from scipy import linalg, sparse, special
 from hubbub.decoder.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.candidates.listing import make_design
 from hubbub.decoder.inference.hash_null import HashNull
-from hubbub.decoder.regression.estimates import PresenceTests, bounded_scores
+from hubbub.decoder.regression.estimates import PresenceTests, TestedMember, bounded_scores
 from hubbub.decoder.regression.model import Fit
 
-_NEAR = float(np.log(1e-4))
+_BEYOND_DOUBT = float(np.log(1e-4))
 _ALMOST = 0.85
 _OWN_INFORMATION = 1e-6
 
 
 def models_with_rivals(
     tests: PresenceTests, log_p: FloatArray, log_cutoff: float
-) -> dict[int, Fit]:
-    """Return the models in which members near the limit are to be tested, where rivals exist.
+) -> dict[int, TestedMember]:
+    """Return the models in which candidates near the limit are to be tested, where rivals exist.
 
     Parameters
     ----------
@@ -38,40 +38,42 @@ def models_with_rivals(
     log_p : float64 array, shape (n,)
         As found in the model without rivals.
     log_cutoff : float
-        ln of the largest p-value that counts as a detection; a member's p-value is taken to be
-        beyond doubt if it is smaller by a factor of 10,000.
-
-    Returns
-    -------
-    dict
-        Fits by the member's place in `selected`, which it has in these, too.
+        ln of the largest p-value that counts as a detection; one that is smaller by a factor of
+        10,000 is beyond doubt.
     """
     fit, params, candidates = tests.fit, tests.params, tests.candidates
-    if not len(candidates):
+    tested = np.flatnonzero((log_p <= log_cutoff) & (log_p > log_cutoff + _BEYOND_DOUBT))
+    if not len(tested):
         return {}
     numbers = candidates.numbers(slice(0, len(candidates)))
     entries = numbers.reshape(len(numbers), -1).astype(np.intp)
     outside = np.ones(len(candidates), dtype=np.bool_)
     outside[fit.selected] = False
     almost = -_ALMOST * float(special.ndtri_exp(log_cutoff))
+    place_of = {candidate: place for place, candidate in enumerate(fit.selected.tolist())}
     found = {}
-    of_members = log_p[fit.selected]
-    near = (of_members <= log_cutoff) & (of_members > log_cutoff + _NEAR)
-    for place in np.flatnonzero(near).tolist():
-        residuals, weights = tests.without(place)
+    for candidate in tested.tolist():
+        if candidate in place_of:
+            residuals, weights = tests.without(TestedMember(fit, place_of[candidate]))
+        else:
+            residuals, weights = fit.residuals, fit.weights
         table = bounded_scores(weights * residuals, weights, params)
         totals = np.take(table.ravel(), entries).sum(axis=1)
-        mean, deviation = (
-            params.h * table.mean(axis=1).sum(),
-            np.sqrt(params.h * table.var(axis=1).sum()),
-        )
+        mean = params.h * table.mean(axis=1).sum()
+        deviation = np.sqrt(params.h * table.var(axis=1).sum())
         likely = np.flatnonzero(outside & (totals - mean > almost * deviation))
         null = HashNull(table, params.h)
-        rivals = [i for i in likely.tolist() if null.log_tail(float(totals[i])) <= log_cutoff]
+        rivals = [
+            other
+            for other in likely.tolist()
+            if other != candidate and null.log_tail(float(totals[other])) <= log_cutoff
+        ]
         if rivals:
-            rows = np.array(rivals, dtype=np.int64)
+            joining = rivals if candidate in place_of else [candidate, *rivals]
+            rows = np.array(joining, dtype=np.int64)
             design = make_design(candidates.positions(rows), params)
-            found[place] = extended(fit, rows, design.matrix)
+            place = place_of.get(candidate, len(fit.selected))
+            found[candidate] = TestedMember(extended(fit, rows, design.matrix), place)
     return found
 
 

@@ -34,6 +34,7 @@ from hubbub.decoder.inference.multiple_testing import (
 from hubbub.decoder.regression.estimates import (
     Estimates,
     PresenceTests,
+    TestedMember,
     bounded_scores,
     candidate_sums,
     estimate_all,
@@ -183,8 +184,8 @@ class Search:
             settled = among._settle(np.searchsorted(near, chosen))
             fit = replace(settled.fit, selected=near[settled.fit.selected])
             with_rivals = {
-                place: replace(other, selected=near[other.selected])
-                for place, other in settled.tests.with_rivals.items()
+                int(near[candidate]): member
+                for candidate, member in settled.tests.with_rivals.items()
             }
             found = self._tested(fit, with_rivals)
             chosen = np.flatnonzero(self.detected(found.log_p))
@@ -224,7 +225,9 @@ class Search:
                 kept, may_join = chosen[still], 0
             chosen, may_join = kept, may_join - 1
 
-    def _tested(self, fit: Fit, with_rivals: Mapping[int, Fit] | None = None) -> SearchResult:
+    def _tested(
+        self, fit: Fit, with_rivals: Mapping[int, TestedMember] | None = None
+    ) -> SearchResult:
         sums = candidate_sums(fit, self.candidates)
         estimates = estimate_all(fit, self.candidates, self.bits, self.params, sums)
         tests = PresenceTests(fit, self.candidates, self.bits, self.params, with_rivals or {})
