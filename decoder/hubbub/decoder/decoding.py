@@ -20,7 +20,7 @@ from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.intervals import reported_intervals
-from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
+from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.inference.totals import selection_bias
 from hubbub.decoder.regression.estimates import constrained_shares, total_share
 from hubbub.decoder.regression.search import Search, SearchResult
@@ -43,6 +43,8 @@ class Summary:
         Candidates that set the same bits as another one and so can't be told apart.
     method, method_reason : str
         "least squares" or "likelihood", and why.
+    settled : bool
+        Whether the search for the model came to an end: what is in it is what is detected.
     duality_gap : float
         By how much the log-likelihood may fall short of its maximum; nan for least squares.
     detection_limit : float
@@ -67,6 +69,7 @@ class Summary:
     correction: Correction
     method: str
     method_reason: str
+    settled: bool
     duality_gap: float
     epsilon_permanent: float
     epsilon_report: float
@@ -232,17 +235,15 @@ def decode(
 def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.run()
     estimates = found.estimates
-    log_q = log_q_values(found.log_p, search.correction)
-    detected = log_q <= search.log_alpha
+    detected = found.log_q <= search.log_alpha
     chosen = np.flatnonzero(detected)
-    cutoff = search.log_cutoff(found.log_p)
     # The distribution of an absent string's score, no row's part bounded.
     noise = HashNull(found.fit.scores.reshape(search.bits.rate.shape), search.params.h)
     low, high = reported_intervals(
         estimates.share,
         estimates.std_error,
         chosen,
-        found.tests.thresholds(estimates, found.log_p, chosen, cutoff),
+        found.tests.thresholds(estimates, found.log_p, chosen, found.log_cutoff),
         noise,
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
@@ -259,7 +260,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         low=low,
         high=high,
         p_value=np.exp(found.log_p),
-        q_value=np.exp(log_q),
+        q_value=np.exp(found.log_q),
         detected=detected,
         constrained_share=np.where(detected, constrained, 0.0),
         same_bits=NO_GROUPS,
@@ -285,9 +286,8 @@ def _summary(
     params, fit, estimates = search.params, found.fit, found.estimates
     n = len(detected)
     total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
-    cutoff = search.log_cutoff(found.log_p)
     bias, added = selection_bias(
-        estimates.share, estimates.std_error, found.log_p, detected, cutoff
+        estimates.share, estimates.std_error, found.log_p, detected, found.log_cutoff
     )
     listed, listed_error = np.nan, np.nan
     if len(fit.selected) == n and not fit.penalties.any():
@@ -304,6 +304,7 @@ def _summary(
         correction=search.correction,
         method=LEAST_SQUARES,
         method_reason="from bit counts",
+        settled=found.settled,
         duality_gap=float("nan"),
         epsilon_permanent=params.epsilon_permanent,
         epsilon_report=params.epsilon_report,

@@ -6,9 +6,9 @@ estimate X of theta with variance sigma^2 and a threshold c,
 
     E[(X - theta) 1{X > c}] = sigma^2 f(c),
 
-f being the density of X (Stein, Annals of Statistics 9, 1981). Summed over all candidates it is the
-density of their z-scores at the threshold, which can be seen on both sides of it. This holds however
-the estimates depend on each other.
+f being the density of X (Stein, Annals of Statistics 9, 1981). Summed over all candidates it is
+the density of their z-scores at the threshold, which can be seen on both sides of it. This holds
+however the estimates depend on each other.
 """
 
 from __future__ import annotations

@@ -346,6 +346,9 @@ class PresenceTests:
         To which the model was fitted.
     with_rivals : mapping of int to TestedMember
         Candidates that aren't tested in `fit` but with their rivals (`rivals`).
+    exact_below_z : float
+        Members beyond so many standard errors get the normal distribution's p-value, too, where it
+        only matters that they are detected.
     """
 
     fit: Fit
@@ -353,6 +356,7 @@ class PresenceTests:
     bits: BitEstimates
     params: RapporParams
     with_rivals: Mapping[int, TestedMember] = field(default_factory=dict)
+    exact_below_z: float = np.inf
 
     def log_p_values(self, estimates: Estimates, sums: CandidateSums | None = None) -> FloatArray:
         """Return ln p of every candidate, one-sided; 0 where the data don't determine it.
@@ -372,7 +376,7 @@ class PresenceTests:
         share, std_error = estimates.share[selected], estimates.std_error[selected]
         z = np.divide(share, std_error, out=np.zeros_like(share), where=std_error > 0)
         log_p[selected] = special.log_ndtr(-z)
-        for place in np.flatnonzero(z > _EXACT_FROM_Z):
+        for place in np.flatnonzero((z > _EXACT_FROM_Z) & (z < self.exact_below_z)):
             candidate = int(selected[place])
             log_p[candidate] = self._log_p_of(candidate, TestedMember(self.fit, int(place)))
         for candidate, member in self.with_rivals.items():

@@ -1,11 +1,11 @@
 """Test a candidate as if it had never been listed: its rivals in the model, itself out of it.
 
-A string that nobody has sets random bits, independent of the reports and of all other candidates. So
-its test is exact in whatever model the search would have found *without it*. In the model that was
-found with it, a string that is there and shares bits with it may be missing: what that one explains
-was attributed to the other, which then passes its test with help from its own noise. Such *rivals*
-are the candidates outside of the model that are detected where the tested one is left out. Before a
-candidate near the limit counts as detected they join the model, for its test alone.
+A string that nobody has sets random bits, independent of the reports and of all other candidates.
+So its test is exact in whatever model the search would have found *without it*. In the model that
+was found with it, a string that is there and shares bits with it may be missing: what that one
+explains was attributed to the other, which then passes its test with help from its own noise. Such
+*rivals* are the candidates outside of the model that are detected where the tested one is left out.
+Before a candidate near the limit counts as detected they join the model, for its test alone.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def extended(fit: Fit, rows: IntArray, matrix: SparseMatrix) -> Fit:
     kept = np.diag(schur) > _OWN_INFORMATION * np.diag(own)
     if not kept.all():
         return extended(fit, rows[kept], SparseMatrix(matrix[kept])) if kept.any() else fit
-    inverse: FloatArray = linalg.pinvh(schur)
+    inverse = np.asarray(linalg.pinvh(schur))
     steps = inverse @ np.asarray(weighted @ fit.residuals)
     moved = crossed.T @ inverse
     covariance = np.block([[fit.covariance + moved @ crossed, -moved], [-moved.T, inverse]])
