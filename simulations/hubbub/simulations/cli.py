@@ -130,12 +130,13 @@ class Count(click.ParamType[int]):
     "--reports", type=Count(1), default="1e6", show_default=True,
     help="Honest clients, each of which reports once a day.",
 )  # fmt: skip
-@click.option("--k", default=128, show_default=True, help="Bits of the Bloom filter.")
-@click.option("--h", default=2, show_default=True, help="Hash functions.")
-@click.option("--m", default=64, show_default=True, help="Cohorts.")
-@click.option("--f", default=0.5, show_default=True, help="Permanent noise.")
-@click.option("--p", default=0.25, show_default=True, help="Chance of a 1 for a permanent 0.")
-@click.option("--q", default=0.75, show_default=True, help="Chance of a 1 for a permanent 1.")
+# As `hubbub-decoder plan` chooses for a million reports, 900 candidates, epsilons 4.39 and 2.04.
+@click.option("--k", default=480, show_default=True, help="Bits of the Bloom filter.")
+@click.option("--h", default=1, show_default=True, help="Hash functions.")
+@click.option("--m", default=96, show_default=True, help="Cohorts.")
+@click.option("--f", default=0.2, show_default=True, help="Permanent noise.")
+@click.option("--p", default=0.0677, show_default=True, help="Chance of a 1 for a permanent 0.")
+@click.option("--q", default=0.5515, show_default=True, help="Chance of a 1 for a permanent 1.")
 @click.option(
     "--candidates-extra", type=Count(0), default="0", show_default=True,
     help="Candidates that nobody holds.",

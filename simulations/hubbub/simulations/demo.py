@@ -38,12 +38,12 @@ type = "string"
 description = "First names, to show that common ones can be learned without anyone telling theirs"
 owner = "privacy@example.org"
 expires = 2099-12-31
-k = 128
+k = 496
 h = 1
-m = 64
+m = 96
 f = 0.2
-p = 0.05
-q = 0.75
+p = 0.0062
+q = 0.5635
 """
 _METRIC = "first_name"
 
