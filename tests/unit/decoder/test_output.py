@@ -21,7 +21,8 @@ from hubbub.decoder.candidates.scanning import SameBits
 from hubbub.decoder.formats.data_files import csv_cell
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.strings import CHUNK, StringsResult
-from hubbub.decoder.results.wording import limit_line, visible
+from hubbub.decoder.results.text import visible
+from hubbub.decoder.results.wording import limit_line
 from unit.decoder import rendered
 from unit.decoder.decodings import make_anomalies, make_decoding
 from unit.decoder.rendered import csv_of, json_of

@@ -30,6 +30,7 @@ from hubbub.decoder.results.result import (
     columns_of,
     headings,
 )
+from hubbub.decoder.results.text import visible
 from hubbub.decoder.results.wording import (
     SHARE_COLUMNS,
     SUSPICIOUS,
@@ -41,7 +42,6 @@ from hubbub.decoder.results.wording import (
     limit_line,
     privacy_section,
     provenance_section,
-    visible,
     warnings_of,
 )
 

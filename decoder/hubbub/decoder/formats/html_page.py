@@ -1,8 +1,8 @@
 """Results as HTML: sections of words, facts, charts and tables -> one self-contained page.
 
 The page needs nothing from anywhere else and no script. Everything but our own SVG is escaped by
-the template engine; strings that clients may have sent come through `visible` as well, so that no
-control or invisible character reaches the page.
+the template engine; strings that clients may have sent come through `results.text.visible` as
+well, so that no control or invisible character reaches the page.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from hubbub.decoder.results.result import (
     Types,
     headings,
 )
+from hubbub.decoder.results.text import visible
 from hubbub.decoder.results.wording import (
     SHARE_COLUMNS,
     DecodedResult,
@@ -47,7 +48,6 @@ from hubbub.decoder.results.wording import (
     limit_line,
     privacy_section,
     provenance_section,
-    visible,
     warnings_of,
 )
 

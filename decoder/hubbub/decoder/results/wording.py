@@ -1,7 +1,6 @@
 """What results of decoding share: their fields, and words about honesty, privacy and provenance.
 
-Strings that clients may have sent are shown through `visible`, so that no control or invisible
-character reaches a terminal or a page.
+Strings that clients may have sent are shown as `hubbub.decoder.results.text` makes them visible.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.provenance import Provenance
 from hubbub.decoder.results.result import Result, Section, Table, headings
+from hubbub.decoder.results.text import visible
 
 ERROR_RATES = {
     Correction.BH: "false discovery rate",
@@ -70,14 +70,6 @@ class DecodedResult(Result, Generic[_Decoding]):
     def of_metric(self) -> str:
         """How a report's title names the metric, if it is known."""
         return f" of {visible(self.provenance.metric)}" if self.provenance else ""
-
-
-def visible(string: str) -> str:
-    """Return a string as people may see it: control characters escaped, nothing invisible."""
-    shown = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in string
-    )
-    return f'"{shown}"' if shown != shown.strip() or not shown else shown
 
 
 def warnings_of(facts: Mapping[str, str]) -> list[str]:

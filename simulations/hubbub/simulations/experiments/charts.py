@@ -10,7 +10,7 @@ from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.results.charts import GroupedBars, Histogram, Labels, Series, XYChart
-from hubbub.decoder.results.wording import visible
+from hubbub.decoder.results.text import visible
 from hubbub.simulations.experiments.scoring import Band, DecodedShares
 
 _NAMED = 12

@@ -19,7 +19,7 @@ from hubbub.decoder.formats.html_page import write_html
 from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.results.charts import Chart
 from hubbub.decoder.results.result import Block, Line, Report, Result, Section, Table, headings
-from hubbub.decoder.results.wording import visible
+from hubbub.decoder.results.text import visible
 from hubbub.simulations.experiments.charts import bands_chart, estimates_chart, p_values_chart
 from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome
 
