@@ -22,6 +22,8 @@ ERROR_RATES = {
     Correction.BONFERRONI: "chance of any false detection",
 }
 SUSPICIOUS = "SUSPICIOUS: "
+UNCERTAIN = "there, but how common is uncertain"
+"""Said of what is detected though its interval reaches 0."""
 SHARE_COLUMNS = (
     *("count", "std_error", "count_low", "count_high"),
     *("proportion", "prop_std_error", "prop_low", "prop_high"),
@@ -70,6 +72,11 @@ class DecodedResult(Result, Generic[_Decoding]):
     def of_metric(self) -> str:
         """How a report's title names the metric, if it is known."""
         return f" of {visible(self.provenance.metric)}" if self.provenance else ""
+
+
+def certainty(low: float, n_reports: int) -> str:
+    """Return what an interval's lower end, a share, says of what is detected."""
+    return "yes" if low * n_reports >= 0.5 else UNCERTAIN
 
 
 def warnings_of(facts: Mapping[str, str]) -> list[str]:
