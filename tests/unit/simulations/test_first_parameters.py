@@ -11,7 +11,7 @@ from hubbub.decoder.planning.noise import Budget
 from hubbub.decoder.planning.search import compare
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
-from hubbub.simulations.cli import run
+from hubbub.simulations.cli.group import run
 from hubbub.simulations.demo import METRICS
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
