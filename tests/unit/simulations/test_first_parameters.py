@@ -22,7 +22,7 @@ def example(name: str, metric: str) -> RapporParams:
 
 
 def defaults_of_run() -> RapporParams:
-    options = {option.name: option.default for option in run.params}
+    options = run.make_context("run", []).params
     return RapporParams(*(options[name] for name in RapporParams._fields))
 
 

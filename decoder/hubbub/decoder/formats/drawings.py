@@ -222,16 +222,15 @@ def _boxes(series: Series, across: Scale, up: Scale) -> list[_Box]:
     """Return what a series covers: its points, error bars and lines; not a cloud, which is pale."""
     if series.style == "cloud":
         return []
-    xs, ys = ([scale(v) for v in values.tolist()] for scale, values in ((across, series.x),
-                                                                        (up, series.y)))  # fmt: skip
-    boxes = [(x - 5, y - 5, x + 5, y + 5) for x, y in zip(xs, ys, strict=True)]
+    xs, ys = map(across, series.x.tolist()), map(up, series.y.tolist())
+    points = list(zip(xs, ys, strict=True))
+    boxes = [(x - 5, y - 5, x + 5, y + 5) for x, y in points]
     if series.low is not None and series.high is not None:
-        ends = zip(xs, series.low.tolist(), series.high.tolist(), strict=True)
-        boxes += [(x - 1, up(high), x + 1, up(low)) for x, low, high in ends]
+        ends = zip(points, series.low.tolist(), series.high.tolist(), strict=True)
+        boxes += [(x - 1, up(high), x + 1, up(low)) for (x, _), low, high in ends]
     if series.style != "points":
         steps = np.linspace(0, 1, 101)[:, None]
-        corners = np.array([xs, ys]).T
-        for start, stop in itertools.pairwise(corners):
+        for start, stop in itertools.pairwise(np.array(points)):
             line = (start + steps * (stop - start)).tolist()
             boxes += [(x - 1, y - 1, x + 1, y + 1) for x, y in line]
     return boxes

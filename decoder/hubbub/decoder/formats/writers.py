@@ -62,7 +62,9 @@ def refuse_unwritable(paths: Sequence[str]) -> None:
     refuse_places(paths)
 
 
-def write_results(result: Result, outputs: Sequence[str], *, width: int = 120) -> None:
+def write_results(
+    result: Result, outputs: Sequence[str], *, width: int = 120, spreadsheet_safe: bool = False
+) -> None:
     """Write every file, then CSV or what a terminal shows to standard output.
 
     Parameters
@@ -71,6 +73,8 @@ def write_results(result: Result, outputs: Sequence[str], *, width: int = 120) -
         Files, and "-" if CSV is wanted on standard output.
     width : int
         Columns of what is shown where output isn't a terminal.
+    spreadsheet_safe : bool
+        See `write_csv`.
 
     Raises
     ------
@@ -79,9 +83,10 @@ def write_results(result: Result, outputs: Sequence[str], *, width: int = 120) -
     OSError
         If something can't be written.
     """
+    csv = partial(write_csv, spreadsheet_safe=spreadsheet_safe)
     for path in outputs:
         if path != STDOUT:
-            writers = DECODED | PICTURES
+            writers = DECODED | PICTURES | {".csv": csv}
             writer = writers.get(Path(path).suffix)
             if writer is None:
                 raise ValueError(f"output {path!r}: must end in {' or '.join(writers)}")
@@ -89,7 +94,7 @@ def write_results(result: Result, outputs: Sequence[str], *, width: int = 120) -
     if STDOUT not in outputs:
         show(result.blocks(), stdout_console(width))
         return
-    write_csv(result, sys.stdout.buffer)
+    csv(result, sys.stdout.buffer)
     sys.stdout.buffer.flush()
     if result.suspicious:
         click.echo(

@@ -129,8 +129,10 @@ class ExperimentResult(Result):
         n_reports = self.experiment.honest + self.experiment.forged
         strings = Table(
             f"The largest {min(_ROWS, len(detected))} detected",
-            headings("string", "true share", "estimate", "low", "high")
-            + (Heading("detected", "left"),),
+            (
+                *headings("string", "true share", "estimate", "low", "high"),
+                Heading("detected", "left"),
+            ),
             tuple(
                 (string, *map(cell, (*numbers, low, high)), certainty(low, n_reports))
                 for string, *numbers, low, high in detected[:_ROWS]
