@@ -98,6 +98,17 @@ def test_enum_tells_how_far_the_others_are_behind_the_largest() -> None:
     assert rows[1]["behind_std_error"] > together  # one's gain is the other's loss
 
 
+def test_quantile_that_may_be_anything_is_told_so_in_the_page_as_on_the_terminal() -> None:
+    decoding = decoded(ORDINAL)
+    assert decoding.ordinal is not None
+    first, *others = decoding.ordinal.quantiles
+    unknown = replace(first, low=-math.inf, high=math.inf)
+    ordinal_ = replace(decoding.ordinal, quantiles=(unknown, *others))
+    result = CategoriesResult(replace(decoding, ordinal=ordinal_))
+    assert "<td>anything</td>" in html_of(result)
+    assert "anything" in shown(result)
+
+
 def test_open_buckets_have_an_empty_edge_and_null_in_json() -> None:
     lines = list(csv.DictReader(io.StringIO(to_csv(decoded(ORDINAL)))))
     assert (lines[0]["bucket_low"], lines[0]["bucket_high"]) == ("", "10")

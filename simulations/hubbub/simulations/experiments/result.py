@@ -202,17 +202,18 @@ class ExperimentResult(Result):
             f"95% intervals hold the truth for {_known(result.interval_coverage, '.1%')} of the "
             f"candidates, {_known(result.interval_coverage_detected, '.1%')} of the detected."
         )
-        ratio = "of" if math.isinf(audit.observed) else f"of e^{audit.observed:.3f},"
+        ratio = "an infinite likelihood ratio"
+        if math.isfinite(audit.observed):
+            ratio = f"a likelihood ratio of e^{audit.observed:.3f}"
         audited = (
             "An attacker who told two values apart by single reports saw "
             + (
                 "the most telling pattern in none of them"
                 if math.isinf(audit.at_least)
-                else f"a likelihood ratio {ratio} by chance more or less than the true one, which "
-                f"is at least e^{audit.at_least:.3f}"
+                else f"{ratio}, so the true one is at least e^{audit.at_least:.3f}"
             )
-            + f"; the promise, epsilon_report, is {audit.epsilon_report:.3f}"
-            + (": kept." if audit.kept else ": BROKEN.")
+            + f"; epsilon_report, {audit.epsilon_report:.3f}, bounds the true one"
+            + ("." if audit.kept else ", and is EXCEEDED.")
         )
         n_candidates = len(self.outcome.truth)
         seeded = f"{size}; {n_candidates:,} candidates; seed {experiment.seed}."
