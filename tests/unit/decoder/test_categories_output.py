@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from hubbub.decoder.categories.decoding import CategoryDecoding, decode_categori
 from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.results.strings import COLUMNS
 from hubbub.protocol.metric_types.enums import EnumType
-from unit.decoder.rendered import csv_of, json_of, shown
+from unit.decoder.rendered import csv_of, html_of, json_of, shown
 
 COMMON = ("category", *COLUMNS[1:9], "unbiased", "p_value", "q_value", "detected")
 NAMES = ("light", 'da"rk,', "two\nlines", "\x1b[31mred", "none")

@@ -158,7 +158,9 @@ def test_names_lie_on_nothing_and_those_without_room_are_left_to_the_table() -> 
         boxes.append((left, float(place["y"]) - 9, left + width, float(place["y"]) + 2))
     bars = [bar for bar in Page(drawing).all("line") if "bar" in bar["class"]]
     assert len(bars) == 31
-    boxes += [tuple(float(bar[end]) for end in ("x1", "y2", "x2", "y1")) for bar in bars]
+    for bar in bars:
+        left, top, right, bottom = (float(bar[end]) for end in ("x1", "y2", "x2", "y1"))
+        boxes.append((left, top, right, bottom))
     for one, other in itertools.combinations(boxes, 2):
         if one in boxes[: len(written)]:
             apart = one[2] <= other[0] or other[2] <= one[0]

@@ -245,7 +245,7 @@ def _beside(
     for (x, y), name in sorted(named, key=lambda each: each[0][1]):
         if not name:
             continue
-        width = _LETTER * columns(shortened(name, _NAME))
+        width = _LETTER * (columns(shortened(name, _NAME)) + 1)
         for below, side in itertools.product((14.0, -5.0, 4.0, 22.0, -15.0), (1, -1)):
             left = x + 7 if side > 0 else x - 7 - width
             box = (left, y + below - 10, left + width, y + below + 3)
