@@ -94,6 +94,11 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
     "writes CSV to stdout instead of the table. May be repeated.",
 )
 @click.option(
+    "--spreadsheet-safe",
+    is_flag=True,
+    help="In CSV, put ' before strings that a spreadsheet would run as a formula.",
+)
+@click.option(
     "--rows",
     default=40,
     show_default=True,

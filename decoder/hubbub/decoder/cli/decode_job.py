@@ -70,7 +70,8 @@ def run(inputs: InputOptions, outputs: OutputOptions) -> None:
         raise click.UsageError(refusal)
     # Last digits depend on how many threads linear algebra takes; results must not depend on cores.
     with threadpool_limits(1):
-        write_results(decoder.decode(job), outputs.files)
+        result = decoder.decode(job)
+        write_results(result, outputs.files, spreadsheet_safe=outputs.spreadsheet_safe)
 
 
 def _metric(inputs: InputOptions) -> Metric:
@@ -97,7 +98,11 @@ def _metric(inputs: InputOptions) -> Metric:
 
 
 def list_candidates(
-    candidates: str | None, map_file: str | None, params: RapporParams, cache: Path | None = None
+    candidates: str | None,
+    map_file: str | None,
+    params: RapporParams,
+    cache: Path | None = None,
+    source: str = "the parameters",
 ) -> tuple[Candidates, tuple[str, ...]]:
     """Read a list of candidates ("-": standard input), or a map; also notes for the reader.
 
@@ -105,6 +110,8 @@ def list_candidates(
     ----------
     cache : Path, optional
         Directory in which hashed lists are kept.
+    source : str
+        The file that the parameters are from.
 
     Raises
     ------
@@ -112,7 +119,7 @@ def list_candidates(
         If it can't be read, or holds something else.
     """
     if map_file is not None:
-        found = read_map(Path(map_file), params)
+        found = read_map(Path(map_file), params, source)
         notes = (_UNEVEN,) if is_uneven(found.candidates.positions(slice(None)), params) else ()
         return found.candidates, (*_repeats(found.repeats), *notes)
     listed = read_candidates(candidates or "-", cache)
@@ -139,8 +146,10 @@ class DecodeJob:
         """Read the list or map, and print notes about it; a usage error if there is neither."""
         check_candidates(self.inputs)
         cache = Path(self.outputs.candidate_cache) if self.outputs.candidate_cache else None
+        inputs = self.inputs
+        source = inputs.params or inputs.metrics or ""
         listed, notes = list_candidates(
-            self.inputs.candidates, self.inputs.map, self.metric.params, cache
+            inputs.candidates, inputs.map, self.metric.params, cache, source
         )
         for note in notes:
             click.echo(f"note: {note}", err=True)

@@ -37,17 +37,19 @@ from hubbub.decoder.results.result import (
     Types,
     headings,
 )
+from hubbub.decoder.results.text import shortened, visible
 from hubbub.decoder.results.wording import (
     SHARE_COLUMNS,
+    UNCERTAIN,
     DecodedResult,
     anomaly_lines,
+    certainty,
     detected_line,
     epsilon_lines,
     forgery_line,
     limit_line,
     privacy_section,
     provenance_section,
-    visible,
     warnings_of,
 )
 
@@ -67,7 +69,9 @@ TOP = 30
 """Most strings in the chart of intervals."""
 NUMBERS = (*SHARE_COLUMNS, "refit", "p_value", "q_value")
 COLUMNS = ("string", *NUMBERS, "detected", "group")
+_NOTED = "yes *"
 _NAMED = 3  # of a group, besides its first string
+_IN_HEADLINE = 60
 CHUNK = 16_384
 """Rows that are in memory at once."""
 
@@ -113,7 +117,10 @@ class StringsResult(DecodedResult[Decoding]):
         else:
             order, n_rows = strongest_first(decoding, limit), len(decoding.candidates)
             n_rows -= len(decoding.same_bits.rows)
-        yield _table(decoding, order[:limit])
+        table = _table(decoding, order[:limit])
+        yield table
+        if any(row[-1] == _NOTED for row in table.rows):
+            yield Line(f"* {UNCERTAIN}: the interval reaches 0")
         yield Line("")
         if n_rows > limit:
             yield Line(f"… and {n_rows - limit:,} more; --output writes them all\n")
@@ -177,6 +184,7 @@ def _table(decoding: Decoding, indices: IntArray) -> Table:
         low, high = decoding.low[index] * n_reports, decoding.high[index] * n_reports
         share, found = decoding.share[index], bool(decoding.detected[index])
         known = not np.isnan(share)
+        sure = certainty(decoding.low[index], n_reports) != UNCERTAIN
         rows.append(
             (
                 label(decoding, index),
@@ -185,7 +193,7 @@ def _table(decoding: Decoding, indices: IntArray) -> Table:
                 f"{share:.3%}" if known else "",
                 f"{decoding.p_value[index]:.1e}",
                 f"{decoding.q_value[index]:.1e}",
-                "yes" if found else "",
+                ("yes" if sure else _NOTED) if found else "",
             )
         )
         styles.append("" if found else "dim")
@@ -264,8 +272,9 @@ def headline(decoding: Decoding) -> str:
     share = f"{decoding.share[largest]:.2%}"
     found = f"{summary.detected:,} were detected" if summary.detected > 1 else "one was detected"
     which = "most often" if summary.detected > 1 else "it is"
+    name = shortened(label(decoding, largest), _IN_HEADLINE)
     return (
-        f"{asked}: {found}, {which} “{label(decoding, largest)}” with {share} of "
+        f"{asked}: {found}, {which} “{name}” with {share} of "
         f"the reports; {summary.unknown_share:.1%} of the reports hold none of the detected."
     )
 
@@ -285,11 +294,13 @@ def _found_section(decoding: Decoding) -> Section:
             f"{decoding.constrained_share[i]:.3%}",
             f"{decoding.p_value[i]:.1e}",
             f"{decoding.q_value[i]:.1e}",
+            certainty(decoding.low[i], n_reports),
         )
         for i in map(int, chosen[:ROWS_IN_REPORT])
     )
     interval = f"{CONFIDENCE:.0%} interval"
     heads = headings("string", "count", interval, "share", interval, "refit", "p", "q")
+    heads += (Heading("detected", "left"),)
     left_out = f"{len(chosen) - ROWS_IN_REPORT:,}" if len(chosen) > ROWS_IN_REPORT else ""
     table = Table("Detected strings, largest first", heads, rows, left_out)
     return Section("What was found", (_REFIT,), charts=(chart,), tables=(table,))

@@ -28,13 +28,13 @@ from hubbub.decoder.results.result import (
     headings,
 )
 from hubbub.decoder.results.strings import summary_lines
+from hubbub.decoder.results.text import visible
 from hubbub.decoder.results.wording import (
     ERROR_RATES,
     SHARE_COLUMNS,
     DecodedResult,
     privacy_section,
     provenance_section,
-    visible,
     warnings_of,
 )
 from hubbub.decoder.trends.decoding import Trends
