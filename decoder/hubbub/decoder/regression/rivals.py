@@ -72,8 +72,10 @@ def models_with_rivals(
             joining = rivals if candidate in place_of else [candidate, *rivals]
             rows = np.array(joining, dtype=np.int64)
             design = make_design(candidates.positions(rows), params)
-            place = place_of.get(candidate, len(fit.selected))
-            found[candidate] = TestedMember(extended(fit, rows, design.matrix), place)
+            larger = extended(fit, rows, design.matrix)
+            place = np.flatnonzero(larger.selected == candidate)
+            if len(place):
+                found[candidate] = TestedMember(larger, int(place[0]))
     return found
 
 
