@@ -8,12 +8,13 @@ control or invisible character reaches the page.
 from __future__ import annotations
 
 from functools import cache
-from typing import BinaryIO
-
-import jinja2
+from typing import TYPE_CHECKING, BinaryIO
 
 from hubbub.decoder.formats.drawings import draw
 from hubbub.decoder.results.result import Result
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 def write_html(result: Result, file: BinaryIO) -> None:
@@ -26,6 +27,8 @@ def write_html(result: Result, file: BinaryIO) -> None:
 
 @cache
 def _environment() -> jinja2.Environment:
+    import jinja2  # noqa: PLC0415 - most results are never a page
+
     return jinja2.Environment(
         loader=jinja2.PackageLoader("hubbub.decoder.formats"),
         autoescape=True,
