@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, optimize
+from scipy import linalg
 
 from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray
 from hubbub.decoder.errors import UndecodableError
@@ -115,12 +115,14 @@ def best_of_quadratic(information: FloatArray, score: FloatArray, shares: FloatA
     information: |C' x - C' shares - C^-1 score|^2. A tiny ridge keeps strings apart that hardly
     any report distinguishes.
     """
+    from scipy.optimize import nnls  # noqa: PLC0415 - least squares seldom needs the module
+
     scale = 1.0 / np.sqrt(np.diag(information))
     scaled = information * np.outer(scale, scale) + _RIDGE * np.eye(len(score))
     factor = linalg.cholesky(scaled, lower=True)
     aim = factor.T @ (shares / scale)
     aim += linalg.solve_triangular(factor, score * scale, lower=True)
-    solution, _ = optimize.nnls(factor.T, aim, maxiter=50 * len(score))
+    solution, _ = nnls(factor.T, aim, maxiter=50 * len(score))
     return np.asarray(solution * scale)
 
 
