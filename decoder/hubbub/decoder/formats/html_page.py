@@ -8,13 +8,14 @@ well, so that no control or invisible character reaches the page.
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import BinaryIO
-
-import jinja2
+from typing import TYPE_CHECKING, BinaryIO
 
 from hubbub.decoder.formats.drawings import draw
 from hubbub.decoder.results.result import Result
 from hubbub.decoder.results.text import shortened
+
+if TYPE_CHECKING:
+    import jinja2
 
 _COLUMNS = 60
 """Of a string that names a row or a chart; those of a longer one are in its `title`."""
@@ -30,6 +31,8 @@ def write_html(result: Result, file: BinaryIO) -> None:
 
 @cache
 def _environment() -> jinja2.Environment:
+    import jinja2  # noqa: PLC0415 - most results are never a page
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("hubbub.decoder.formats"),
         autoescape=True,

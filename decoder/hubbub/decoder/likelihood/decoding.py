@@ -23,7 +23,7 @@ from hubbub.decoder.inference.intervals import reported_intervals
 from hubbub.decoder.inference.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.decoder.likelihood.cells import require_tabulable
 from hubbub.decoder.likelihood.inference import PARTS, Inference, infer
-from hubbub.decoder.likelihood.maximum import TOLERANCE, Solution, maximise
+from hubbub.decoder.likelihood.maximum import TOLERANCE, Solution, best_among, maximise
 from hubbub.decoder.likelihood.sums import Mixture, distinct_positions
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.regression.model import unknown_column
@@ -138,7 +138,10 @@ def fit_reports(
                 break
             members, shares = wanted, found.share
         rows = np.flatnonzero(detected)
-        _, constrained = solve(rows, found.share[rows])
+        start, known = found.share.copy(), members[np.isin(members, rows)]
+        fitted = np.concatenate([[0], 1 + np.searchsorted(members, known)])
+        start[known] = best_among(solution, fitted)[1:]
+        _, constrained = solve(rows, start[rows])
     constrained_share = np.zeros(len(candidates))
     constrained_share[rows] = constrained.shares[1:]
     inside = np.isin(rows, found.members)

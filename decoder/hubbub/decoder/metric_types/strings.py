@@ -8,8 +8,6 @@ from hubbub.decoder.likelihood.choice import Choice, Method
 from hubbub.decoder.ratios import Ratios, filter_ratios
 from hubbub.decoder.results.result import Result
 from hubbub.decoder.results.strings import StringsResult
-from hubbub.decoder.trends.decoding import decode_days
-from hubbub.decoder.trends.result import TrendsResult
 from hubbub.decoder.type_decoder import Job, TypeDecoder
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams
@@ -23,6 +21,9 @@ class StringDecoder(TypeDecoder[StringType]):
         listed, outputs = job.candidates(), job.outputs
         correction = Correction(outputs.correction)
         if outputs.by:
+            from hubbub.decoder.trends.decoding import decode_days  # noqa: PLC0415 - seldom
+            from hubbub.decoder.trends.result import TrendsResult  # noqa: PLC0415
+
             by_day, reports = job.reports_by_day()
             trends = decode_days(
                 by_day,

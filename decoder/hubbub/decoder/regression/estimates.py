@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg, optimize, sparse, special
+from scipy import linalg, sparse, special
 
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates, make_design
@@ -319,7 +319,11 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
     firm = _FIRM * float(np.sqrt(np.diag(information).max()))
     rows = np.vstack([root, np.full(len(root), firm)])
     wanted = np.append(root @ fit.coefficients[fixed], firm)
-    shares, _ = optimize.nnls(rows, wanted, maxiter=_STEPS * len(root))
+    shares = np.linalg.lstsq(rows, wanted)[0]
+    if shares.min() < 0:  # seldom, and the module takes long to import
+        from scipy.optimize import nnls  # noqa: PLC0415
+
+        shares, _ = nnls(rows, wanted, maxiter=_STEPS * len(root))
     return fit.selected[fixed[1:]], np.asarray(shares / shares.sum())[1:]
 
 
