@@ -227,11 +227,14 @@ def summary_lines(decoding: Decoding, anomalies: AnomalyReport | None = None) ->
         method += f"; the log-likelihood is at most {summary.duality_gap:.2g} below its maximum"
     unknown = "not known: the detected strings can't be told from it"
     if not math.isnan(summary.unknown_share):
-        half_width = Z_CONFIDENCE * summary.unknown_std_error
-        unknown = (
-            f"{summary.unknown_share:.1%} ± {half_width:.1%} of the reports hold none of the "
-            "detected strings"
-        )
+        between = mass_interval(summary.unknown_share, summary.unknown_std_error)
+        unknown = f"{between} of the reports hold none of the detected strings"
+        if not summary.detected:
+            unknown = "all reports: nothing was detected"
+    unlisted = "not known: the candidates are too many to estimate all their shares at once"
+    if not math.isnan(summary.unlisted_share):
+        between = mass_interval(summary.unlisted_share, summary.unlisted_std_error)
+        unlisted = f"{between} of the reports hold none of the candidates"
     lines = {
         "reports": f"{summary.reports:,}",
         "cohorts": cohorts,
@@ -241,7 +244,13 @@ def summary_lines(decoding: Decoding, anomalies: AnomalyReport | None = None) ->
         "method": method,
         "detection limit": limit_line(summary.detection_limit),
         "unknown mass": unknown,
+        "not listed": unlisted,
     }
+    if not summary.settled:
+        lines["search"] = (
+            "didn't settle: what is in the model and what is detected still differ a little; "
+            "estimates near the limit are less certain than they say"
+        )
     if summary.indistinguishable:
         lines["can't be told apart"] = (
             f"{summary.indistinguishable:,} candidates set the same bits as another one; each such "
@@ -251,6 +260,13 @@ def summary_lines(decoding: Decoding, anomalies: AnomalyReport | None = None) ->
         lines |= anomaly_lines(anomalies)
     lines["if forged"] = forgery_line(summary.forged_share, summary.forgery_shift)
     return lines
+
+
+def mass_interval(share: float, std_error: float) -> str:
+    """Return the 95% interval of a mass in words; what lies outside of 0 to 100% is cut off."""
+    low, high = (share + sign * Z_CONFIDENCE * std_error for sign in (-1, 1))
+    low, high = (min(max(bound, 0.0), 1.0) for bound in (low, high))
+    return f"{low:.1%} to {high:.1%}"
 
 
 def headline(decoding: Decoding) -> str:
@@ -271,11 +287,12 @@ def headline(decoding: Decoding) -> str:
     largest = int(decoding.largest_detected()[0])
     share = f"{decoding.share[largest]:.2%}"
     found = f"{summary.detected:,} were detected" if summary.detected > 1 else "one was detected"
+    between = mass_interval(summary.unknown_share, summary.unknown_std_error)
     which = "most often" if summary.detected > 1 else "it is"
     name = shortened(label(decoding, largest), _IN_HEADLINE)
     return (
         f"{asked}: {found}, {which} “{name}” with {share} of "
-        f"the reports; {summary.unknown_share:.1%} of the reports hold none of the detected."
+        f"the reports; {between} of the reports hold none of the detected."
     )
 
 
@@ -325,7 +342,7 @@ def strongest_chart(decoding: Decoding) -> IntervalChart | None:
 
 def unknown_chart(decoding: Decoding) -> Stack:
     """Draw the detected strings' share beside the unknown mass."""
-    unknown = 100 * decoding.summary.unknown_share
+    unknown = 100 * min(max(decoding.summary.unknown_share, 0.0), 1.0)
     described = (
         f"{100 - unknown:.3g}% of the reports hold a detected string, {unknown:.3g}% none of them."
     )
