@@ -287,7 +287,7 @@ def _summary(
     n = len(detected)
     total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
     bias, added = selection_bias(
-        estimates.share, estimates.std_error, found.log_p, detected, found.log_cutoff
+        estimates.share, estimates.std_error, found.log_p, detected, found.log_cutoff, found.n_tests
     )
     listed, listed_error = np.nan, np.nan
     if len(fit.selected) == n and not fit.penalties.any():

@@ -30,28 +30,36 @@ class Correction(enum.StrEnum):
     BONFERRONI = "bonferroni"
 
 
-def absent_share(log_p: FloatArray, n_candidates: int | None = None) -> float:
-    """Return an estimate, upwards, of the share of candidates that are absent; at most 1.
+def counted_tests(
+    log_p: FloatArray,
+    correction: Correction,
+    n_candidates: int | None = None,
+    above_half: float = _HALF,
+) -> float:
+    """Return by how many tests p-values have to be corrected: for BH those of absent candidates.
 
     Parameters
     ----------
     log_p : float64 array, shape (n,)
     n_candidates : int, optional
         Of how many candidates these are the p-values; all others count as absent.
+    above_half : float
+        The chance that an absent candidate's p-value is above 1/2.
 
     Notes
     -----
-    (1 + #{p > lambda}) / (n (1 - lambda)) with lambda = 1/2 (Storey et al. 2004, equation 2.4 and
-    theorem 3). P-values are at least uniform where nobody has the string, so the expectation is no
-    less than the share of the absent.
+    (1 + #{p > 1/2}) / P(p > 1/2), at most n (Storey et al. 2004, equation 2.4 and theorem 3). P is
+    1/2 for exact p-values; where an approximation isn't, it can be found by drawing.
     """
     total = n_candidates or len(log_p)
+    if correction is Correction.BONFERRONI or above_half <= 0:
+        return float(total)
     above = int(np.count_nonzero(log_p > _LOG_HALF)) + total - len(log_p)
-    return min((1 + above) / (total * (1 - _HALF)), 1.0) if total else 1.0
+    return min((1 + above) / above_half, float(total))
 
 
 def log_q_values(
-    log_p: FloatArray, correction: Correction, n_candidates: int | None = None
+    log_p: FloatArray, correction: Correction, n_tests: float | None = None
 ) -> FloatArray:
     """Return ln of the smallest alpha at which each candidate is detected.
 
@@ -60,38 +68,28 @@ def log_q_values(
     log_p : float64 array, shape (n,)
         Natural logarithms, because a strong candidate's p-value underflows.
     correction : Correction
-        Benjamini and Hochberg 1995 with the share of absent candidates, or Bonferroni.
-    n_candidates : int, optional
-        Of how many candidates these are the p-values; those of all others are 1.
+        Benjamini and Hochberg 1995, or Bonferroni.
+    n_tests : float, optional
+        By how many tests to correct (`counted_tests`): n if not given.
     """
-    total = n_candidates or len(log_p)
-    if correction is Correction.BONFERRONI:
-        return np.asarray(np.minimum(log_p + np.log(max(total, 1)), 0.0))
     order = np.argsort(log_p, kind="stable")
     stepped = log_p[order]
-    stepped += np.log(max(total, 1) * absent_share(log_p, total))
-    stepped -= np.log(np.arange(1, len(log_p) + 1))
-    np.minimum.accumulate(stepped[::-1], out=stepped[::-1])
+    stepped += np.log(n_tests or max(len(log_p), 1))
+    if correction is Correction.BH:
+        stepped -= np.log(np.arange(1, len(log_p) + 1))
+        np.minimum.accumulate(stepped[::-1], out=stepped[::-1])
     adjusted = np.empty(len(log_p))
     adjusted[order] = np.minimum(stepped, 0.0, out=stepped)
-    adjusted[log_p > _LOG_HALF] = 0.0
+    if n_tests is not None:
+        adjusted[log_p > _LOG_HALF] = 0.0
     return adjusted
 
 
-def log_cutoff(
-    log_p: FloatArray,
-    detected: int,
-    log_alpha: float,
-    correction: Correction,
-    n_candidates: int | None = None,
-) -> float:
+def log_cutoff(detected: int, n_tests: float, log_alpha: float, correction: Correction) -> float:
     """Return ln of the largest p-value that counts as a detection.
 
     For Benjamini-Hochberg it follows from how many are detected and how many have p-values above
     1/2, and is what a detected candidate had to stay below whatever its own p-value.
     """
-    total = n_candidates or len(log_p)
-    if correction is Correction.BONFERRONI:
-        return float(log_alpha - np.log(total))
-    steps = max(detected, 1) / (total * absent_share(log_p, total))
-    return float(min(log_alpha + np.log(steps), _LOG_HALF))
+    steps = max(detected, 1) if correction is Correction.BH else 1
+    return float(min(log_alpha + np.log(steps / n_tests), _LOG_HALF))

@@ -17,7 +17,6 @@ import numpy as np
 from scipy import special
 
 from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.inference.multiple_testing import absent_share
 
 _HALF_WIDTH = 0.5
 _LARGEST_LOG_P = -1e-9
@@ -29,6 +28,7 @@ def selection_bias(
     log_p: FloatArray,
     detected: BoolArray,
     log_cutoff: float,
+    n_absent: float,
 ) -> tuple[float, float]:
     """Return by how much the sum of the detected is expected to be too high, and its variance.
 
@@ -39,6 +39,8 @@ def selection_bias(
     detected : bool array, shape (n,)
     log_cutoff : float
         ln of the largest p-value that counts as a detection.
+    n_absent : float
+        About how many candidates are absent.
 
     Notes
     -----
@@ -52,10 +54,9 @@ def selection_bias(
     cutoff = -float(special.ndtri_exp(log_cutoff))
     near = np.abs(z - cutoff) < _HALF_WIDTH
     scale = std_error[known][near]
-    absent = len(log_p) * absent_share(log_p)
     edges = special.ndtr([cutoff - _HALF_WIDTH, cutoff + _HALF_WIDTH])
     of_absent = np.exp(-(cutoff**2) / 2) / np.sqrt(2 * np.pi)
     of_absent -= (edges[1] - edges[0]) / (2 * _HALF_WIDTH)
     typical = float(np.median(std_error[known]))
-    bias = float(scale.sum()) / (2 * _HALF_WIDTH) + absent * of_absent * typical
+    bias = float(scale.sum()) / (2 * _HALF_WIDTH) + n_absent * of_absent * typical
     return bias, float(scale @ scale) / (2 * _HALF_WIDTH) ** 2

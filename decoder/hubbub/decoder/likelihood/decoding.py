@@ -20,7 +20,12 @@ from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import POWER, Decoding
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.intervals import reported_intervals
-from hubbub.decoder.inference.multiple_testing import Correction, log_cutoff, log_q_values
+from hubbub.decoder.inference.multiple_testing import (
+    Correction,
+    counted_tests,
+    log_cutoff,
+    log_q_values,
+)
 from hubbub.decoder.inference.totals import selection_bias
 from hubbub.decoder.likelihood.cells import require_tabulable
 from hubbub.decoder.likelihood.inference import PARTS, Inference, infer
@@ -52,6 +57,8 @@ class Likelihood:
         Share, error and p-value of each.
     log_q : float64 array, shape (n,)
         ln of the p-value after correction.
+    n_tests : float
+        By how many tests p-values were corrected.
     detected : bool array, shape (n,)
     constrained_share : float64 array, shape (n,)
         The most likely shares >= 0 of a mixture of the detected and the unknown; 0 elsewhere.
@@ -69,6 +76,7 @@ class Likelihood:
 
     inference: Inference
     log_q: FloatArray
+    n_tests: float
     detected: BoolArray
     constrained_share: FloatArray
     unknown_share: float
@@ -137,7 +145,8 @@ def fit_reports(
         for _ in range(_MAX_ROUNDS):
             mixture, solution = solve(members, shares[members])
             found = infer(mixture, solution, members, candidates)
-            log_q = log_q_values(found.log_p, correction)
+            n_tests = counted_tests(found.log_p, correction, above_half=found.null.above_half())
+            log_q = log_q_values(found.log_p, correction, n_tests)
             detected = log_q <= np.log(alpha)
             wanted = np.union1d(members, np.flatnonzero(detected))
             if len(wanted) == len(members):
@@ -161,6 +170,7 @@ def fit_reports(
     return Likelihood(
         inference=found,
         log_q=log_q,
+        n_tests=n_tests,
         detected=detected,
         constrained_share=constrained_share,
         unknown_share=1.0 - float(found.share[rows].sum()),
@@ -222,7 +232,7 @@ def decode_reports(
     )
     estimates, chosen = found.inference, np.flatnonzero(found.detected)
     cutoff = log_cutoff(
-        estimates.log_p, len(chosen), float(np.log(summary.alpha)), summary.correction
+        len(chosen), found.n_tests, float(np.log(summary.alpha)), summary.correction
     )
     low, high = reported_intervals(
         estimates.share,
@@ -232,7 +242,7 @@ def decode_reports(
         estimates.noise,
     )
     bias, added = selection_bias(
-        estimates.share, estimates.std_error, estimates.log_p, found.detected, cutoff
+        estimates.share, estimates.std_error, estimates.log_p, found.detected, cutoff, found.n_tests
     )
     # The share that a typical candidate needs to be detected with probability 0.9.
     limit = np.nan

@@ -362,6 +362,11 @@ class PresenceTests:
     with_rivals: Mapping[int, TestedMember] = field(default_factory=dict)
     exact_below_z: float = np.inf
 
+    def null(self) -> HashNull:
+        """Return the distribution of the score of an absent candidate that isn't a member."""
+        scores = bounded_scores(self.fit.scores, self.fit.weights, self.params)
+        return HashNull(scores, self.params.h)
+
     def log_p_values(self, estimates: Estimates, sums: CandidateSums | None = None) -> FloatArray:
         """Return ln p of every candidate, one-sided; 0 where the data don't determine it.
 
@@ -373,9 +378,8 @@ class PresenceTests:
         sums : CandidateSums, optional
             Of this fit, if they are known.
         """
-        scores = bounded_scores(self.fit.scores, self.fit.weights, self.params)
         sums = sums or candidate_sums(self.fit, self.candidates)
-        log_p = HashNull(scores, self.params.h).log_tails(sums.total)
+        log_p = self.null().log_tails(sums.total)
         selected = self.fit.selected
         share, std_error = estimates.share[selected], estimates.std_error[selected]
         z = np.divide(share, std_error, out=np.zeros_like(share), where=std_error > 0)

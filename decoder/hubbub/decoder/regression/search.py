@@ -27,7 +27,7 @@ from hubbub.decoder.counts import BitEstimates
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.multiple_testing import (
     Correction,
-    absent_share,
+    counted_tests,
     log_cutoff,
     log_q_values,
 )
@@ -53,6 +53,7 @@ What remains of the search's feedback on its own noise once rivals are in the mo
 share of false names was .056 instead of .05, over ten crowded cases (docs/statistics.md).
 """
 
+_HALF = 0.5
 _FEW = 3  # a third as many candidates as rows or fewer are estimated freely
 _CROWDED = 0.6  # ... and up to this share of rows if many of them are there
 _MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected go in
@@ -67,6 +68,7 @@ _GRID = 20_001
 _NEGLIGIBLE = 1e-3
 _SCREEN_Z = 2.0
 _MAX_SURVIVORS = 1000
+_MAX_NEAR = 4000
 _MAX_SHARE_OF_ROWS = 3  # at most a third as many candidates as rows leaves noise to be estimated
 _MAX_STEPS = 5000
 _LARGEST_LOG_P = -1e-9
@@ -81,6 +83,8 @@ class SearchResult:
     log_p, log_q : float64 array, shape (n,)
     log_cutoff : float
         ln of the largest p-value that counts as a detection.
+    n_tests : float
+        By how many tests p-values were corrected, an allowance for the search apart.
     tests : PresenceTests
         By which the members' p-values were found.
     settled : bool
@@ -92,6 +96,7 @@ class SearchResult:
     log_p: FloatArray
     log_q: FloatArray
     log_cutoff: float
+    n_tests: float
     tests: PresenceTests
     settled: bool = True
 
@@ -124,8 +129,10 @@ class Search:
         alone = self._fit_fixed(np.empty(0, dtype=np.int64))
         scores = bounded_scores(alone.scores, alone.weights, self.params)
         totals, _ = scan(self.candidates, [scores], [])
-        log_p = HashNull(scores, self.params.h).log_tails(totals[:, 0])
-        if n <= MOST_LISTED and absent_share(log_p) <= _MOSTLY_ABSENT:
+        null = HashNull(scores, self.params.h)
+        log_p = null.log_tails(totals[:, 0])
+        n_absent = counted_tests(log_p, Correction.BH, above_half=null.above_half())
+        if n <= MOST_LISTED and n_absent <= _MOSTLY_ABSENT * n:
             return self._run_whole_list(np.full(n, n <= _CROWDED * rows))
         return replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
 
@@ -180,9 +187,10 @@ class Search:
             Of the marginal tests, in that fit.
         """
         z = -special.ndtri_exp(np.minimum(log_p, _LARGEST_LOG_P))
-        near = np.flatnonzero(z > _SCREEN_Z)
-        near = np.sort(near[np.argsort(-z[near], kind="stable")[:_MAX_SURVIVORS]])
-        chosen = near[select(alone, self._among(near).candidates, self.bits, len(log_p))]
+        order = np.argsort(-z, kind="stable")
+        near = np.sort(order[:_MAX_NEAR])
+        best = np.sort(order[:_MAX_SURVIVORS][z[order[:_MAX_SURVIVORS]] > _SCREEN_Z])
+        chosen = best[select(alone, self.candidates.take(best), self.bits, len(log_p))]
         for _ in range(_SCANS - 1):
             among = self._among(near)
             settled = among._settle(np.searchsorted(near, chosen))
@@ -249,12 +257,14 @@ class Search:
             fit, self.candidates, self.bits, self.params, with_rivals or {}, exact
         )
         log_p = tests.log_p_values(estimates, sums)
-        raised = float(np.log(self.allowance))
-        log_q = np.minimum(log_q_values(log_p, self.correction, self.listed) + raised, 0.0)
+        # Members' p-values above 1/2 come from the sign of their shares.
+        all_members = len(fit.selected) == len(log_p)
+        above_half = _HALF if all_members else tests.null().above_half()
+        n_tests = counted_tests(log_p, self.correction, self.listed, above_half)
+        log_q = log_q_values(log_p, self.correction, n_tests * self.allowance)
         detected = int(np.count_nonzero(log_q <= self.log_alpha))
-        level = self.log_alpha - raised
-        cutoff = log_cutoff(log_p, detected, level, self.correction, self.listed)
-        return SearchResult(fit, estimates, log_p, log_q, cutoff, tests)
+        cutoff = log_cutoff(detected, n_tests * self.allowance, self.log_alpha, self.correction)
+        return SearchResult(fit, estimates, log_p, log_q, cutoff, n_tests, tests)
 
     def _fit_fixed(self, selected: IntArray) -> Fit:
         members = self._members(selected, np.ones(len(selected), dtype=np.bool_))
