@@ -327,8 +327,8 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
     return fit.selected[fixed[1:]], np.asarray(shares / shares.sum())[1:]
 
 
-class TestedMember(NamedTuple):
-    """A member and the model that it is tested in, once it is left out.
+class LeftOut(NamedTuple):
+    """A member, and the model that it is left out of for its test.
 
     Attributes
     ----------
@@ -348,7 +348,7 @@ class PresenceTests:
     ----------
     bits : BitEstimates
         To which the model was fitted.
-    with_rivals : mapping of int to TestedMember
+    with_rivals : mapping of int to LeftOut
         Candidates that aren't tested in `fit` but with their rivals (`rivals`).
     exact_below_z : float
         Members beyond so many standard errors get the normal distribution's p-value, too, where it
@@ -359,7 +359,7 @@ class PresenceTests:
     candidates: Candidates
     bits: BitEstimates
     params: RapporParams
-    with_rivals: Mapping[int, TestedMember] = field(default_factory=dict)
+    with_rivals: Mapping[int, LeftOut] = field(default_factory=dict)
     exact_below_z: float = np.inf
 
     def null(self) -> HashNull:
@@ -386,7 +386,7 @@ class PresenceTests:
         log_p[selected] = special.log_ndtr(-z)
         for place in np.flatnonzero((z > _EXACT_FROM_Z) & (z < self.exact_below_z)):
             candidate = int(selected[place])
-            log_p[candidate] = self._log_p_of(candidate, TestedMember(self.fit, int(place)))
+            log_p[candidate] = self._log_p_of(candidate, LeftOut(self.fit, int(place)))
         for candidate, member in self.with_rivals.items():
             log_p[candidate] = self._log_p_of(candidate, member)
         log_p[np.isnan(estimates.share)] = 0.0
@@ -420,11 +420,11 @@ class PresenceTests:
             candidate = int(detected[i])
             member = self.with_rivals.get(candidate)
             if member or members[i]:
-                member = member or TestedMember(self.fit, int(places[i]))
+                member = member or LeftOut(self.fit, int(places[i]))
                 parts[i] = self._part_at(candidate, member, float(parts[i]), needed)
         return np.asarray(estimates.share[detected] * parts)
 
-    def _part_at(self, candidate: int, member: TestedMember, part: float, needed: float) -> float:
+    def _part_at(self, candidate: int, member: LeftOut, part: float, needed: float) -> float:
         """Return the part of a member's share at which its p-value is the cutoff (secant steps).
 
         P-values are taken as the z-scores that they are a normal distribution's tails of, because
@@ -444,7 +444,7 @@ class PresenceTests:
             part = float(np.clip(part + (needed - reached) / slope, 0.0, 1.0))
         return part
 
-    def without(self, member: TestedMember) -> tuple[FloatArray, FloatArray]:
+    def without(self, member: LeftOut) -> tuple[FloatArray, FloatArray]:
         """Return residuals and weights of the model that leaves a member out.
 
         Its weights are those of rates without its share: nobody has it, says the hypothesis.
@@ -460,7 +460,7 @@ class PresenceTests:
         np.divide(scores, fit.weights, out=residuals, where=fit.weights > 0)
         return residuals, weights
 
-    def _log_p_of(self, candidate: int, member: TestedMember) -> float:
+    def _log_p_of(self, candidate: int, member: LeftOut) -> float:
         return self._log_p_at(candidate, *self.without(member))
 
     def _log_p_at(self, candidate: int, residuals: FloatArray, weights: FloatArray) -> float:

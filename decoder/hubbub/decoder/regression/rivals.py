@@ -18,7 +18,7 @@ from scipy import linalg, sparse, special
 from hubbub.decoder.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.candidates.listing import make_design
 from hubbub.decoder.inference.hash_null import HashNull
-from hubbub.decoder.regression.estimates import PresenceTests, TestedMember, bounded_scores
+from hubbub.decoder.regression.estimates import LeftOut, PresenceTests, bounded_scores
 from hubbub.decoder.regression.model import Fit
 
 _BEYOND_DOUBT = float(np.log(1e-4))
@@ -28,7 +28,7 @@ _OWN_INFORMATION = 1e-6
 
 def models_with_rivals(
     tests: PresenceTests, log_p: FloatArray, log_cutoff: float
-) -> dict[int, TestedMember]:
+) -> dict[int, LeftOut]:
     """Return the models in which candidates near the limit are to be tested, where rivals exist.
 
     Parameters
@@ -54,7 +54,7 @@ def models_with_rivals(
     found = {}
     for candidate in tested.tolist():
         if candidate in place_of:
-            residuals, weights = tests.without(TestedMember(fit, place_of[candidate]))
+            residuals, weights = tests.without(LeftOut(fit, place_of[candidate]))
         else:
             residuals, weights = fit.residuals, fit.weights
         table = bounded_scores(weights * residuals, weights, params)
@@ -75,7 +75,7 @@ def models_with_rivals(
             larger = extended(fit, rows, design.matrix)
             place = np.flatnonzero(larger.selected == candidate)
             if len(place):
-                found[candidate] = TestedMember(larger, int(place[0]))
+                found[candidate] = LeftOut(larger, int(place[0]))
     return found
 
 

@@ -33,8 +33,8 @@ from hubbub.decoder.inference.multiple_testing import (
 )
 from hubbub.decoder.regression.estimates import (
     Estimates,
+    LeftOut,
     PresenceTests,
-    TestedMember,
     bounded_scores,
     candidate_sums,
     estimate_all,
@@ -240,14 +240,12 @@ class Search:
     def _detected(self, found: SearchResult) -> BoolArray:
         return np.asarray(found.log_q <= self.log_alpha)
 
-    def tested(
-        self, fit: Fit, with_rivals: Mapping[int, TestedMember] | None = None
-    ) -> SearchResult:
+    def tested(self, fit: Fit, with_rivals: Mapping[int, LeftOut] | None = None) -> SearchResult:
         """Estimate and test all candidates in a given model.
 
         Parameters
         ----------
-        with_rivals : mapping of int to TestedMember, optional
+        with_rivals : mapping of int to LeftOut, optional
             Candidates that are tested in other models than this one.
         """
         sums = candidate_sums(fit, self.candidates)
