@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import click
 from rich.console import Console
@@ -20,28 +20,37 @@ from hubbub.decoder.job import Observer
 
 
 class OnTerminal(Observer):
-    """Bars for people, and a line a note."""
+    """Bars, and a line a note."""
 
     def note(self, text: str) -> None:
         """Print a note."""
         click.echo(f"note: {text}", err=True)
 
-    @contextmanager
-    def counting(self) -> Iterator[Callable[[int, int], None]]:
-        """Show a bar while the context is open; yields update(done, total)."""
-        with _on_terminal(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-            task = bar.add_task("counting reports", total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+    def counting(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Show a bar."""
+        return progress_bar("counting reports")
 
-    @contextmanager
-    def maximising(self) -> Iterator[Callable[[int, float], None]]:
-        """Show passes and the gap while the context is open; yields update(passes, gap)."""
-        with _on_terminal() as status:
-            task = status.add_task("")
-            yield lambda passes, gap: status.update(
-                task,
-                description=f"maximising the likelihood: pass {passes}, duality gap {gap:.3g}",
-            )
+    def maximising(self) -> AbstractContextManager[Callable[[int, float], None]]:
+        """Show passes and the gap."""
+        return pass_counter("maximising the likelihood")
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar while the context is open; yields update(done, total)."""
+    with _on_terminal(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def pass_counter(label: str) -> Iterator[Callable[[int, float], None]]:
+    """Show passes and the gap while the context is open; yields update(passes, gap)."""
+    with _on_terminal() as status:
+        task = status.add_task("")
+        yield lambda passes, gap: status.update(
+            task, description=f"{label}: pass {passes}, duality gap {gap:.3g}"
+        )
 
 
 def _on_terminal(*columns: ProgressColumn) -> Progress:

@@ -19,13 +19,14 @@ from hubbub.decoder.results.result import Result
 def write_html(result: Result, file: BinaryIO) -> None:
     """Write a result's report as one page."""
     report = result.report()
-    page = _environment().get_template("page.html")
+    page = environment().get_template("page.html")
     parts = page.generate(report=report, draw=draw)
     file.writelines(part.encode("utf-8") for part in parts)
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Return the templates, which escape whatever they are given."""
     return jinja2.Environment(
         loader=jinja2.PackageLoader("hubbub.decoder.formats"),
         autoescape=True,

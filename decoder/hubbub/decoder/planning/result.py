@@ -44,7 +44,7 @@ _TYPES: dict[str, type] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlanResult(Result):
     """The result of a search, and its question.
 

@@ -7,7 +7,7 @@ Days that weren't decoded have nan. A series is a detected string or the unknown
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -61,7 +61,7 @@ CHARTS = 40
 """Most strings that are drawn."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrendsResult(DecodedResult[Trends]):
     """The detected strings day by day."""
 
@@ -127,10 +127,9 @@ class TrendsResult(DecodedResult[Trends]):
         trends = self.decoding
         order = series_order(trends)
         shown = [*order[:-1][: self.limit], *order[-1:]]
-        yield _table(trends, shown)
+        left_out = f"{len(order) - len(shown):,}" if len(order) > len(shown) else ""
+        yield replace(_table(trends, shown), left_out=left_out)
         yield Line("")
-        if len(order) > len(shown):
-            yield Line(f"… and {len(order) - len(shown):,} more; --output writes them all\n")
         summary = trends.pooled.summary
         changed = sum(bool(each) for each in trends.changes)
         rate = ERROR_RATES[summary.correction].replace("detection", "change")
