@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ CANDIDATES = [*PAGES, *(f"nowhere {i}" for i in range(16))]
 
 def read(folder: Path) -> nbformat.NotebookNode:
     text = (folder / "decode.ipynb").read_text(encoding="utf-8")
-    notebook: nbformat.NotebookNode = nbformat.from_dict(json.loads(text))  # type: ignore[no-untyped-call]
+    notebook: nbformat.NotebookNode = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
     return notebook
 
 

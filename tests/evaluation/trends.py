@@ -9,14 +9,19 @@ import datetime as dt
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from factories import make_params
-from hubbub.decoder import CohortCounts
+from factories import make_metric, make_params
+from hubbub.decoder import CohortCounts, Decoding
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.candidates.listing import bit_positions
+from hubbub.decoder.trends.categories import decode_category_days
 from hubbub.decoder.trends.decoding import Trends, decode_days
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metrics import Metric
 
 PARAMS = make_params(k=32, h=2, m=8, f=0.5, p=0.25, q=0.75)
 VALUES = tuple(f"value {i}" for i in range(18))
@@ -109,7 +114,9 @@ def one_step(by: float, giver: int = 0, taker: int = 4, n: int = 10_000) -> Day:
     return draw
 
 
-def trends_of(days: list[CohortCounts], candidates: tuple[str, ...] = ALL_LISTED) -> Trends:
+def trends_of(
+    days: list[CohortCounts], candidates: tuple[str, ...] = ALL_LISTED
+) -> Trends[Decoding]:
     by_day = {FIRST + dt.timedelta(days=i): counts for i, counts in enumerate(days)}
     return decode_days(by_day, PARAMS, candidates)
 
@@ -142,7 +149,7 @@ SCENARIOS = (
 def run(scenario: Scenario, seed: int) -> list[float]:
     """Return any alarm, any false one, share of false ones, coverage, found, right day."""
     trends = trends_of(scenario.draw(np.random.default_rng([7, seed])), scenario.candidates)
-    names = ("", *trends.strings)
+    names = ("", *trends.followed)
     cuts = {name: each for name, each in zip(names, trends.changes, strict=True) if each}
     false = [name for name in cuts if name not in scenario.changed]
     steady = [i for i, name in enumerate(names) if name in VALUES and name not in scenario.changed]
@@ -160,16 +167,104 @@ def run(scenario: Scenario, seed: int) -> list[float]:
     ]
 
 
+ENUM = make_metric(
+    metric_type=EnumType(tuple("abcdef")), params=make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)
+)
+BOOLEAN = make_metric(metric_type=BooleanType(), params=ENUM.params)
+ENUM_SHARES = np.array([0.4, 0.25, 0.2, 0.1, 0.05, 0.0])
+BOOLEAN_SHARES = np.array([0.7, 0.3])
+
+
+def category_days(
+    metric: Metric, shares: FloatArray, rng: np.random.Generator, who: str, step: float, n: int
+) -> dict[dt.date, CohortCounts]:
+    """Return two weeks of counts; `step` goes from the first to the second value on day 10.
+
+    Parameters
+    ----------
+    who : "new", "same" or "others"
+        Other clients every day, the same ones always, or the same but for others from day 8 on.
+    """
+    params, width = metric.params, metric.type.width or 0
+    by_day = {}
+    permanent: BoolArray = np.zeros(0, dtype=np.bool_)
+    for day, size in enumerate(sizes(n, rng)):
+        if who == "new" or day == 0 or (who == "others" and day == 7):
+            count = int(size) if who == "new" else n
+            today = shares + step * (day >= 9) * np.eye(len(shares))[1]
+            today = today - step * (day >= 9) * np.eye(len(shares))[0]
+            held = rng.choice(len(shares), size=count, p=today)
+            true = np.zeros((count, params.k), dtype=np.bool_)
+            if width == 1:
+                true[:, 0] = held == 1
+            else:
+                true[np.arange(count), held] = True
+            coins, half = rng.random(true.shape), params.f / 2
+            permanent = np.where(true, coins < 1 - half, coins < half)
+        chance = np.where(permanent, params.q, params.p)
+        ones = (rng.random(chance.shape) < chance).sum(axis=0)
+        by_day[FIRST + dt.timedelta(days=day)] = CohortCounts(
+            np.array([len(permanent)]), ones[None, :]
+        )
+    return by_day
+
+
+class CategoryScenario(NamedTuple):
+    """Whose values change on day 10: those of the first two, if `step` isn't 0."""
+
+    name: str
+    metric: Metric
+    shares: FloatArray
+    who: str = "new"
+    step: float = 0.0
+
+
+CATEGORY_SCENARIOS = tuple(
+    CategoryScenario(f"{metric.type.name}, {what}", metric, shares, who, step)
+    for metric, shares in ((ENUM, ENUM_SHARES), (BOOLEAN, BOOLEAN_SHARES))
+    for what, who, step in (
+        ("other clients every day", "new", 0.0),
+        ("the same clients every day", "same", 0.0),
+        ("other clients from day 8 on", "others", 0.0),
+        ("4 points between two values on day 10", "new", 0.04),
+        ("6 points between two values on day 10", "new", 0.06),
+    )
+)
+
+
+def run_categories(scenario: CategoryScenario, seed: int, n: int = 10_000) -> list[float]:
+    """Return the figures of `run`."""
+    _, metric, shares, who, step = scenario
+    by_day = category_days(metric, shares, np.random.default_rng([8, seed]), who, step, n)
+    trends = decode_category_days(by_day, metric)
+    moved = {0, 1} if step else set()
+    cuts = {column: each for column, each in enumerate(trends.changes) if each}
+    steady = [column for column in range(len(shares)) if column not in moved]
+    false = [column for column in cuts if column not in moved]
+    inside = (trends.low[:, steady] <= shares[steady]) & (shares[steady] <= trends.high[:, steady])
+    near = [abs(cuts[column][0].day - 9) <= 1 for column in moved & cuts.keys()]
+    return [
+        float(bool(false)),
+        len(false) / max(len(cuts), 1),
+        float(inside.mean()) if steady else np.nan,
+        float(np.mean([column in cuts for column in moved])) if moved else np.nan,
+        float(np.mean(near)) if near else np.nan,
+        sum(len(cuts[column]) - 1 for column in moved & cuts.keys()),
+    ]
+
+
 def main(runs: int) -> None:
     """Print a row a scenario: means and standard errors over runs."""
-    for scenario in SCENARIOS:
-        figures = np.array([run(scenario, seed) for seed in range(runs)])
+    figures = {each.name: [run(each, seed) for seed in range(runs)] for each in SCENARIOS}
+    for each in CATEGORY_SCENARIOS:
+        figures[each.name] = [run_categories(each, seed) for seed in range(runs)]
+    for name, rows in figures.items():
         cells = []
-        for values in figures.T:
+        for values in np.array(rows).T:
             known = values[~np.isnan(values)]
             error = known.std() / np.sqrt(len(known)) if len(known) else 0.0
             cells.append(f"{known.mean():.3f} ± {error:.3f}" if len(known) else "")
-        print("|", " | ".join([scenario.name, *cells]), "|", flush=True)
+        print("|", " | ".join([name, *cells]), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ STRANGE = ["<script>alert(1)</script>", "a\nb", "日本語", "", "& 'quoted\" {{
 
 def strings(n: int = len(STRANGE), limit: int = 40) -> StringsResult:
     names = [*STRANGE, *(f"string {i}" for i in range(n - len(STRANGE)))]
-    share = [math.nan, *[0.1] * (n - 1)]
+    share = [0.2, math.nan, *[0.1] * (n - 2)]
     return StringsResult(make_decoding(names, share), provenance=make_provenance(), limit=limit)
 
 
@@ -54,8 +54,12 @@ def test_three_libraries_read_the_same_rows_and_columns(result: Result) -> None:
 def test_strings_arrive_exactly_and_unknown_numbers_are_null() -> None:
     frame = pl.DataFrame(strings())
     assert frame["string"].to_list() == STRANGE
-    assert frame["proportion"].to_list() == [None, *[0.1] * 4]
-    assert pd.DataFrame.from_arrow(strings())["proportion"].isna().tolist() == [True, *[False] * 4]
+    assert frame["proportion"].to_list() == [0.2, None, *[0.1] * 3]
+    assert pd.DataFrame.from_arrow(strings())["proportion"].isna().tolist() == [
+        False,
+        True,
+        *[False] * 3,
+    ]
 
 
 def test_many_rows_come_in_parts_and_bring_the_summary() -> None:

@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from scipy import stats
 
-from hubbub.decoder import CohortCounts, Correction
+from hubbub.decoder import CohortCounts, Correction, Decoding
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.reports.anomalies import AnomalyReport
+from hubbub.decoder.results.provenance import Provenance
+from hubbub.decoder.results.strings import summary_lines
 from hubbub.decoder.trends.decoding import Trends, change_points, constancy, decode_days, exceedance
 from hubbub.decoder.trends.result import TYPES, TrendsResult, sparkline
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
@@ -26,6 +29,15 @@ from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown
 FIRST = dt.date(2026, 11, 1)
 STEADY, RISING, HOSTILE = "steady", "rising", "<script>\u202e"
 NAMES = [STEADY, RISING, HOSTILE, *(f"absent {i}" for i in range(20))]
+
+
+def result_of(
+    trends: Trends[Decoding],
+    anomalies: AnomalyReport | None = None,
+    provenance: Provenance | None = None,
+) -> TrendsResult:
+    facts = summary_lines(trends.pooled, anomalies)
+    return TrendsResult(trends, anomalies, provenance, facts=facts)
 
 
 def correlations(times: FloatArray) -> FloatArray:
@@ -126,11 +138,11 @@ def counts_by_day(n_days: int = 8, step: int = 5) -> dict[dt.date, CohortCounts]
 
 
 @pytest.fixture(scope="module")
-def trends() -> Trends:
+def trends() -> Trends[Decoding]:
     return decode_days(counts_by_day(), CLEAR, NAMES, min_reports=1000)
 
 
-def test_days_are_complete_and_small_ones_are_gaps(trends: Trends) -> None:
+def test_days_are_complete_and_small_ones_are_gaps(trends: Trends[Decoding]) -> None:
     assert [f"{day:%d}" for day in trends.days] == [f"{i:02}" for i in range(1, 9)]
     assert trends.reports.tolist() == [4000, 4000, 100, 4000, 4000, 4000, 0, 4000]
     assert trends.decoded.tolist() == [True, True, False, True, True, True, False, True]
@@ -138,12 +150,12 @@ def test_days_are_complete_and_small_ones_are_gaps(trends: Trends) -> None:
     assert trends.pooled.summary.reports == 24_000
 
 
-def test_every_day_is_estimated_within_its_error(trends: Trends) -> None:
+def test_every_day_is_estimated_within_its_error(trends: Trends[Decoding]) -> None:
     """Within 4.9 standard errors, 24 values: P(false alarm) < 3e-5."""
-    assert set(trends.strings) == {STEADY, RISING, HOSTILE}
+    assert set(trends.followed) == {STEADY, RISING, HOSTILE}
     truth = {STEADY: [0.25] * 8, HOSTILE: [0.2] * 8, RISING: [0.2] * 5 + [0.4] * 3}
     truth[""] = [0.35] * 5 + [0.15] * 3
-    for column, name in enumerate(("", *trends.strings)):
+    for column, name in enumerate(("", *trends.followed)):
         errors = (trends.share[:, column] - truth[name]) / trends.std_error[:, column]
         assert np.nanmax(np.abs(errors)) < 4.9
         np.testing.assert_allclose(
@@ -152,10 +164,10 @@ def test_every_day_is_estimated_within_its_error(trends: Trends) -> None:
         )  # fmt: skip
 
 
-def test_change_is_marked_on_its_day_and_only_there(trends: Trends) -> None:
+def test_change_is_marked_on_its_day_and_only_there(trends: Trends[Decoding]) -> None:
     days = {
         name: [trends.days[cut.day].day for cut in cuts]
-        for name, cuts in zip(("unknown", *trends.strings), trends.changes, strict=True)
+        for name, cuts in zip(("unknown", *trends.followed), trends.changes, strict=True)
     }
     assert days == {STEADY: [], HOSTILE: [], RISING: [6], "unknown": [6]}
 
@@ -177,7 +189,7 @@ def test_no_day_with_enough_reports_is_refused() -> None:
 
 def test_nothing_detected_leaves_nothing_to_follow() -> None:
     nothing = decode_days(counts_by_day(3), CLEAR, ["absent 1", "absent 2"], min_reports=1000)
-    assert nothing.strings == ()
+    assert nothing.followed == ()
     assert csv_of(TrendsResult(nothing)) == ",".join(TYPES) + "\n"
     assert json.loads(json_of(TrendsResult(nothing)))["rows"] == []
     assert "no string was detected" in page_of(nothing).html
@@ -191,8 +203,8 @@ def test_one_day_is_no_trend_but_a_result() -> None:
     assert "2026-11-01" in table_of(single)
 
 
-def test_csv_json_and_parquet_agree(trends: Trends) -> None:
-    result = TrendsResult(trends, make_anomalies(), make_provenance())
+def test_csv_json_and_parquet_agree(trends: Trends[Decoding]) -> None:
+    result = result_of(trends, make_anomalies(), make_provenance())
     rows = list(csv.DictReader(io.StringIO(csv_of(result), newline="")))
     document = json.loads(json_of(result))
     typed = parquet.read_table(io.BytesIO(parquet_of(result))).to_pylist()
@@ -215,11 +227,11 @@ def test_csv_json_and_parquet_agree(trends: Trends) -> None:
     assert [cut["day"] for cut in rising["changes"]] == ["2026-11-06"]
 
 
-def table_of(trends: Trends) -> str:
-    return shown(TrendsResult(trends), width=160)
+def table_of(trends: Trends[Decoding]) -> str:
+    return shown(result_of(trends), width=160)
 
 
-def test_table_shows_courses_gaps_and_changes(trends: Trends) -> None:
+def test_table_shows_courses_gaps_and_changes(trends: Trends[Decoding]) -> None:
     text = table_of(trends)
     assert "2026-11-06 ▲" in text
     assert "6 of 8 decoded; the others have fewer than 1,000 reports each: 2026-11-03" in text
@@ -240,11 +252,11 @@ def test_sparkline_is_a_character_a_day() -> None:
     assert sparkline(np.array([0.0, 0.0])) == "▁▁"
 
 
-def page_of(trends: Trends) -> Page:
-    return Page(html_of(TrendsResult(trends, make_anomalies(), make_provenance())))
+def page_of(trends: Trends[Decoding]) -> Page:
+    return Page(html_of(result_of(trends, make_anomalies(), make_provenance())))
 
 
-def test_report_has_a_chart_a_series_with_its_changes(trends: Trends) -> None:
+def test_report_has_a_chart_a_series_with_its_changes(trends: Trends[Decoding]) -> None:
     page = page_of(trends)
     assert_accessible(page)
     assert_self_contained(page)

@@ -20,7 +20,7 @@ def stdout_console(width: int = 120) -> Console:
 
 def plain_console(width: int = 120, file: TextIO | None = None) -> Console:
     """Return plain lines of a fixed width, on standard output if there is no file."""
-    return Console(width=width, file=file)
+    return Console(width=width, file=file, force_jupyter=False)  # which rich would write to
 
 
 def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes them all") -> None:

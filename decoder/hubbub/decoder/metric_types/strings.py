@@ -7,7 +7,7 @@ from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.likelihood.choice import Choice, Method
 from hubbub.decoder.ratios import Ratios, filter_ratios
 from hubbub.decoder.results.result import Result
-from hubbub.decoder.results.strings import StringsResult
+from hubbub.decoder.results.strings import StringsResult, summary_lines
 from hubbub.decoder.trends.decoding import decode_days
 from hubbub.decoder.trends.result import TrendsResult
 from hubbub.decoder.type_decoder import Job, TypeDecoder
@@ -35,7 +35,8 @@ class StringDecoder(TypeDecoder[StringType]):
             origin = job.provenance(
                 reports, method="least squares, day by day", strings=trends.pooled.candidates
             )
-            return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows)
+            facts = summary_lines(trends.pooled, reports.anomalies)
+            return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows, facts=facts)
         choice = Choice(Method(outputs.method), job.metric.params, len(listed))
         reports = job.reports(choice.spool_for)
         counted = decode(
