@@ -219,16 +219,28 @@ class CategoryScenario(NamedTuple):
     step: float = 0.0
 
 
+_NEW, _STEP_4, _STEP_6 = (
+    ("other clients every day", "new", 0.0),
+    ("4 points between two values on day 10", "new", 0.04),
+    ("6 points between two values on day 10", "new", 0.06),
+)
 CATEGORY_SCENARIOS = tuple(
     CategoryScenario(f"{metric.type.name}, {what}", metric, shares, who, step)
     for metric, shares in ((ENUM, ENUM_SHARES), (BOOLEAN, BOOLEAN_SHARES))
     for what, who, step in (
-        ("other clients every day", "new", 0.0),
+        _NEW,
         ("the same clients every day", "same", 0.0),
         ("other clients from day 8 on", "others", 0.0),
-        ("4 points between two values on day 10", "new", 0.04),
-        ("6 points between two values on day 10", "new", 0.06),
+        _STEP_4,
+        _STEP_6,
     )
+)
+ONE_TIME_SCENARIOS = tuple(
+    CategoryScenario(
+        f"one-time {metric.type.name}, {what}", metric._replace(one_time=True), shares, who, step
+    )
+    for metric, shares in ((ENUM, ENUM_SHARES), (BOOLEAN, BOOLEAN_SHARES))
+    for what, who, step in (_NEW, _STEP_4, _STEP_6)
 )
 
 
@@ -256,7 +268,7 @@ def run_categories(scenario: CategoryScenario, seed: int, n: int = 10_000) -> li
 def main(runs: int) -> None:
     """Print a row a scenario: means and standard errors over runs."""
     figures = {each.name: [run(each, seed) for seed in range(runs)] for each in SCENARIOS}
-    for each in CATEGORY_SCENARIOS:
+    for each in (*CATEGORY_SCENARIOS, *ONE_TIME_SCENARIOS):
         figures[each.name] = [run_categories(each, seed) for seed in range(runs)]
     for name, rows in figures.items():
         cells = []

@@ -10,7 +10,9 @@ import pytest
 
 from evaluation.trends import (
     CATEGORY_SCENARIOS,
+    ONE_TIME_SCENARIOS,
     SCENARIOS,
+    CategoryScenario,
     Scenario,
     new_clients_each_day,
     run,
@@ -40,39 +42,30 @@ def test_large_steps_are_found_on_their_day() -> None:
     assert np.nanmean(figures[:, 4]) > 0.8
 
 
-@pytest.mark.parametrize("name", ["enum", "boolean"])
-@pytest.mark.parametrize(
-    ("one_time", "who"),
-    [
-        (True, "other clients every day"),
-        (False, "other clients every day"),
-        (False, "other clients from day 8 on"),
-    ],
-)
+STEADY = [each for each in (*CATEGORY_SCENARIOS, *ONE_TIME_SCENARIOS) if not each.step]
+
+
+@pytest.mark.parametrize("scenario", STEADY, ids=lambda scenario: scenario.name)
 def test_steady_categories_are_rarely_marked_and_intervals_hold_them(
-    name: str, one_time: bool, who: str
+    scenario: CategoryScenario,
 ) -> None:
     """40 runs at alpha 0.05: 14 or more with an alarm have a chance below 1e-8.
 
-    Days are taken for independent only where each client reports once, so only there must they be.
     Intervals that hold a truth in 95% of independent days hold it in fewer than 85% of 560 of them
-    with a chance below 1e-15; where clients come back only new ones are asked. Seeded.
+    with a chance below 1e-15; where clients come back days aren't independent, and aren't asked.
+    Seeded.
     """
-    (scenario,) = (each for each in CATEGORY_SCENARIOS if each.name == f"{name}, {who}")
-    metric = scenario.metric._replace(one_time=one_time)
-    scenario = scenario._replace(metric=metric)
     figures = np.array([run_categories(scenario, seed) for seed in range(40)])
     assert figures[:, 0].sum() < 14
-    if who == "other clients every day":
+    if scenario.who == "new":
         assert 0.85 < figures[:, 2].mean() < 0.999
 
 
 def test_large_steps_of_categories_are_found_on_their_day() -> None:
-    """6 points, of independent days: found in 97% of cases and more; seeded."""
-    for scenario in CATEGORY_SCENARIOS:
+    """6 points, one report a client: found in 97% of cases and more; seeded."""
+    for scenario in ONE_TIME_SCENARIOS:
         if scenario.step == 0.06:
-            once = scenario._replace(metric=scenario.metric._replace(one_time=True))
-            figures = np.array([run_categories(once, seed) for seed in range(12)])
+            figures = np.array([run_categories(scenario, seed) for seed in range(12)])
             assert np.nanmean(figures[:, 3]) > 0.8
             assert np.nanmean(figures[:, 4]) > 0.8
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from hubbub.decoder.inference.multiple_testing import Correction
     from hubbub.decoder.job import decode_metric
     from hubbub.decoder.results.result import Result
+    from hubbub.decoder.results.strings import StringsResult
+    from hubbub.decoder.trends.categories import decode_category_days
     from hubbub.decoder.trends.decoding import Trends, decode_days
 
 _HOMES = {
@@ -20,11 +22,13 @@ _HOMES = {
     "Correction": "inference.multiple_testing",
     "Decoding": "decoding",
     "Result": "results.result",
+    "StringsResult": "results.strings",
     "Summary": "decoding",
     "Trends": "trends.decoding",
     "count_records": "counts",
     "decode": "decoding",
     "decode_categories": "categories.decoding",
+    "decode_category_days": "trends.categories",
     "decode_days": "trends.decoding",
     "decode_metric": "job",
     "empty_counts": "counts",
@@ -36,11 +40,13 @@ __all__ = [
     "Correction",
     "Decoding",
     "Result",
+    "StringsResult",
     "Summary",
     "Trends",
     "count_records",
     "decode",
     "decode_categories",
+    "decode_category_days",
     "decode_days",
     "decode_metric",
     "empty_counts",

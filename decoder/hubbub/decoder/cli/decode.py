@@ -76,7 +76,8 @@ def _without_time(
 @click.option(
     "--by",
     type=click.Choice(["day"]),
-    help="Also estimate the detected strings day by day, and mark where shares changed.",
+    help="Also estimate the detected strings, or all categories, day by day, and mark where shares "
+    "changed.",
 )
 @click.option(
     "--method",
