@@ -186,7 +186,7 @@ def _largest(trends: Trends[Any], order: list[int], most: int) -> list[int]:
     """Return so many of those that are followed, and the unknown mass."""
     kept = order[: len(trends.followed)]
     if len(kept) > most:
-        mean = np.nan_to_num(np.nanmean(trends.share[trends.decoded], axis=0))
+        mean = np.nan_to_num(trends.share[trends.decoded]).mean(axis=0)
         kept = sorted(sorted(kept, key=lambda column: -mean[column])[:most], key=order.index)
     return [*kept, *order[len(trends.followed) :]]
 
