@@ -9,19 +9,25 @@ import datetime as dt
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
 
 from factories import make_metric, make_params
-from hubbub.decoder import CohortCounts, Decoding
+from hubbub.decoder import CohortCounts, Decoding, count_records, decode
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.candidates.listing import bit_positions
+from hubbub.decoder.candidates.listing import bit_positions, hashed
+from hubbub.decoder.likelihood.decoding import decode_reports
+from hubbub.decoder.reports.packed import pack
 from hubbub.decoder.trends.categories import decode_category_days
 from hubbub.decoder.trends.decoding import Trends, decode_days
+from hubbub.decoder.trends.whole_reports import decode_whole_days
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metrics import Metric
+from hubbub.simulations.simulated_clients.clients import as_records
 
 PARAMS = make_params(k=32, h=2, m=8, f=0.5, p=0.25, q=0.75)
 VALUES = tuple(f"value {i}" for i in range(18))
@@ -54,13 +60,11 @@ def people(n: int, shares: FloatArray, rng: np.random.Generator) -> People:
     return People(held, cohorts, np.where(true, coins < 1 - half, coins < half))
 
 
-def reports(of: People, rng: np.random.Generator) -> CohortCounts:
+def reports(of: People, rng: np.random.Generator) -> bytes:
+    """Return a day's records."""
     chance = np.where(of.permanent, PARAMS.q, PARAMS.p)
     bits = rng.random(chance.shape, dtype=np.float32) < chance
-    counts = np.zeros((PARAMS.m, PARAMS.k), dtype=np.int64)
-    for cohort in range(PARAMS.m):
-        counts[cohort] = bits[of.cohorts == cohort].sum(axis=0)
-    return CohortCounts(np.bincount(of.cohorts, minlength=PARAMS.m), counts)
+    return as_records(of.cohorts, np.packbits(bits, axis=1, bitorder="little"))
 
 
 def sizes(n: int, rng: np.random.Generator) -> IntArray:
@@ -69,19 +73,19 @@ def sizes(n: int, rng: np.random.Generator) -> IntArray:
     return np.asarray((n * week * rng.uniform(0.8, 1.2, N_DAYS)).astype(np.int64))
 
 
-Day = Callable[[np.random.Generator], list[CohortCounts]]
+Day = Callable[[np.random.Generator], list[bytes]]
 
 
-def new_clients_each_day(rng: np.random.Generator, n: int = 10_000) -> list[CohortCounts]:
+def new_clients_each_day(rng: np.random.Generator, n: int = 10_000) -> list[bytes]:
     return [reports(people(int(size), SHARES, rng), rng) for size in sizes(n, rng)]
 
 
-def same_clients_every_day(rng: np.random.Generator, n: int = 10_000) -> list[CohortCounts]:
+def same_clients_every_day(rng: np.random.Generator, n: int = 10_000) -> list[bytes]:
     everybody = people(n, SHARES, rng)
     return [reports(everybody, rng) for _ in range(N_DAYS)]
 
 
-def half_the_clients_each_day(rng: np.random.Generator, n: int = 10_000) -> list[CohortCounts]:
+def half_the_clients_each_day(rng: np.random.Generator, n: int = 10_000) -> list[bytes]:
     everybody = people(2 * n, SHARES, rng)
     days = []
     for size in sizes(n, rng):
@@ -94,7 +98,7 @@ def half_the_clients_each_day(rng: np.random.Generator, n: int = 10_000) -> list
 def other_clients_half_way(n_days: int, n: int = 10_000) -> Day:
     """Return days of which the first and the second half have clients of their own."""
 
-    def draw(rng: np.random.Generator) -> list[CohortCounts]:
+    def draw(rng: np.random.Generator) -> list[bytes]:
         halves = [people(n, SHARES, rng), people(n, SHARES, rng)]
         return [reports(halves[2 * day // n_days], rng) for day in range(n_days)]
 
@@ -106,7 +110,7 @@ def one_step(by: float, giver: int = 0, taker: int = 4, n: int = 10_000) -> Day:
     moved = SHARES.copy()
     moved[[giver, taker]] += np.array([-by, by])
 
-    def draw(rng: np.random.Generator) -> list[CohortCounts]:
+    def draw(rng: np.random.Generator) -> list[bytes]:
         shares = [SHARES] * 9 + [moved] * 5
         drawn = zip(sizes(n, rng), shares, strict=True)
         return [reports(people(int(size), each, rng), rng) for size, each in drawn]
@@ -115,10 +119,20 @@ def one_step(by: float, giver: int = 0, taker: int = 4, n: int = 10_000) -> Day:
 
 
 def trends_of(
-    days: list[CohortCounts], candidates: tuple[str, ...] = ALL_LISTED
+    days: list[bytes], candidates: tuple[str, ...] = ALL_LISTED, *, whole: bool = False
 ) -> Trends[Decoding]:
-    by_day = {FIRST + dt.timedelta(days=i): counts for i, counts in enumerate(days)}
-    return decode_days(by_day, PARAMS, candidates)
+    """Decode from counts, or from whole reports."""
+    records = {FIRST + dt.timedelta(days=i): each for i, each in enumerate(days)}
+    by_day = {day: count_records(each, PARAMS) for day, each in records.items()}
+    if not whole:
+        return decode_days(by_day, PARAMS, candidates)
+    listed = hashed(candidates, PARAMS)
+    counted = decode(reduce(add, by_day.values()), PARAMS, listed)
+    pooled = decode_reports(pack(days, PARAMS), counted, listed, reason="measured")
+    packed = {day: pack([each], PARAMS) for day, each in records.items()}
+    trends = decode_whole_days(by_day, packed, pooled, listed)
+    assert trends is not None
+    return trends
 
 
 @dataclass
@@ -146,9 +160,10 @@ SCENARIOS = (
 )  # fmt: skip
 
 
-def run(scenario: Scenario, seed: int) -> list[float]:
-    """Return any alarm, any false one, share of false ones, coverage, found, right day."""
-    trends = trends_of(scenario.draw(np.random.default_rng([7, seed])), scenario.candidates)
+def run(scenario: Scenario, seed: int, *, whole: bool = False) -> list[float]:
+    """Return any false alarm, share of false ones, coverage, found, right day, further marks."""
+    days = scenario.draw(np.random.default_rng([7, seed]))
+    trends = trends_of(days, scenario.candidates, whole=whole)
     names = ("", *trends.followed)
     cuts = {name: each for name, each in zip(names, trends.changes, strict=True) if each}
     false = [name for name in cuts if name not in scenario.changed]
@@ -268,8 +283,11 @@ def run_categories(scenario: CategoryScenario, seed: int, n: int = 10_000) -> li
 def main(runs: int) -> None:
     """Print a row a scenario: means and standard errors over runs."""
     figures = {each.name: [run(each, seed) for seed in range(runs)] for each in SCENARIOS}
-    for each in (*CATEGORY_SCENARIOS, *ONE_TIME_SCENARIOS):
-        figures[each.name] = [run_categories(each, seed) for seed in range(runs)]
+    for each in (*SCENARIOS[:2], SCENARIOS[4], SCENARIOS[-1]):
+        rows = [run(each, seed, whole=True) for seed in range(min(runs, 16))]  # 6 seconds each
+        figures[f"whole reports, {each.name}"] = rows
+    for other in (*CATEGORY_SCENARIOS, *ONE_TIME_SCENARIOS):
+        figures[other.name] = [run_categories(other, seed) for seed in range(runs)]
     for name, rows in figures.items():
         cells = []
         for values in np.array(rows).T:

@@ -69,9 +69,8 @@ def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
     if outputs.by is not None:
         for name in inputs.names("reports", "counts"):
             raise OptionError(f"--by {outputs.by} needs days, which a store has; {name} hasn't")
-    if outputs.method == "likelihood" and (inputs.counts is not None or outputs.by is not None):
-        what = "--counts has only their sums" if inputs.counts is not None else "--by takes counts"
-        raise OptionError(f"--method likelihood needs whole reports; {what}.")
+    if outputs.method == "likelihood" and inputs.counts is not None:
+        raise OptionError("--method likelihood needs whole reports; --counts has only their sums.")
     if outputs.candidate_cache is not None and not isinstance(inputs.candidates, str):
         raise OptionError("--candidate-cache belongs to --candidates; nothing else is hashed.")
 

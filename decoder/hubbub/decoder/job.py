@@ -25,7 +25,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.candidates.cache import read_candidates
 from hubbub.decoder.candidates.listing import Candidates, hashed
-from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import CandidateError, InputError, OptionError
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.inputs import (
@@ -42,6 +41,7 @@ from hubbub.decoder.rappor.csv_files import read_counts, read_params
 from hubbub.decoder.rappor.map_files import is_uneven, read_map
 from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import (
+    DailyReports,
     ReportInput,
     SpoolFor,
     load_counts,
@@ -353,7 +353,9 @@ class DecodeJob:
                 require_reports(metric, counts.total, needed, since, until)
             return ReportInput(counts, detector.result(), spool.finish() if spool else None)
 
-    def reports_by_day(self) -> tuple[dict[dt.date, CohortCounts], ReportInput]:
+    def reports_by_day(
+        self, spool_for: SpoolFor = lambda _total: None
+    ) -> tuple[DailyReports, ReportInput]:
         """Count the reports of the store day by day, and together."""
         detector = AnomalyDetector(self.metric)
         with self.observer.counting() as update:
@@ -361,11 +363,14 @@ class DecodeJob:
                 self.inputs.store or STORE,
                 self.metric,
                 *self._days(),
+                min_reports=self.outputs.min_reports,
                 detector=detector,
+                spool_for=spool_for,
                 progress=update,
             )
-            by_day = _run(loading)
-        return by_day, ReportInput(reduce(add, by_day.values()), detector.result())
+            daily = _run(loading)
+        counts = reduce(add, daily.by_day.values())
+        return daily, ReportInput(counts, detector.result(), daily.whole)
 
     def pass_counter(self) -> AbstractContextManager[Callable[[int, float], None]]:
         """Show the likelihood's passes."""

@@ -42,9 +42,9 @@ class CategoryDecoder(TypeDecoder[_Type]):
         """Invert the bit counts."""
         outputs, correction = job.outputs, Correction(job.outputs.correction)
         if outputs.by:
-            by_day, reports = job.reports_by_day()
+            daily, reports = job.reports_by_day()
             trends = decode_category_days(
-                by_day,
+                daily.by_day,
                 job.metric,
                 alpha=outputs.alpha,
                 correction=correction,

@@ -387,12 +387,35 @@ def decode_days(
     UndecodableError
         As `decode`, and if no day has enough reports.
     """
-    enough = days_with_enough(by_day, min_reports)
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
-    total = reduce(add, enough.values())
+    total = reduce(add, days_with_enough(by_day, min_reports).values())
     pooled = decode(total, params, listed, alpha=alpha, correction=correction)
+    return follow(by_day, pooled, listed, min_reports=min_reports)
+
+
+def follow(
+    by_day: Mapping[dt.date, CohortCounts],
+    pooled: Decoding,
+    candidates: Candidates,
+    *,
+    min_reports: int = 1,
+) -> Trends[Decoding]:
+    """Estimate the strings that were detected over all days on each day, from counts.
+
+    Parameters
+    ----------
+    pooled : Decoding
+        Of the days with enough reports together, by whatever method; its level and correction are
+        kept.
+
+    Raises
+    ------
+    UndecodableError
+        If no day has enough reports.
+    """
+    enough, params = days_with_enough(by_day, min_reports), candidates.params
     found = pooled.largest_detected()
-    design = make_design(listed.positions(found), params)
+    design = make_design(candidates.positions(found), params)
     estimates = {}
     for day, counts in enough.items():
         share, std_error, own, _ = _estimated(counts, design, params)
@@ -401,12 +424,12 @@ def decode_days(
     return compare_days(
         by_day,
         estimates,
-        np.nan_to_num(_estimated(total, design, params)[3]),
+        np.nan_to_num(_estimated(reduce(add, enough.values()), design, params)[3]),
         pooled,
         kind="string",
-        followed=tuple(listed.strings[int(index)] for index in found),
-        alpha=alpha,
-        correction=correction,
+        followed=tuple(candidates.strings[int(index)] for index in found),
+        alpha=pooled.summary.alpha,
+        correction=pooled.summary.correction,
         min_reports=min_reports,
     )
 
