@@ -84,6 +84,22 @@ def test_one_cohort_of_one_hash_gives_one_estimate_a_bit(tmp_path: Path) -> None
         assert abs(row["count"] - truth) < z_limit(3) * row["std_error"]
 
 
+def test_counts_wait_for_no_library_that_they_do_not_need(tmp_path: Path) -> None:
+    """Databases, pages, Parquet, and what SciPy and scikit-learn take longest to import."""
+    params = Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25)
+    files = write_reports_of(tmp_path, params, HELD, CANDIDATES)
+    code = (
+        "import sys; from hubbub.decoder.cli.group import main; main(standalone_mode=False); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "decode", *options_of(files)],
+        capture_output=True, encoding="utf-8", timeout=120, check=True,
+    )  # fmt: skip
+    slow = {"sqlalchemy", "jinja2", "rich.progress", "pyarrow", "matplotlib", "sklearn"}
+    assert not (slow | {"scipy.stats", "scipy.optimize"}) & set(done.stderr.split())
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> dict[str, list[str]]:
     """Write the same reports of our own clients in every way in which they can be decoded."""

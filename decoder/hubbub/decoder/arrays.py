@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 FloatArray = npt.NDArray[np.float64]
+RealArray = npt.NDArray[np.floating[Any]]
+"""Of single or double precision."""
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]

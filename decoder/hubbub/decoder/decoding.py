@@ -20,13 +20,9 @@ from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.intervals import reported_intervals
-from hubbub.decoder.inference.multiple_testing import (
-    SEARCHED,
-    Correction,
-    log_cutoff,
-    log_q_values,
-)
-from hubbub.decoder.regression.estimates import PresenceTests, constrained_shares, total_share
+from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.decoder.inference.totals import selection_bias
+from hubbub.decoder.regression.estimates import constrained_shares, total_share
 from hubbub.decoder.regression.search import Search, SearchResult
 from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
 from hubbub.protocol.params import RapporParams
@@ -47,12 +43,18 @@ class Summary:
         Candidates that set the same bits as another one and so can't be told apart.
     method, method_reason : str
         "least squares" or "likelihood", and why.
+    settled : bool
+        Whether the search for the model came to an end: what is in it is what is detected.
     duality_gap : float
         By how much the log-likelihood may fall short of its maximum; nan for least squares.
     detection_limit : float
         Share of the population that is detected with probability 0.9.
     unknown_share, unknown_std_error : float
-        Share of reports whose string isn't among the detected.
+        Share of reports whose string isn't among the detected; allows for these having been
+        selected.
+    unlisted_share, unlisted_std_error : float
+        Share of reports whose string isn't among the candidates; nan where the data don't determine
+        all of their shares.
     forged_share, forgery_shift : float
         If such a share of the reports were forged, how far an estimated share could move by it.
     """
@@ -67,12 +69,15 @@ class Summary:
     correction: Correction
     method: str
     method_reason: str
+    settled: bool
     duality_gap: float
     epsilon_permanent: float
     epsilon_report: float
     detection_limit: float
     unknown_share: float
     unknown_std_error: float
+    unlisted_share: float
+    unlisted_std_error: float
     forged_share: float
     forgery_shift: float
 
@@ -229,19 +234,16 @@ def decode(
 
 def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.run()
-    estimates, log_alpha, correction = found.estimates, search.log_alpha, search.correction
-    log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
-    detected = log_q <= log_alpha
+    estimates = found.estimates
+    detected = found.log_q <= search.log_alpha
     chosen = np.flatnonzero(detected)
-    cutoff = log_cutoff(len(chosen), len(detected), log_alpha, correction, allowance=SEARCHED)
-    tests = PresenceTests(found.fit, search.candidates, search.bits, search.params)
     # The distribution of an absent string's score, no row's part bounded.
     noise = HashNull(found.fit.scores.reshape(search.bits.rate.shape), search.params.h)
     low, high = reported_intervals(
         estimates.share,
         estimates.std_error,
         chosen,
-        tests.thresholds(estimates, found.log_p, chosen, cutoff),
+        found.tests.thresholds(estimates, found.log_p, chosen, found.log_cutoff),
         noise,
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
@@ -258,7 +260,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         low=low,
         high=high,
         p_value=np.exp(found.log_p),
-        q_value=np.exp(log_q),
+        q_value=np.exp(found.log_q),
         detected=detected,
         constrained_share=np.where(detected, constrained, 0.0),
         same_bits=NO_GROUPS,
@@ -282,26 +284,35 @@ def _summary(
     alpha: float,
 ) -> Summary:
     params, fit, estimates = search.params, found.fit, found.estimates
+    n = len(detected)
     total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
-    level = alpha / (len(detected) * SEARCHED)
-    limit = limit_of_detection(estimates, noise, params, counts.total, level, POWER)
+    bias, added = selection_bias(
+        estimates.share, estimates.std_error, found.log_p, detected, found.log_cutoff
+    )
+    listed, listed_error = np.nan, np.nan
+    if len(fit.selected) == n and not fit.penalties.any():
+        listed, listed_error = total_share(fit, estimates, search.bits, params, np.arange(n))
+    limit = limit_of_detection(estimates, noise, params, counts.total, alpha / n, POWER)
     return Summary(
         reports=counts.total,
         cohorts=params.m,
         empty_cohorts=int(np.count_nonzero(counts.reports == 0)),
-        candidates=len(detected),
+        candidates=n,
         detected=int(detected.sum()),
         indistinguishable=0,
         alpha=alpha,
         correction=search.correction,
         method=LEAST_SQUARES,
         method_reason="from bit counts",
+        settled=found.settled,
         duality_gap=float("nan"),
         epsilon_permanent=params.epsilon_permanent,
         epsilon_report=params.epsilon_report,
         detection_limit=limit,
-        unknown_share=1.0 - total,
-        unknown_std_error=total_error,
+        unknown_share=1.0 - (total - bias),
+        unknown_std_error=float(np.hypot(total_error, np.sqrt(added))),
+        unlisted_share=1.0 - listed,
+        unlisted_std_error=listed_error,
         forged_share=FORGED_SHARE,
         forgery_shift=largest_shift(fit, search.bits, params, FORGED_SHARE),
     )

@@ -260,6 +260,7 @@ def list_candidates(
     map_file: str | None,
     params: RapporParams,
     cache: Path | None = None,
+    source: str = "the parameters",
 ) -> tuple[Candidates, tuple[str, ...]]:
     """Read a list of candidates ("-": standard input), or a map; also notes for the reader.
 
@@ -269,6 +270,8 @@ def list_candidates(
         A file, or the strings themselves, each once.
     cache : Path, optional
         Directory in which hashed lists are kept.
+    source : str
+        The file that the parameters are from.
 
     Raises
     ------
@@ -276,7 +279,7 @@ def list_candidates(
         If it can't be read, or holds something else.
     """
     if map_file is not None:
-        found = read_map(Path(map_file), params)
+        found = read_map(Path(map_file), params, source)
         notes = (_UNEVEN,) if is_uneven(found.candidates.positions(slice(None)), params) else ()
         return found.candidates, (*_repeats(found.repeats), *notes)
     if isinstance(candidates, tuple):
@@ -309,8 +312,10 @@ class DecodeJob:
         """Read the list or map, and pass on notes about it; an OptionError if there is neither."""
         check_candidates(self.inputs)
         cache = Path(self.outputs.candidate_cache) if self.outputs.candidate_cache else None
+        inputs = self.inputs
+        source = inputs.params or inputs.metrics or ""
         listed, notes = list_candidates(
-            self.inputs.candidates, self.inputs.map, self.metric.params, cache
+            inputs.candidates, inputs.map, self.metric.params, cache, source
         )
         for note in notes:
             self.observer.note(note)

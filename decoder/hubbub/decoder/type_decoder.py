@@ -56,6 +56,8 @@ class OutputOptions:
         A folder of hashed candidates.
     method : str
         A value of `hubbub.decoder.likelihood.choice.Method`.
+    spreadsheet_safe : bool
+        Whether CSV cells that a spreadsheet would run are quoted.
     """
 
     alpha: float
@@ -67,6 +69,7 @@ class OutputOptions:
     by: str | None = None
     candidate_cache: str | None = None
     method: str = "auto"
+    spreadsheet_safe: bool = False
 
 
 class Job(Protocol):

@@ -20,7 +20,8 @@ from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.formats.data_files import write_json
 from hubbub.decoder.formats.files import write_whole
 from hubbub.decoder.formats.picture import write_picture
-from hubbub.decoder.results.result import Block, Line, Result, Table, headings
+from hubbub.decoder.results.result import Block, Heading, Line, Result, Table, headings
+from hubbub.decoder.results.wording import certainty
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.collecting import report_through_clients, upload_reports
@@ -38,12 +39,12 @@ type = "string"
 description = "First names, to show that common ones can be learned without anyone telling theirs"
 owner = "privacy@example.org"
 expires = 2099-12-31
-k = 128
+k = 496
 h = 1
-m = 64
+m = 96
 f = 0.2
-p = 0.05
-q = 0.75
+p = 0.0062
+q = 0.5635
 """
 _METRIC = "first_name"
 
@@ -92,10 +93,12 @@ class DemoResult(Result):
                 f"{truth[i]:.2%}",
                 f"{estimates.share[i]:.2%}",
                 f"{estimates.low[i]:.2%} … {estimates.high[i]:.2%}",
+                certainty(estimates.low[i], self.n_reports),
             )
             for i in found[np.argsort(-estimates.share[found])].tolist()
         )
         heads = headings("name", "true share", "estimate", "95% interval")
+        heads += (Heading("detected", "left"),)
         yield Table("Detected names", heads, rows)
         summary = estimates.summary
         yield Line(

@@ -1,27 +1,40 @@
-"""Counting, reading and scanning: the decoder's ways by the million against the plain ones."""
+"""Counting, reading, scanning, decoding: the decoder's ways against plain ones.
+
+The likelihood stands beside least squares, and a whole decoding beside a process that only imports
+numpy.
+"""
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from evaluation.benchmarks.timing import Comparison, compare
+from evaluation.benchmarks.timing import Comparison, compare, compare_amounts
+from evaluation.calibration.cases import made_up_case, zipf
+from evaluation.calibration.trials import collect_reports
 from factories import make_params
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.candidates.listing import Candidates, hashed, make_design
 from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.counts import count_records
+from hubbub.decoder.decoding import decode
+from hubbub.decoder.likelihood.decoding import decode_reports
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.loading import Counting
+from hubbub.decoder.reports.packed import pack
 from hubbub.protocol.bloom import bit_positions as one_by_one
 from hubbub.protocol.bloom import hash_words
 
 _RECORDS, _CHUNKS = 1_000_000, 20
 _FEW_RECORDS, _FEW_STRINGS = 200_000, 20_000
 _STRINGS = 1_000_000
+_DECODED = 100_000
 _PARAMS = make_params(k=128, h=2, m=64)
 _WIDTH = 2 + _PARAMS.k // 8
 
@@ -37,6 +50,9 @@ def comparisons() -> Iterator[Comparison]:
         yield _reading(path)
         yield _scanning(path)
     yield _positions()
+    yield _likelihood()
+    with tempfile.TemporaryDirectory() as folder:
+        yield _command(Path(folder))
 
 
 def _uniform_records() -> bytes:
@@ -151,3 +167,53 @@ def _positions() -> Comparison:
         "hashing strings into positions, h=2 m=64", vectorised, "the client's hash in a loop",
         plain, "strings", 3,
     )  # fmt: skip
+
+
+def _likelihood() -> Comparison:
+    records, run = collect_reports(
+        made_up_case("all listed", _PARAMS, _DECODED, zipf(100), 0, 100), 1
+    )
+    candidates = hashed(run.candidates, _PARAMS)
+    counted = decode(run.counts, _PARAMS, candidates)
+
+    def whole() -> int:
+        decode_reports(pack([records], _PARAMS), counted, candidates, reason="timed")
+        return _DECODED
+
+    def counts() -> int:
+        return decode(count_records(records, _PARAMS), _PARAMS, candidates).summary.reports
+
+    return compare(
+        "the likelihood of 100,000 reports, 200 candidates, k=128 h=2 m=64",
+        whole, "least squares on their counts", counts, "reports", 3,
+    )  # fmt: skip
+
+
+def _command(folder: Path) -> Comparison:
+    run = collect_reports(made_up_case("all listed", _PARAMS, _DECODED, zipf(100), 0, 100), 1)[1]
+    counts, map_file, params = (folder / name for name in ("counts.csv", "map.csv", "params.csv"))
+    table = np.column_stack([run.counts.reports, run.counts.bits])
+    np.savetxt(counts, table, fmt="%d", delimiter=",")
+    first = 1 + _PARAMS.k * np.arange(_PARAMS.m)[:, None]
+    columns = hashed(run.candidates, _PARAMS).positions(slice(None)) + first
+    rows = zip(run.candidates, columns.reshape(len(columns), -1), strict=True)
+    map_file.write_text("".join(f"{name},{','.join(map(str, row))}\n" for name, row in rows))
+    p = _PARAMS
+    params.write_text(f"k,h,m,p,q,f\n{p.k},{p.h},{p.m},{p.p},{p.q},{p.f}\n")
+    files = ("--counts", counts, "--params", params, "--map", map_file)
+    return compare_amounts(
+        "decoding 200 candidates from google/rappor's files, the process and all, k=128 h=2 m=64",
+        lambda: _processor_time("-m", "hubbub.decoder", "decode", *map(str, files)),
+        "importing numpy",
+        lambda: _processor_time("-c", "import numpy"),
+        "ms",
+        7,
+    )
+
+
+def _processor_time(*arguments: str) -> float:
+    """Run Python; return the milliseconds that it took of all cores."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

@@ -21,7 +21,7 @@ def with_line(old: str, new: str) -> str:
 
 def test_registry_of_the_readme_is_read() -> None:
     metric = Registry.load(EXAMPLE)["homepage"]
-    assert metric.params == make_params(k=128, h=2, m=64, f=0.5, p=0.25, q=0.75)
+    assert metric.params == make_params(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534)
     assert metric.application == "com.example.browser"
     assert metric.expires == dt.date(2027, 12, 31)
 

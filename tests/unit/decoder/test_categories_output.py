@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from hubbub.decoder.categories.decoding import CategoryDecoding, decode_categori
 from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.results.strings import COLUMNS
 from hubbub.protocol.metric_types.enums import EnumType
-from unit.decoder.rendered import csv_of, json_of, shown
+from unit.decoder.rendered import csv_of, html_of, json_of, shown
 
 COMMON = ("category", *COLUMNS[1:9], "unbiased", "p_value", "q_value", "detected")
 NAMES = ("light", 'da"rk,', "two\nlines", "\x1b[31mred", "none")
@@ -96,6 +98,17 @@ def test_enum_tells_how_far_the_others_are_behind_the_largest() -> None:
     assert rows[1]["behind"] == pytest.approx(rows[0]["unbiased"] - rows[1]["unbiased"])
     together = np.hypot(rows[0]["prop_std_error"], rows[1]["prop_std_error"])
     assert rows[1]["behind_std_error"] > together  # one's gain is the other's loss
+
+
+def test_quantile_that_may_be_anything_is_told_so_in_the_page_as_on_the_terminal() -> None:
+    decoding = decoded(ORDINAL)
+    assert decoding.ordinal is not None
+    first, *others = decoding.ordinal.quantiles
+    unknown = replace(first, low=-math.inf, high=math.inf)
+    ordinal_ = replace(decoding.ordinal, quantiles=(unknown, *others))
+    result = CategoriesResult(replace(decoding, ordinal=ordinal_))
+    assert "<td>anything</td>" in html_of(result)
+    assert "anything" in shown(result)
 
 
 def test_open_buckets_have_an_empty_edge_and_null_in_json() -> None:

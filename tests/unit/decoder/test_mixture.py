@@ -13,6 +13,8 @@ from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.maximum import best_of_quadratic, maximise
 from hubbub.decoder.likelihood.sums import (
+    DOUBLE,
+    SINGLE,
     Evaluation,
     Mixture,
     densities,
@@ -138,3 +140,53 @@ def test_quadratic_is_maximised_on_the_boundary_too(seed: int) -> None:
     assert (x >= 0).all()
     np.testing.assert_allclose(slope[x > 0], 0, atol=1e-5)
     assert slope[x == 0].max(initial=-1) <= 1e-5
+
+
+def test_moved_scores_are_sums_over_reports() -> None:
+    """Of two components: one to first order, one exactly."""
+    mixture = mixture_of(WIDE)
+    shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
+    moves = 0.01 * np.random.default_rng(1).normal(size=(6, 3))
+    found = mixture.moved(shares, moves, np.array([1, 2]), np.array([False, True]))
+    density, _ = all_at_once(mixture)
+    ratio, change = density / (shares @ density), (moves.T @ density) / (shares @ density)
+    np.testing.assert_allclose(found.score.sum(0), (ratio[[1, 2]] - 1).sum(1), atol=1e-7)
+    np.testing.assert_allclose(found.variance.sum(0), (ratio[[1, 2]] ** 2 - 1).sum(1), atol=1e-7)
+    factors = -change[0], -change[1], -change[0], 1 / (1 + change[2]) - 1
+    expected = [(ratio[c] * f).sum() for c, f in zip((1, 1, 2, 2), factors, strict=True)]
+    np.testing.assert_allclose(found.score_change.sum(0).ravel(), expected, atol=1e-7)
+    factors = -2 * change[0], -2 * change[1], -2 * change[0], (1 + change[2]) ** -2 - 1
+    expected = [(ratio[c] ** 2 * f).sum() for c, f in zip((1, 1, 2, 2), factors, strict=True)]
+    np.testing.assert_allclose(found.variance_change.sum(0).ravel(), expected, atol=1e-7)
+
+
+def test_other_strings_scores_move_as_their_crossings_say() -> None:
+    """A component among the others moves, to first order, as it does as a component."""
+    mixture = mixture_of(WIDE)
+    shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
+    moves = 0.01 * np.random.default_rng(1).normal(size=(6, 2))
+    own = mixture.moved(shares, moves, np.array([4]), np.array([False]))
+    other = mixture.crossings(shares, mixture.members[3:4]).moved(moves)
+    for a, b in zip(own, other, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+def test_many_reports_are_summed_in_single_precision_with_the_same_certificate() -> None:
+    """150,000 reports: value and gradient to 1e-12, the information to 1e-6."""
+    params = make_params(k=24, h=2, m=2, f=0.3, p=0.2, q=0.8)
+    many = reports_of({name: 15 * count for name, count in HELD.items()}, params)
+    mixture = Mixture(many, members_of(STRINGS, params), 2)
+    assert (mixture.precision, mixture_of(params).precision) == (SINGLE, DOUBLE)
+    shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
+    density, weights = all_at_once(mixture)
+    mixed, at = shares @ density, mixture.evaluate(shares)
+    assert at.value == pytest.approx(weights @ np.log(mixed), rel=1e-12)
+    np.testing.assert_allclose(at.gradient, density @ (weights / mixed), rtol=1e-12)
+    expected = (density * (weights / mixed**2)) @ density.T
+    np.testing.assert_allclose(at.information, expected, rtol=1e-6)
+    overlaps = mixture.overlaps(shares, mixture.members)
+    np.testing.assert_allclose(overlaps.shared, expected[1:], rtol=1e-6)
+    found = maximise(mixture.evaluate, mixture.reports.total, np.ones(6))
+    assert found.gap <= 1e-3
+    fitted, weight = all_at_once(mixture)[0], found.shares
+    assert (fitted / (weight @ fitted)).sum(axis=1).max() - many.total <= 2e-3

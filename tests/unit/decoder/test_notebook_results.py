@@ -91,6 +91,16 @@ def test_html_is_escaped_and_shows_no_more_rows_than_a_terminal() -> None:
     assert "unknown mass" in html
 
 
+def test_long_strings_are_shortened_and_whole_in_their_title() -> None:
+    long = "https://example.com/" + "x" * 500 + "/end"
+    result = StringsResult(make_decoding([long]), provenance=make_provenance())
+    (name,) = [head for head in Page(result._repr_html_()).all("th") if head.get("title") == long]
+    assert name["scope"] == "row"
+    assert f">{long}<" not in result._repr_html_()
+    assert long not in repr(result)
+    assert pl.DataFrame(result)["string"].to_list() == [long]
+
+
 def test_text_is_what_a_terminal_shows() -> None:
     lines = repr(strings(50, limit=7)).splitlines()
     assert lines[0].strip() == "Candidates, strongest first"

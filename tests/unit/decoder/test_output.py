@@ -14,17 +14,19 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from markupsafe import escape
 
 from hubbub.collector.poisoning import SetBits
 from hubbub.decoder import Decoding
 from hubbub.decoder.candidates.scanning import SameBits
-from hubbub.decoder.formats.data_files import csv_cell
+from hubbub.decoder.formats.data_files import csv_cell, write_csv
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.strings import CHUNK, StringsResult
-from hubbub.decoder.results.wording import limit_line, visible
+from hubbub.decoder.results.text import columns, shortened, visible
+from hubbub.decoder.results.wording import limit_line
 from unit.decoder import rendered
 from unit.decoder.decodings import make_anomalies, make_decoding
-from unit.decoder.rendered import csv_of, json_of
+from unit.decoder.rendered import csv_of, html_of, json_of
 
 HEADER = (
     "string,count,std_error,count_low,count_high,proportion,prop_std_error,prop_low,prop_high,refit,"
@@ -255,6 +257,71 @@ def test_table_shows_the_detected_first_and_the_largest_of_them_at_the_top() -> 
     )
     text = shown(decoding)
     assert text.index("large") < text.index("small") < text.index("absent") < text.index("twin")
+
+
+def uncertain() -> Decoding:
+    """Return three detected strings, of which the second has an interval that reaches 0."""
+    decoding = make_decoding(["sure", "unsure", "absent"], [0.4, 0.01, 0.0], [True, True, False])
+    return replace(decoding, low=np.array([0.38, 0.0, -0.02]))
+
+
+def test_interval_that_reaches_zero_is_said_in_words() -> None:
+    text = shown(uncertain())
+    lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("│")}
+    assert "yes *" in lines["unsure"]
+    assert "*" not in lines["sure"] + lines["absent"]
+    assert "* there, but how common is uncertain: the interval reaches 0" in text
+    assert "uncertain" not in shown(make_decoding(["sure"], [0.4]))
+    html = html_of(StringsResult(uncertain()))
+    assert html.count("there, but how common is uncertain") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "short"),
+    [
+        ("abcdef", 6, "abcdef"),
+        ("abcdefg", 6, "abc…fg"),
+        ("日本語日本語", 7, "日…語"),
+        ("e\u0301" * 10, 5, "e\u0301" * 2 + "…" + "e\u0301" * 2),
+        ("e\u0301" * 5, 5, "e\u0301" * 5),
+    ],
+)
+def test_long_texts_are_shortened_in_the_middle(text: str, most: int, short: str) -> None:
+    assert shortened(text, most) == short
+
+
+@given(st.text(), st.integers(1, 40))
+def test_shortened_texts_fit_whatever_they_are_made_of(text: str, most: int) -> None:
+    short = shortened(text, most)
+    assert columns(short) <= most
+    assert short == text or (columns(text) > most and len(short) <= 5 * most)
+
+
+def test_screens_shorten_long_strings_and_files_dont() -> None:
+    long = "https://example.com/" + "a" * 500 + "/end?<&>"
+    decoding = make_decoding([long, "short"])
+    text = shown(decoding)
+    assert long not in text
+    row = next(line for line in text.splitlines() if "https://" in line)
+    assert "…" in row
+    assert "/end?<&>" in row
+    assert len(row) <= 200
+    html = html_of(StringsResult(decoding))
+    assert f'title="{escape(long)}"' in html
+    assert long in to_csv(decoding)
+    assert long in to_json(decoding)
+
+
+@pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "＝1", "=1,2"])
+def test_formulas_are_inert_in_csv_if_that_is_wanted(start: str) -> None:
+    decoding = make_decoding([start, "plain", "a=b"], [-0.1, 0.2, 0.3])
+    file = io.BytesIO()
+    write_csv(StringsResult(decoding), file, spreadsheet_safe=True)
+    text = file.getvalue().decode()
+    rows = parsed(text)
+    assert [row["string"] for row in rows] == ["'" + start, "plain", "a=b"]
+    assert rows[0]["proportion"] == "-0.1"
+    assert parsed(to_csv(decoding))[0]["string"] == start
 
 
 def test_table_says_how_many_rows_it_leaves_out() -> None:

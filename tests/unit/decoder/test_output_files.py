@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> None:
 
 
 def test_written_file_holds_just_the_text(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "folder" / "result.csv"
+    path = tmp_path / "result.csv"
     write(path, "a\r\n日本語\n")
     assert path.read_bytes() == "a\r\n日本語\n".encode()
     assert [each.name for each in path.parent.iterdir()] == ["result.csv"]
@@ -102,8 +102,17 @@ def test_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "new"
 
 
-def test_every_form_is_accepted_in_folders_that_do_not_exist_yet(tmp_path: Path) -> None:
-    refuse_unwritable(["-", *(str(tmp_path / "new" / f"result{suffix}") for suffix in DECODED)])
+def test_every_form_is_accepted_in_a_folder(tmp_path: Path) -> None:
+    refuse_unwritable(["-", *(str(tmp_path / f"result{suffix}") for suffix in DECODED)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_mistyped_folder_is_named_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such folder") as caught:
+        refuse_unwritable([str(tmp_path / "nosuchfolder" / "result.csv")])
+    assert caught.value.filename == str(tmp_path / "nosuchfolder")
+    with pytest.raises(FileNotFoundError):
+        write_whole(tmp_path / "nosuchfolder" / "result.csv", lambda file: file.writelines([]))
     assert not list(tmp_path.iterdir())
 
 
@@ -136,4 +145,4 @@ def test_folder_without_permission_is_refused_to_all_but_root(tmp_path: Path) ->
     tmp_path.chmod(0o500)
     may = os.geteuid() == 0
     with nullcontext() if may else pytest.raises(PermissionError):
-        refuse_unwritable([str(tmp_path / "new" / "result.csv")])
+        refuse_unwritable([str(tmp_path / "result.csv")])

@@ -188,7 +188,7 @@ def test_given_parameters_are_points_of_the_picture(tmp_path: Path) -> None:
 def test_too_few_cohorts_are_told() -> None:
     result = plan(*EVALUATE, "--reports", "1e6", *SIX, "--m", "2")
     assert result.exit_code == 0
-    assert "m = 2: below 13 cohorts no test at this level works" in result.stdout
+    assert "m = 2: below 12 cohorts no test at this level works" in result.stdout
     assert "below" not in plan(*EVALUATE, "--reports", "1e6", *SIX).stdout
 
 

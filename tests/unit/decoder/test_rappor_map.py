@@ -162,6 +162,28 @@ def test_other_maps_are_refused(tmp_path: Path, text: str | bytes, complaint: st
     assert str(refusal.value).startswith(f"{path}: {complaint}")
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a,1,16,17,32,33,48\nb,2,3,20,21,40,41\n", "k = 16"),
+        ("a,1,8,9,16,17,24\n", "k = 8"),
+        ("a,3,12,20,20,40,41\n", "a k of 14 to 19"),
+        ("a,3,12,20,,40,41\nb,1,16,17,32,33,48\n", "k = 16"),
+    ],
+)
+def test_map_for_another_k_names_both(tmp_path: Path, text: str, found: str) -> None:
+    path = given_text(tmp_path, text)
+    with pytest.raises(InputError) as refusal:
+        read_map(path, _PARAMS, "params.csv")
+    assert str(refusal.value) == f"{path}: its positions are for {found}; params.csv says k = 10"
+
+
+def test_map_of_one_cohort_tells_the_least_k(tmp_path: Path) -> None:
+    path = given_text(tmp_path, "a,3,12\n")
+    with pytest.raises(InputError, match=r"a k of at least 12; the parameters says k = 10"):
+        read_map(path, _PARAMS._replace(m=1))
+
+
 def test_largest_filters_fit(tmp_path: Path) -> None:
     params: RapporParams = DecodingParams(k=4096, h=1, m=2, f=0.5, p=0.25, q=0.75)
     found = read_map(given_text(tmp_path, "a,4096,8192\n"), params)

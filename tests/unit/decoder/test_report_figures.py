@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from hubbub.decoder.results.charts import (
     Labels,
     Series,
     XYChart,
+    in_percent,
     span_of,
 )
 from hubbub.decoder.results.strings import (
@@ -137,14 +140,42 @@ def test_points_without_a_place_on_the_axes_are_left_out() -> None:
     assert draw(XYChart(Labels("a", "Title", "Words"), [], log_x=True, log_y=True))
 
 
-def test_names_that_would_lie_on_each_other_are_left_to_the_table() -> None:
-    names = ("above", "hidden", "", "far away")
-    x, y = array(0, 0.001, 0.002, 10), array(1, 1, 1, 5)
-    chart = XYChart(Labels("a", "T", "W"), [Series("s", x, y, "points", names=names)])
-    shown = Page(draw(chart)).texts["text"]
-    assert ("above" in shown) != ("hidden" in shown)
-    assert "far away" in shown
-    assert [row[1] for row in chart.rows] == list(names)
+def test_names_lie_on_nothing_and_those_without_room_are_left_to_the_table() -> None:
+    """Thirty points in a heap and one apart, with error bars and a line through all of them."""
+    names = (*(f"name {i}" for i in range(30)), "far away")
+    x, y = array(*np.linspace(4.9, 5.1, 30), 0.5), array(*([5.0] * 30), 1.0)
+    points = Series("s", x, y, "points", y - 0.5, y + 2, names)
+    line = Series("line", array(0, 6), array(0, 6), "reference")
+    drawing = draw(XYChart(Labels("a", "T", "W"), [points, line]))
+    texts = ET.fromstring(drawing).iter("{http://www.w3.org/2000/svg}text")  # noqa: S314 - ours
+    written = {text.text: text.attrib for text in texts if text.text in names}
+    assert 2 <= len(written) < 30
+    assert "far away" in written
+    boxes = []
+    for text, place in written.items():
+        width = 6.0 * len(str(text))
+        left = float(place["x"]) - (width if place["text-anchor"] == "end" else 0)
+        boxes.append((left, float(place["y"]) - 9, left + width, float(place["y"]) + 2))
+    bars = [bar for bar in Page(drawing).all("line") if "bar" in bar["class"]]
+    assert len(bars) == 31
+    for bar in bars:
+        left, top, right, bottom = (float(bar[end]) for end in ("x1", "y2", "x2", "y1"))
+        boxes.append((left, top, right, bottom))
+    for one, other in itertools.combinations(boxes, 2):
+        if one in boxes[: len(written)]:
+            apart = one[2] <= other[0] or other[2] <= one[0]
+            assert apart or one[3] <= other[1] or other[3] <= one[1], (one, other)
+    assert [row[1] for row in XYChart(Labels("a", "T", "W"), [points]).rows] == list(names)
+
+
+def test_long_labels_are_shortened_in_the_middle_and_told_whole() -> None:
+    long = "https://example.com/" + "x" * 100 + "/index.html"
+    chart = IntervalChart(Labels("a", "T", "W"), in_percent([long], *(array(0.5),) * 3))
+    page = Page(draw(chart))
+    (label,) = (text for text in page.texts["text"] if text.startswith("https"))
+    assert label == "https://example.…xxxx/index.html" + long  # the last being its title
+    assert long in page.texts["title"]
+    assert chart.rows[0][0] == long
 
 
 def test_cloud_of_many_points_is_cells_and_a_short_table(rng: np.random.Generator) -> None:

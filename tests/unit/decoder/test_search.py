@@ -31,9 +31,9 @@ def settled(
     return Search(bits, candidates_of(n, params), params, log_alpha, Correction.BH).run()
 
 
-def detected(found: SearchResult) -> list[int]:
-    """Return those whose p-value any correction would let pass here."""
-    return np.flatnonzero(found.log_p < np.log(1e-4)).tolist()
+def detected(found: SearchResult, level: float = 1e-4) -> list[int]:
+    """Return those whose p-value is below a level; by default, any correction would let pass."""
+    return np.flatnonzero(found.log_p < np.log(level)).tolist()
 
 
 def test_few_candidates_are_all_free() -> None:
@@ -44,41 +44,31 @@ def test_few_candidates_are_all_free() -> None:
     assert detected(found) == [0, 1, 2, 3]
 
 
-def test_of_many_candidates_the_detected_are_free_and_the_others_drawn() -> None:
+def test_of_many_candidates_that_seem_absent_only_the_detected_take_part() -> None:
     """900 of 1,024 rows, of which 40 hold weak shares."""
     shares = np.concatenate([STRONG, np.full(40, 0.003)])
     found = settled(900, shares)
-    free = found.fit.selected[found.fit.penalties[1:] == 0]
-    assert set(detected(found)) <= set(free.tolist())
-    assert {0, 1, 2, 3} <= set(free.tolist())
-    assert len(free) <= 1024 // 16
-    assert len(found.fit.selected) == 900
-    assert 0 < found.fit.prior_variance < 0.003**2
+    assert not found.fit.penalties.any()
+    assert {0, 1, 2, 3} <= set(found.fit.selected.tolist()) <= set(detected(found, 0.05))
+    assert found.settled
 
 
-def test_absent_candidates_take_no_part_if_they_scatter_no_more_than_noise() -> None:
-    found = settled(900, STRONG)
-    assert found.fit.prior_variance < 1e-6
-    assert detected(found) == [0, 1, 2, 3]
-
-
-def test_crowded_lists_are_fixed_effects_if_a_third_is_detected() -> None:
-    """80 of 128 rows, all present."""
-    found = settled(80, np.full(80, 1 / 80), NARROW, 1e9)
-    assert len(found.fit.selected) == 80
+def test_crowded_lists_are_fixed_effects_if_they_seem_present() -> None:
+    """70 of 128 rows, all present."""
+    found = settled(70, np.full(70, 1 / 70), NARROW, 1e9)
+    assert len(found.fit.selected) == 70
     assert not found.fit.penalties.any()
 
 
 def test_only_the_strongest_are_freed_where_rows_are_few() -> None:
     """8 for 128 rows; the others' variance is still estimated, though more are detected."""
-    shares = 0.94 ** np.arange(100)
+    shares = 0.97 ** np.arange(100)
     shares /= shares.sum()
-    found = settled(200, np.asarray(shares, dtype=np.float64), NARROW, 1e8)
+    found = settled(100, np.asarray(shares, dtype=np.float64), NARROW, 1e8)
     free = found.fit.selected[found.fit.penalties[1:] == 0]
     assert len(free) == 8
     assert found.fit.prior_variance > 0
-    assert len(found.fit.selected) == 200
-    assert {0, 1, 2, 3} <= set(free.tolist())
+    assert len(found.fit.selected) == 100
 
 
 def test_long_lists_hold_what_is_detected() -> None:

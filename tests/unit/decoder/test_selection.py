@@ -12,7 +12,6 @@ from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.counts import BitEstimates
-from hubbub.decoder.regression.estimates import estimate_all
 from hubbub.decoder.regression.model import fit_selected, unknown_column
 from hubbub.decoder.regression.search import keep_fittest, penalty, select
 from unit.decoder.models import candidates_of, design_of, noisy_bits
@@ -32,7 +31,7 @@ def bits_of_a_population(
 def selected_from(bits: BitEstimates, n_candidates: int = N_CANDIDATES) -> IntArray:
     candidates = candidates_of(n_candidates, PARAMS)
     fit = fit_selected(bits, DESIGN, np.empty(0, dtype=np.int64), PARAMS)
-    return select(fit, estimate_all(fit, candidates, bits, PARAMS), candidates, bits)
+    return select(fit, candidates, bits, n_candidates)
 
 
 def test_every_strong_candidate_is_selected(rng: np.random.Generator) -> None:
@@ -58,7 +57,7 @@ def test_selection_is_ascending_and_deterministic(rng: np.random.Generator) -> N
 
 
 def test_nothing_is_selected_where_nothing_sticks_out() -> None:
-    """Rates that are flat to the last digit give no candidate a positive statistic of 2."""
+    """Rates that are flat to the last digit give no candidate a score above the penalty."""
     flat = np.full((PARAMS.m, PARAMS.k), unknown_column(PARAMS))
     assert not len(selected_from(BitEstimates(flat, np.full((PARAMS.m, 1), 1e4))))
 

@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,15 @@ from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.provenance import Provenance
 from hubbub.decoder.results.strings import summary_lines
-from hubbub.decoder.trends.decoding import Trends, change_points, constancy, decode_days, exceedance
+from hubbub.decoder.trends.decoding import (
+    DayEstimates,
+    Trends,
+    change_points,
+    compare_days,
+    constancy,
+    decode_days,
+    exceedance,
+)
 from hubbub.decoder.trends.result import TYPES, TrendsResult, sparkline
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
@@ -172,6 +181,35 @@ def test_change_is_marked_on_its_day_and_only_there(trends: Trends[Decoding]) ->
     assert days == {STEADY: [], HOSTILE: [], RISING: [6], "unknown": [6]}
 
 
+@pytest.mark.parametrize("correction", Correction)
+def test_every_marked_series_has_a_day_and_no_other_has(
+    trends: Trends[Decoding], correction: Correction
+) -> None:
+    """Nine series changed much; where they did, p = 0.08 is enough for the tenth."""
+    z = np.array([6.0] * 9 + [1.75])
+    std_error = np.full(10, 0.01)
+    before, after = (
+        DayEstimates(share, std_error, share, share, std_error**2)
+        for share in (np.full(10, 0.1), 0.1 + z * 0.01 * np.sqrt(2))
+    )
+    days = {FIRST + dt.timedelta(days=i): counts_of({STEADY: 9}, seed=i) for i in range(2)}
+    found = compare_days(
+        days,
+        dict(zip(days, (before, after), strict=True)),
+        np.zeros(10),
+        trends.pooled,
+        kind="category",
+        followed=tuple("abcdefghij"),
+        alpha=0.05,
+        correction=correction,
+        min_reports=1,
+    )
+    assert found.p_value[9] > 0.05
+    marked = (found.q_value <= 0.05).tolist()
+    assert marked == [True] * 9 + [correction is Correction.BH]
+    assert [bool(each) for each in found.changes] == marked
+
+
 def test_days_in_any_order_give_the_same() -> None:
     by_day = counts_by_day(4)
     backwards = dict(reversed(by_day.items()))
@@ -250,6 +288,16 @@ def test_sparkline_is_a_character_a_day() -> None:
     assert sparkline(np.array([0.0, 0.5, 1.0, np.nan, -0.1])) == "▁▅█·▁"
     assert sparkline(np.array([np.nan, np.nan])) == "··"
     assert sparkline(np.array([0.0, 0.0])) == "▁▁"
+
+
+def test_headline_shortens_long_strings(trends: Trends[Decoding]) -> None:
+    changed = next(i for i, cuts in enumerate(trends.changes[1:]) if cuts)
+    names = list(trends.followed)
+    names[changed] = "https://example.com/" + "x" * 500 + "/end"
+    headline = result_of(replace(trends, followed=tuple(names))).report().headline
+    assert "“https://example.com/" in headline
+    assert "xxx/end”" in headline
+    assert "x" * 100 not in headline
 
 
 def page_of(trends: Trends[Decoding]) -> Page:

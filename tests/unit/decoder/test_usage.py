@@ -79,3 +79,26 @@ def test_help_explains_the_three_ways_of_input() -> None:
         "--counts FILE --params FILE google/rappor's sums",
     ):
         assert way in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "--reports", "1e6", "--candidates", "1e5", "--epsilon-permanent", "4.4",
+         "--epsilon-report", "1.1"),
+        ("privacy", "{}/none.toml"),
+    ],
+)  # fmt: skip
+def test_outputs_of_other_commands_are_checked_before_the_work(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    def complaint(*outputs: str) -> str:
+        options = [option for output in outputs for option in ("--output", output)]
+        arguments = [argument.format(tmp_path) for argument in command]
+        done = CliRunner().invoke(main, [*arguments, *options])
+        assert done.exit_code == 2
+        assert not list(tmp_path.iterdir())
+        return " ".join(done.output.split())
+
+    assert "is given twice" in complaint(f"{tmp_path}/a.csv", f"{tmp_path}/./a.csv")
+    assert "nosuchfolder: no such folder" in complaint(f"{tmp_path}/nosuchfolder/a.csv")

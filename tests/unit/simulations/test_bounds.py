@@ -25,8 +25,11 @@ NOBODY = replace(GOOD, detected=0, true_positives=0, false_positives=0,
                  interval_coverage_detected=math.nan)  # fmt: skip
 
 
-def make_trials(*scores: Score, baseline: Score = GOOD) -> list[Trial]:
-    return [Trial("a case", run, 1_000, score, baseline, 0.1) for run, score in enumerate(scores)]
+def make_trials(*scores: Score, baseline: Score = GOOD, oracle: int = 50) -> list[Trial]:
+    return [
+        Trial("a case", run, 1_000, score, baseline, oracle, True, None, 0.1)
+        for run, score in enumerate(scores)
+    ]
 
 
 def broken(*scores: Score, baseline: Score = GOOD, is_null: bool = False) -> tuple[str, ...]:
@@ -105,3 +108,22 @@ def test_promises_are_kept_if_no_case_breaks_one_and_variation_is_lower_on_avera
     assert not promises_kept([worse, worse])
     broken_case = judge(make_trials(*[replace(GOOD, interval_coverage=0.5)] * 9), is_null=False)
     assert not promises_kept([good, broken_case])
+
+
+def test_interval_of_the_unknown_mass_that_often_misses_is_broken() -> None:
+    trials = [replace(trial, unknown_covered=False) for trial in make_trials(*[GOOD] * 5)]
+    result = judge(trials, is_null=False)
+    assert result.broken == ("unknown mass",)
+    assert (result.coverage_unknown.mean, result.coverage_unknown.runs) == (0, 5)
+
+
+def test_interval_that_is_not_told_is_not_judged() -> None:
+    result = judge(make_trials(*[GOOD] * 5), is_null=False)
+    assert (result.coverage_unlisted.runs, result.broken) == (0, ())
+
+
+def test_promises_are_broken_if_the_oracle_finds_far_more() -> None:
+    found = judge(make_trials(*[GOOD] * 5), is_null=False)
+    missed = judge(make_trials(*[GOOD] * 5, oracle=100), is_null=False)
+    assert promises_kept([found, found])
+    assert not promises_kept([found, missed])

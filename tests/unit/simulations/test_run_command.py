@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubbub.simulations.cli import main
+from hubbub.simulations.experiments.charts import estimates_chart
+from hubbub.simulations.experiments.scoring import DecodedShares
 from hubbub.simulations.simulated_clients.population_sampler import cohort_shares
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 
@@ -182,3 +184,31 @@ def test_cohorts_may_be_uneven_or_half_of_them_empty() -> None:
     assert uneven is not None
     assert uneven == pytest.approx(np.array([6, 3, 2]) / 11)
     assert cohort_shares("half-empty", 5) == pytest.approx(np.array([1, 1, 1, 0, 0]) / 3)
+
+
+def test_results_are_not_put_into_a_mistyped_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the folder itself must exist; or it is in `out`, as it is by default."""
+    monkeypatch.chdir(tmp_path)
+    done = simulate(*SMALL, "--output", "nosuchfolder/run1")
+    assert done.exit_code == 1
+    assert "nosuchfolder: no such folder" in done.output
+    assert not list(tmp_path.iterdir())
+    assert simulate(*SMALL, "--output", "out/run1").exit_code == 0
+    assert (tmp_path / "out" / "run1" / "report.html").exists()
+
+
+def test_plot_has_the_intervals_of_the_table() -> None:
+    """Those of detected strings aren't symmetric, for they hold given detection."""
+    known = np.array([0.2, 0.1])
+    estimates = DecodedShares(
+        share=known, std_error=known, low=np.array([0.0, 0.05]), high=np.array([0.3, 0.2]),
+        p_value=known, detected=np.array([True, True]), summary={},
+    )  # fmt: skip
+    chart = estimates_chart(("one", "other"), known, estimates, "title")
+    (detected,) = (each for each in chart.series if each.names)
+    assert detected.low is not None
+    assert detected.high is not None
+    assert detected.low.tolist() == [0.0, 5.0]
+    assert detected.high.tolist() == [30.0, 20.0]

@@ -30,6 +30,7 @@ from hubbub.decoder.results.result import (
     columns_of,
     headings,
 )
+from hubbub.decoder.results.text import visible
 from hubbub.decoder.results.wording import (
     SHARE_COLUMNS,
     SUSPICIOUS,
@@ -41,7 +42,6 @@ from hubbub.decoder.results.wording import (
     limit_line,
     privacy_section,
     provenance_section,
-    visible,
     warnings_of,
 )
 
@@ -113,7 +113,7 @@ class CategoriesResult(DecodedResult[CategoryDecoding]):
                 (
                     f"{each.level:.0%}",
                     bucket_label(each.bucket_low, each.bucket_high),
-                    bucket_label(each.low, each.high),
+                    _between(each.low, each.high),
                 )
                 for each in decoding.ordinal.quantiles
             )
@@ -209,15 +209,18 @@ def _table(decoding: CategoryDecoding, indices: IntArray) -> Table:
     )
 
 
+def _between(low: float, high: float) -> str:
+    """Return an interval whose ends are edges or infinite."""
+    return "anything" if math.isinf(low) and math.isinf(high) else bucket_label(low, high)
+
+
 def _quantile_table(ordinal: OrdinalEstimates) -> Table:
     """Return the quantiles: the bucket of each, and the edges that it lies between."""
     rows = tuple(
         (
             f"{each.level:.0%}",
             bucket_label(each.bucket_low, each.bucket_high),
-            "anything"
-            if math.isinf(each.low) and math.isinf(each.high)
-            else bucket_label(each.low, each.high),
+            _between(each.low, each.high),
         )
         for each in ordinal.quantiles
     )

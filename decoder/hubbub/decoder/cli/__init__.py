@@ -1,5 +1,9 @@
 """The command line: options, inputs, errors, progress."""
 
-from hubbub.decoder.cli.group import main
+from hubbub.collector.interrupts import quiet_interrupts
+
+quiet_interrupts()  # before the imports that take longest
+
+from hubbub.decoder.cli.group import main  # noqa: E402
 
 __all__ = ["main"]

@@ -111,6 +111,11 @@ def _without_time(
     "writes CSV to stdout instead of the table. May be repeated.",
 )
 @click.option(
+    "--spreadsheet-safe",
+    is_flag=True,
+    help="In CSV, put ' before strings that a spreadsheet would run as a formula.",
+)
+@click.option(
     "--rows",
     default=40,
     show_default=True,
@@ -176,4 +181,4 @@ def decode(**options: Any) -> None:
         with threadpool_limits(1):
             provenance = writers.needs_provenance(outputs.files)
             result = decode_inputs(inputs, outputs, OnTerminal(), provenance=provenance)
-            writers.write_results(result, outputs.files)
+            writers.write_results(result, outputs.files, spreadsheet_safe=outputs.spreadsheet_safe)

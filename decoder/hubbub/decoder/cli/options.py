@@ -13,11 +13,12 @@ import click
 
 from hubbub.collector.errors import StoreError
 from hubbub.decoder.errors import DecoderError, OptionError
+from hubbub.decoder.formats.files import refuse_places
 from hubbub.protocol.errors import HubbubError
 
 
 def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:
-    """Return a click callback that refuses files whose names end in none of the suffixes."""
+    """Return a click callback for files that end in one of the suffixes and can be made."""
     *some, last = suffixes
 
     def check(
@@ -26,6 +27,12 @@ def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:
         for path in paths:
             if Path(path).suffix not in suffixes:
                 raise click.BadParameter(f"{path!r} must end in {', '.join(some)} or {last}")
+        try:
+            refuse_places(paths)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        except OSError as error:
+            raise click.BadParameter(f"{error.filename}: {error.strerror}") from error
         return paths
 
     return check

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from hubbub.decoder.job import Observer
 
@@ -38,7 +30,21 @@ class OnTerminal(Observer):
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar while the context is open; yields update(done, total)."""
-    with _on_terminal(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - nobody sees it elsewhere
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    label_column = TextColumn("{task.description}")
+    columns = (label_column, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -46,19 +52,11 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def pass_counter(label: str) -> Iterator[Callable[[int, float], None]]:
     """Show passes and the gap while the context is open; yields update(passes, gap)."""
-    with _on_terminal() as status:
-        task = status.add_task("")
-        yield lambda passes, gap: status.update(
-            task, description=f"{label}: pass {passes}, duality gap {gap:.3g}"
-        )
+    if not sys.stderr.isatty():
+        yield lambda _passes, _gap: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - as above
+    from rich.status import Status  # noqa: PLC0415
 
-
-def _on_terminal(*columns: ProgressColumn) -> Progress:
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        *columns,
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    with Status(label, console=Console(stderr=True)) as status:
+        yield lambda passes, gap: status.update(f"{label}: pass {passes}, duality gap {gap:.3g}")

@@ -1,6 +1,7 @@
 """Results as data for programs: CSV, JSON and Parquet.
 
-CSV has a header and a line a row, with bare line feeds. Strings come back exactly as they were.
+CSV has a header and a line a row, with bare line feeds. Strings come back exactly as they were,
+unless they are asked to be safe for spreadsheets.
 Numbers have ten digits, more than the noise leaves and fewer than differ between linear algebra
 kernels; nan leaves a cell empty.
 
@@ -26,16 +27,25 @@ from hubbub.collector.exchange.parquet import require_pyarrow
 from hubbub.decoder.results.result import ROWS, Columns, Result, Types, Values
 
 _QUOTED = re.compile(r'[",\r\n]')
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+"""How cells begin that spreadsheets take for formulas, whether quoted or not (OWASP)."""
 _FORMS = {str: "%s", bool: "%s", int: "%d", float: "%.10g"}
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _ROWS_A_GROUP = 131_072
 _ARROW = {str: "string", float: "float64", bool: "bool_", int: "int64"}
 
 
-def write_csv(result: Result, file: BinaryIO) -> None:
-    """Write a result's rows."""
-    file.write((",".join(result.types) + "\n").encode("utf-8"))
-    file.writelines("".join(_lines(part, result.types)).encode("utf-8") for part in result.parts())
+def write_csv(result: Result, file: BinaryIO, *, spreadsheet_safe: bool = False) -> None:
+    """Write a result's rows.
+
+    Parameters
+    ----------
+    spreadsheet_safe : bool
+        Whether strings that a spreadsheet would run as a formula have an apostrophe before them.
+    """
+    types, encode = result.types, _inert_cell if spreadsheet_safe else csv_cell
+    file.write((",".join(types) + "\n").encode("utf-8"))
+    file.writelines("".join(_lines(part, types, encode)).encode("utf-8") for part in result.parts())
 
 
 def csv_cell(string: str) -> str:
@@ -43,8 +53,12 @@ def csv_cell(string: str) -> str:
     return '"' + string.replace('"', '""') + '"' if _QUOTED.search(string) else string
 
 
-def _lines(part: Columns, types: Types) -> Iterator[str]:
-    rows = zip(*(_cells(part[name], kind, csv_cell) for name, kind in types.items()), strict=True)
+def _inert_cell(string: str) -> str:
+    return csv_cell(f"'{string}" if string.startswith(_FORMULA) else string)
+
+
+def _lines(part: Columns, types: Types, encode: Callable[[str], str]) -> Iterator[str]:
+    rows = zip(*(_cells(part[name], kind, encode) for name, kind in types.items()), strict=True)
     unknown = np.zeros(len(next(iter(part.values()))), dtype=np.bool_)
     for name, kind in types.items():
         if kind is float:

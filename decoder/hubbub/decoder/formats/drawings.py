@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.formats.svg import (
@@ -38,6 +38,7 @@ from hubbub.decoder.results.charts import (
     XYChart,
     span_of,
 )
+from hubbub.decoder.results.text import columns, shortened
 
 _LEFT, _RIGHT, _TOP, _HEIGHT = 70.0, WIDTH - 16.0, 12.0, 250.0
 _COURSE_TOP, _COURSE_HEIGHT = 8.0, 110.0
@@ -46,10 +47,16 @@ _POINTS = 2_000
 _SHADES = 5
 _COLOURS = 4
 _LEGEND_ROW = 18.0
-_LETTER, _LINE = 7.0, 12.0
-"""About as wide and as high as a letter is."""
+_LETTER = 7.0
+"""About as wide as a letter is."""
+_NAME, _LABEL = 24, 32
+"""Columns that a point's name and a line's label may take."""
+_GAP = 4.0
+"""Space above the topmost tick in which names may stand."""
 _MARKED = 24
 """Points of a line up to which each has a mark of its own."""
+_Box = tuple[float, float, float, float]
+"""Left, top, right and bottom, in pixels."""
 
 
 @singledispatch
@@ -67,9 +74,8 @@ def _intervals(chart: IntervalChart) -> Markup:
     parts = [horizontal_axis(scale, _TOP, bottom, chart.labels.x, "{:.4g}%")]
     for index, each in enumerate(chart.intervals):
         y = _TOP + row * (index + 0.5)
-        name = each.label if len(each.label) <= 32 else each.label[:31] + "…"
         parts += [
-            tag("text", name, x=left - 8, y=y + 4, text_anchor="end"),
+            _string(each.label, _LABEL, left - 8, y + 4, "end"),
             tag("line", class_="bar", x1=scale(each.low), x2=scale(each.high), y1=y, y2=y),
             tag("circle", class_="dot", cx=scale(each.estimate), cy=y, r=4),
         ]
@@ -154,6 +160,7 @@ def _xy(chart: XYChart) -> Markup:
         vertical_axis(up, _LEFT, right, chart.labels.y, "{:,.4g}"),
     ]
     numbers = itertools.count()
+    named: list[tuple[tuple[float, float], str]] = []
     for row, each in enumerate(series):
         y = _TOP + _LEGEND_ROW * row
         sample: Sequence[tuple[float, float]] = [(_LEFT + 2, y), (_LEFT + 26, y)]
@@ -166,11 +173,15 @@ def _xy(chart: XYChart) -> Markup:
         else:
             number = next(numbers) % _COLOURS
             parts += _marked(each, number, points, up)
+            named += zip(points, each.names, strict=False)
             if each.style == "line":
                 parts += [polyline(line, f"line line{number}") for line in (points, sample)]
             if each.style == "points" or len(points) <= _MARKED:
                 parts.append(_mark(number, _LEFT + 14, y))
         parts.append(tag("text", each.label, x=_LEFT + 34, y=y + 4))
+    area = (_LEFT, top - _GAP, WIDTH, bottom)
+    drawn = [box for each in series for box in _boxes(each, across, up)]
+    parts += _beside(named, area, drawn)
     return drawing(chart.labels, bottom + 46, parts)
 
 
@@ -193,7 +204,7 @@ def _drawable(series: Series, chart: XYChart) -> Series:
 def _marked(
     series: Series, number: int, points: Sequence[tuple[float, float]], up: Scale
 ) -> list[Markup]:
-    """Draw error bars, marks and names."""
+    """Draw error bars and marks."""
     parts: list[Markup] = []
     if series.low is not None and series.high is not None:
         ends = zip(points, series.low.tolist(), series.high.tolist(), strict=True)
@@ -204,26 +215,57 @@ def _marked(
         ]
     if series.style == "points" or len(points) <= _MARKED:
         parts += [_mark(number, x, y) for x, y in points]
-    return [*parts, *_named(series.names, points)]
-
-
-def _named(names: Sequence[str], points: Sequence[tuple[float, float]]) -> list[Markup]:
-    """Write names beside their points, from the top down, where no other name stands already."""
-    parts: list[Markup] = []
-    taken: list[tuple[float, float, float]] = []
-    for (x, y), name in sorted(zip(points, names, strict=False), key=lambda each: each[0][1]):
-        width = _LETTER * len(name)
-        fits = x + 6 + width < WIDTH
-        left = x + 6 if fits else x - 6 - width
-        free = all(
-            abs(y - other) > _LINE or left > stop or left + width < start
-            for other, start, stop in taken
-        )
-        if name and free:
-            taken.append((y, left, left + width))
-            anchor, at = ("start", x + 6) if fits else ("end", x - 6)
-            parts.append(tag("text", name, x=at, y=y + 14, text_anchor=anchor))
     return parts
+
+
+def _boxes(series: Series, across: Scale, up: Scale) -> list[_Box]:
+    """Return what a series covers: its points, error bars and lines; not a cloud, which is pale."""
+    if series.style == "cloud":
+        return []
+    xs, ys = map(across, series.x.tolist()), map(up, series.y.tolist())
+    points = list(zip(xs, ys, strict=True))
+    boxes = [(x - 5, y - 5, x + 5, y + 5) for x, y in points]
+    if series.low is not None and series.high is not None:
+        ends = zip(points, series.low.tolist(), series.high.tolist(), strict=True)
+        boxes += [(x - 1, up(high), x + 1, up(low)) for (x, _), low, high in ends]
+    if series.style != "points":
+        steps = np.linspace(0, 1, 101)[:, None]
+        for start, stop in itertools.pairwise(np.array(points)):
+            line = (start + steps * (stop - start)).tolist()
+            boxes += [(x - 1, y - 1, x + 1, y + 1) for x, y in line]
+    return boxes
+
+
+def _beside(
+    named: Sequence[tuple[tuple[float, float], str]], area: _Box, drawn: Sequence[_Box]
+) -> list[Markup]:
+    """Write names beside their points where they cover nothing, and no name where none fits."""
+    parts: list[Markup] = []
+    taken = np.array(drawn).reshape(-1, 4)
+    for (x, y), name in sorted(named, key=lambda each: each[0][1]):
+        if not name:
+            continue
+        width = _LETTER * (columns(shortened(name, _NAME)) + 1)
+        for below, side in itertools.product((14.0, -5.0, 4.0, 22.0, -15.0), (1, -1)):
+            left = x + 7 if side > 0 else x - 7 - width
+            box = (left, y + below - 10, left + width, y + below + 3)
+            inside = box[0] >= area[0] and box[1] >= area[1]
+            inside &= box[2] <= area[2] and box[3] <= area[3]
+            apart = (taken[:, 0] >= box[2]) | (taken[:, 2] <= box[0])
+            apart |= (taken[:, 1] >= box[3]) | (taken[:, 3] <= box[1])
+            if inside and apart.all():
+                taken = np.vstack([taken, box])
+                anchor = "start" if side > 0 else "end"
+                parts.append(_string(name, _NAME, x + 7 * side, y + below, anchor))
+                break
+    return parts
+
+
+def _string(string: str, most: int, x: float, y: float, anchor: str) -> Markup:
+    """Write a string, shortened to so many columns; then all of it is shown to who points at it."""
+    short = shortened(string, most)
+    whole = tag("title", string) if short != string else ""
+    return tag("text", escape(short) + whole, x=x, y=y, text_anchor=anchor)
 
 
 def _mark(number: int, x: float, y: float) -> Markup:

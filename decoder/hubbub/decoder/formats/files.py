@@ -9,22 +9,26 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+STDOUT = "-"
+
 
 def refuse_place(target: Path) -> None:
-    """Ask the nearest folder that exists whether the file, or a folder for it, may be made.
+    """Refuse a file that can't be made; its folder must exist, for its name may be mistyped.
 
     Raises
     ------
     OSError
-        If not.
+        If it can't.
     """
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
-    folder = next(parent for parent in target.absolute().parents if parent.exists())
+    folder = target.parent
+    if not folder.exists():
+        raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
     fault = None
     if not folder.is_dir():
         fault = errno.ENOTDIR
@@ -34,13 +38,31 @@ def refuse_place(target: Path) -> None:
         raise OSError(fault, os.strerror(fault), str(target))
 
 
+def refuse_places(paths: Sequence[str]) -> None:
+    """Refuse files that can't be made, as `refuse_place`, and one that is named twice.
+
+    Raises
+    ------
+    ValueError
+        If two names are of one file.
+    OSError
+        If a file could not be made there.
+    """
+    for path in paths:
+        if [os.path.normpath(other) for other in paths].count(os.path.normpath(path)) > 1:
+            raise ValueError(f"{path!r} is given twice; each result needs a file of its own")
+    for path in paths:
+        if path != STDOUT:
+            refuse_place(Path(path))
+
+
 def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
     """Make a file of what a function writes, or leave everything as it was.
 
     Parameters
     ----------
     target : Path
-        Folders that don't exist are made.
+        In a folder that exists.
     write : callable
         Writes to an open binary file.
 
@@ -49,7 +71,6 @@ def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
     OSError
         If the file can't be written.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:

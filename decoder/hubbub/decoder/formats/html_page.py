@@ -1,19 +1,24 @@
 """Results as HTML: sections of words, facts, charts and tables -> one self-contained page.
 
 The page needs nothing from anywhere else and no script. Everything but our own SVG is escaped by
-the template engine; strings that clients may have sent come through `visible` as well, so that no
-control or invisible character reaches the page.
+the template engine; strings that clients may have sent come through `results.text.visible` as
+well, so that no control or invisible character reaches the page.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import BinaryIO
-
-import jinja2
+from functools import cache, partial
+from typing import TYPE_CHECKING, BinaryIO
 
 from hubbub.decoder.formats.drawings import draw
 from hubbub.decoder.results.result import Result
+from hubbub.decoder.results.text import shortened
+
+if TYPE_CHECKING:
+    import jinja2
+
+_COLUMNS = 60
+"""Of a string that names a row or a chart; those of a longer one are in its `title`."""
 
 
 def write_html(result: Result, file: BinaryIO) -> None:
@@ -27,7 +32,9 @@ def write_html(result: Result, file: BinaryIO) -> None:
 @cache
 def environment() -> jinja2.Environment:
     """Return the templates, which escape whatever they are given."""
-    return jinja2.Environment(
+    import jinja2  # noqa: PLC0415 - most results are never a page
+
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("hubbub.decoder.formats"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -35,3 +42,5 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    templates.filters["shortened"] = partial(shortened, most=_COLUMNS)
+    return templates

@@ -6,11 +6,17 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
 from hubbub.decoder.results.result import Block, Line, Table
+from hubbub.decoder.results.text import shortened
+
+_LEAST = 16
+_BORDERS = 3
+"""Columns between two cells."""
 
 
 def stdout_console(width: int = 120) -> Console:
@@ -40,9 +46,12 @@ def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes
             grid.add_column(name.text, overflow="fold", justify=name.align)
             for heading in numbers:
                 grid.add_column(heading.text, justify=heading.align)
+            room = _room(block, console.width)
             styles = block.styles or ("",) * len(block.rows)
             for (first, *others), style in zip(block.rows, styles, strict=True):
-                grid.add_row(Text(first, overflow="fold"), *map(Text, others), style=style)
+                grid.add_row(
+                    Text(shortened(first, room), overflow="fold"), *map(Text, others), style=style
+                )
             console.print(grid)
             if block.left_out:
                 console.print(Text(f"\n… and {block.left_out} more; {rest}"))
@@ -51,3 +60,10 @@ def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes
             for label, text in block.items():
                 facts.add_row(Text(label), Text(text))
             console.print(facts)
+
+
+def _room(table: Table, width: int) -> int:
+    """Return how many columns the first of a table's has if the others have all that they need."""
+    others = zip(table.header[1:], *(row[1:] for row in table.rows), strict=True)
+    needed = sum(max(map(cell_len, cells)) + _BORDERS for cells in others)
+    return max(width - needed - _BORDERS - 1, _LEAST)

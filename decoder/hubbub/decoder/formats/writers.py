@@ -6,7 +6,6 @@ result into an open binary file, and its line in one of the tables here.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,13 +15,12 @@ from typing import BinaryIO
 import click
 
 from hubbub.decoder.formats.data_files import write_csv, write_json, write_parquet
-from hubbub.decoder.formats.files import refuse_place, write_whole
+from hubbub.decoder.formats.files import STDOUT, refuse_places, write_whole
 from hubbub.decoder.formats.html_page import write_html
 from hubbub.decoder.formats.picture import write_png, write_svg
 from hubbub.decoder.formats.terminal import show, stdout_console
 from hubbub.decoder.results.result import Result
 
-STDOUT = "-"
 Writer = Callable[[Result, BinaryIO], None]
 DECODED: dict[str, Writer] = {
     ".csv": write_csv,
@@ -61,14 +59,12 @@ def refuse_unwritable(paths: Sequence[str]) -> None:
             raise ValueError(
                 f"{path!r} must end in {', '.join(some)} or {last}, or be - for CSV on stdout"
             )
-        if [os.path.normpath(other) for other in paths].count(os.path.normpath(path)) > 1:
-            raise ValueError(f"{path!r} is given twice; each result needs a file of its own")
-    for path in paths:
-        if path != STDOUT:
-            refuse_place(Path(path))
+    refuse_places(paths)
 
 
-def write_results(result: Result, outputs: Sequence[str], *, width: int = 120) -> None:
+def write_results(
+    result: Result, outputs: Sequence[str], *, width: int = 120, spreadsheet_safe: bool = False
+) -> None:
     """Write every file, then CSV or what a terminal shows to standard output.
 
     Parameters
@@ -77,6 +73,8 @@ def write_results(result: Result, outputs: Sequence[str], *, width: int = 120) -
         Files, and "-" if CSV is wanted on standard output.
     width : int
         Columns of what is shown where output isn't a terminal.
+    spreadsheet_safe : bool
+        See `write_csv`.
 
     Raises
     ------
@@ -85,9 +83,10 @@ def write_results(result: Result, outputs: Sequence[str], *, width: int = 120) -
     OSError
         If something can't be written.
     """
+    csv = partial(write_csv, spreadsheet_safe=spreadsheet_safe)
     for path in outputs:
         if path != STDOUT:
-            writers = DECODED | PICTURES
+            writers = DECODED | PICTURES | {".csv": csv}
             writer = writers.get(Path(path).suffix)
             if writer is None:
                 raise ValueError(f"output {path!r}: must end in {' or '.join(writers)}")
@@ -95,7 +94,7 @@ def write_results(result: Result, outputs: Sequence[str], *, width: int = 120) -
     if STDOUT not in outputs:
         show(result.blocks(), stdout_console(width))
         return
-    write_csv(result, sys.stdout.buffer)
+    csv(result, sys.stdout.buffer)
     sys.stdout.buffer.flush()
     if result.suspicious:
         click.echo(

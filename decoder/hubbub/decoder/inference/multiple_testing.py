@@ -1,4 +1,11 @@
-"""From p-values to q-values: what may be called detected when many candidates are tested."""
+"""From p-values to q-values: what may be called detected when many candidates are tested.
+
+Benjamini and Hochberg's procedure holds alpha times the share of absent candidates, so where most
+of a list is there it is too strict by far. That share is estimated upwards and made use of (Storey,
+Taylor and Siegmund, Journal of the Royal Statistical Society B 66, 2004): candidates that are there
+hardly ever have p-values above 1/2, of the absent ones half do. No p-value above 1/2 counts as a
+detection, however many others are there.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +15,8 @@ import numpy as np
 
 from hubbub.decoder.arrays import FloatArray
 
-SEARCHED = 2.0
-"""By what q-values are raised where the model was searched for in the same reports.
-
-Each test is exact in a given model. Which strings are in it depends on the reports, though, and
-so a little on what is tested. Raised by a quarter only, false names were up to .079 of the detected
-at alpha = .05 in the worst simulated populations, those with many times as many absent candidates
-as present ones (docs/statistics.md).
-"""
+_HALF = 0.5
+_LOG_HALF = float(np.log(_HALF))
 
 
 class Correction(enum.StrEnum):
@@ -29,8 +30,28 @@ class Correction(enum.StrEnum):
     BONFERRONI = "bonferroni"
 
 
+def absent_share(log_p: FloatArray, n_candidates: int | None = None) -> float:
+    """Return an estimate, upwards, of the share of candidates that are absent; at most 1.
+
+    Parameters
+    ----------
+    log_p : float64 array, shape (n,)
+    n_candidates : int, optional
+        Of how many candidates these are the p-values; all others count as absent.
+
+    Notes
+    -----
+    (1 + #{p > lambda}) / (n (1 - lambda)) with lambda = 1/2 (Storey et al. 2004, equation 2.4 and
+    theorem 3). P-values are at least uniform where nobody has the string, so the expectation is no
+    less than the share of the absent.
+    """
+    total = n_candidates or len(log_p)
+    above = int(np.count_nonzero(log_p > _LOG_HALF)) + total - len(log_p)
+    return min((1 + above) / (total * (1 - _HALF)), 1.0) if total else 1.0
+
+
 def log_q_values(
-    log_p: FloatArray, correction: Correction, *, allowance: float = 1.0
+    log_p: FloatArray, correction: Correction, n_candidates: int | None = None
 ) -> FloatArray:
     """Return ln of the smallest alpha at which each candidate is detected.
 
@@ -39,36 +60,38 @@ def log_q_values(
     log_p : float64 array, shape (n,)
         Natural logarithms, because a strong candidate's p-value underflows.
     correction : Correction
-        Benjamini and Hochberg 1995, or Bonferroni.
-    allowance : float
-        By which q-values are raised, such as `SEARCHED`.
+        Benjamini and Hochberg 1995 with the share of absent candidates, or Bonferroni.
+    n_candidates : int, optional
+        Of how many candidates these are the p-values; those of all others are 1.
     """
-    n = len(log_p)
-    raised = np.log(n * allowance)
+    total = n_candidates or len(log_p)
     if correction is Correction.BONFERRONI:
-        return np.asarray(np.minimum(log_p + raised, 0.0))
+        return np.asarray(np.minimum(log_p + np.log(max(total, 1)), 0.0))
     order = np.argsort(log_p, kind="stable")
     stepped = log_p[order]
-    stepped += raised
-    stepped -= np.log(np.arange(1, n + 1))
+    stepped += np.log(max(total, 1) * absent_share(log_p, total))
+    stepped -= np.log(np.arange(1, len(log_p) + 1))
     np.minimum.accumulate(stepped[::-1], out=stepped[::-1])
-    adjusted = np.empty(n)
+    adjusted = np.empty(len(log_p))
     adjusted[order] = np.minimum(stepped, 0.0, out=stepped)
+    adjusted[log_p > _LOG_HALF] = 0.0
     return adjusted
 
 
 def log_cutoff(
+    log_p: FloatArray,
     detected: int,
-    candidates: int,
     log_alpha: float,
     correction: Correction,
-    *,
-    allowance: float = 1.0,
+    n_candidates: int | None = None,
 ) -> float:
     """Return ln of the largest p-value that counts as a detection.
 
-    For Benjamini-Hochberg it follows from how many are detected, and is what a detected candidate
-    had to stay below whatever its own p-value.
+    For Benjamini-Hochberg it follows from how many are detected and how many have p-values above
+    1/2, and is what a detected candidate had to stay below whatever its own p-value.
     """
-    steps = max(detected, 1) if correction is Correction.BH else 1
-    return float(log_alpha + np.log(steps) - np.log(candidates * allowance))
+    total = n_candidates or len(log_p)
+    if correction is Correction.BONFERRONI:
+        return float(log_alpha - np.log(total))
+    steps = max(detected, 1) / (total * absent_share(log_p, total))
+    return float(min(log_alpha + np.log(steps), _LOG_HALF))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray
+from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray, RealArray
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.sums import (
@@ -108,14 +108,16 @@ def tabulate(mixture: Mixture, shares: FloatArray, shift: FloatArray) -> CellTab
         the scores are those at `shares + shift`.
     """
     params = mixture.reports.params
-    cells = make_cells(params)
+    cells, precision = make_cells(params), mixture.precision
+    at, by = shares.astype(precision), shift.astype(precision)
 
-    def work(block: Block) -> tuple[FloatArray, FloatArray, FloatArray]:
-        density = mixture.densities(block)
-        mixed = shares @ density
-        once = block.weights / mixed * (1 - shift @ density / mixed)
-        twice = block.weights / mixed**2
-        rows = ratio_rows(block.bits, params)
+    def work(block: Block) -> tuple[RealArray, RealArray, RealArray]:
+        density = mixture.densities(block, precision)
+        mixed = at @ density
+        weights = block.weights.astype(precision)
+        once = weights / mixed * (1 - by @ density / mixed)
+        twice = weights / mixed**2
+        rows = ratio_rows(block.bits, params, precision)
         left, right = _products(rows, cells.left), _products(rows, cells.right)
         score = _table(cells, left * once, right) - block.weights.sum()
         unknown = _table(cells, left * (twice * density[0]), right)
@@ -151,12 +153,12 @@ def totals(cells: Cells, tables: Sequence[FloatArray], candidates: Candidates) -
     return sums
 
 
-def _products(rows: FloatArray, positions: PositionArray) -> FloatArray:
+def _products(rows: RealArray, positions: PositionArray) -> RealArray:
     if not positions.shape[1]:
-        return np.ones((1, rows.shape[1]))
+        return np.ones((1, rows.shape[1]), dtype=rows.dtype)
     return densities(rows, positions)
 
 
-def _table(cells: Cells, left: FloatArray, right: FloatArray) -> FloatArray:
+def _table(cells: Cells, left: RealArray, right: RealArray) -> RealArray:
     """Sum left times right over the reports, for each cell."""
     return np.asarray((left @ right.T)[cells.half_left, cells.half_right])

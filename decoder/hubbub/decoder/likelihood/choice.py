@@ -1,6 +1,7 @@
 """By which method strings are decoded: least squares on counts, or whole reports' likelihood.
 
-Whether whole reports are worth the time depends on what they would gain over bit counts, and cost.
+Whole reports are decoded where they gain something, at little cost: within seconds, or within about
+twice the time of least squares. Who wants more from them asks for it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from hubbub.protocol.params import RapporParams
 
 LEAST_GAIN = 0.05
 """Least variance, as a share of the likelihood's, that counts must lose."""
-LONGEST = 600.0
-"""Seconds that the likelihood may take, on two cores such as it was timed on."""
-_PASSES = 20
-_SECONDS_PER_DENSITY = 1e-8
-_SECONDS_PER_TUPLE = 6e-6
+LONGEST = 5.0
+"""Seconds of one core that the likelihood may take at least, on such as it was timed on."""
+_MOST_RATIO = 2.0  # to least squares' seconds, if those are many
+_SECONDS_PER_DENSITY = 1e-7
+_SECONDS_PER_TUPLE = 8e-7
+_SECONDS_PER_CANDIDATE = 1e-5  # of least squares
+_OVERHEAD = 30  # a report takes as long as so many densities
 ASKED_FOR = "as asked for"
 ONLY_COUNTS = "there are bit counts only"
 TOO_LITTLE = "so few whole reports tell too little at these parameters"
@@ -44,13 +47,13 @@ def variance_gain(params: RapporParams) -> float:
 
 
 def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) -> float:
-    """Return roughly how long the likelihood takes on two cores."""
+    """Return roughly how long the likelihood takes on one core; a long list may take thrice."""
     rows = n_reports
     if params.k <= GROUPED_BITS:
         rows = min(n_reports, params.m << params.k)
     components = 1 + min(n_candidates, MOST_MEMBERS)
     tuples = params.m * math.pow(params.k, params.h)
-    return _PASSES * rows * components * _SECONDS_PER_DENSITY + tuples * _SECONDS_PER_TUPLE
+    return rows * (components + _OVERHEAD) * _SECONDS_PER_DENSITY + tuples * _SECONDS_PER_TUPLE
 
 
 def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[bool, str]:
@@ -62,8 +65,11 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
     gain, seconds = variance_gain(params), expected_seconds(params, n_reports, n_candidates)
     if gain < LEAST_GAIN:
         return False, f"whole reports would lower variances by {gain:.1%} only"
-    if seconds > LONGEST:
-        return False, f"whole reports would take about {seconds / 60:,.0f} minutes"
+    if seconds > max(LONGEST, _MOST_RATIO * _SECONDS_PER_CANDIDATE * n_candidates):
+        return False, (
+            f"whole reports would lower variances by {1 - 1 / (1 + gain):.0%} or more, but take "
+            f"about {seconds:,.0f} seconds (--method likelihood)"
+        )
     return True, f"bit counts alone would have variances at least {gain:.0%} larger"
 
 

@@ -20,10 +20,11 @@ from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import POWER, Decoding
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.intervals import reported_intervals
-from hubbub.decoder.inference.multiple_testing import SEARCHED, Correction, log_cutoff, log_q_values
+from hubbub.decoder.inference.multiple_testing import Correction, log_cutoff, log_q_values
+from hubbub.decoder.inference.totals import selection_bias
 from hubbub.decoder.likelihood.cells import require_tabulable
 from hubbub.decoder.likelihood.inference import PARTS, Inference, infer
-from hubbub.decoder.likelihood.maximum import TOLERANCE, Solution, maximise
+from hubbub.decoder.likelihood.maximum import TOLERANCE, Solution, best_among, maximise
 from hubbub.decoder.likelihood.sums import Mixture, distinct_positions
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.regression.model import unknown_column
@@ -55,7 +56,10 @@ class Likelihood:
     constrained_share : float64 array, shape (n,)
         The most likely shares >= 0 of a mixture of the detected and the unknown; 0 elsewhere.
     unknown_share, unknown_std_error : float
-        Share of reports with none of the detected strings, as estimated without bias.
+        1 minus the sum of the detected shares, which are too high on average because they were
+        detected.
+    unlisted_share, unlisted_std_error : float
+        Share of reports with none of the candidates; nan unless all are in the mixture.
     gap : float
         By how much the log-likelihood of the larger of the two mixtures' gaps may be short of its
         maximum.
@@ -69,6 +73,8 @@ class Likelihood:
     constrained_share: FloatArray
     unknown_share: float
     unknown_std_error: float
+    unlisted_share: float
+    unlisted_std_error: float
     gap: float
     passes: int
 
@@ -131,20 +137,27 @@ def fit_reports(
         for _ in range(_MAX_ROUNDS):
             mixture, solution = solve(members, shares[members])
             found = infer(mixture, solution, members, candidates)
-            log_q = log_q_values(found.log_p, correction, allowance=SEARCHED)
+            log_q = log_q_values(found.log_p, correction)
             detected = log_q <= np.log(alpha)
             wanted = np.union1d(members, np.flatnonzero(detected))
             if len(wanted) == len(members):
                 break
             members, shares = wanted, found.share
         rows = np.flatnonzero(detected)
-        _, constrained = solve(rows, found.share[rows])
+        start, known = found.share.copy(), members[np.isin(members, rows)]
+        fitted = np.concatenate([[0], 1 + np.searchsorted(members, known)])
+        start[known] = best_among(solution, fitted)[1:]
+        _, constrained = solve(rows, start[rows])
     constrained_share = np.zeros(len(candidates))
     constrained_share[rows] = constrained.shares[1:]
     inside = np.isin(rows, found.members)
     chosen = 1 + np.searchsorted(found.members, rows[inside])
     variance = float(found.covariance[np.ix_(chosen, chosen)].sum())
     apart = float((found.std_error[rows[~inside]] ** 2).sum())
+    unlisted, unlisted_variance = np.nan, np.nan
+    if len(found.members) == len(candidates):
+        unlisted = 1.0 - float(found.share.sum())
+        unlisted_variance = float(found.covariance[1:, 1:].sum())
     return Likelihood(
         inference=found,
         log_q=log_q,
@@ -152,6 +165,8 @@ def fit_reports(
         constrained_share=constrained_share,
         unknown_share=1.0 - float(found.share[rows].sum()),
         unknown_std_error=float(np.sqrt(max(variance, 0.0) + apart)),
+        unlisted_share=unlisted,
+        unlisted_std_error=float(np.sqrt(np.maximum(unlisted_variance, 0.0))),
         gap=max(solution.gap, constrained.gap),
         passes=passes,
     )
@@ -207,11 +222,7 @@ def decode_reports(
     )
     estimates, chosen = found.inference, np.flatnonzero(found.detected)
     cutoff = log_cutoff(
-        len(chosen),
-        len(found.detected),
-        float(np.log(summary.alpha)),
-        summary.correction,
-        allowance=SEARCHED,
+        estimates.log_p, len(chosen), float(np.log(summary.alpha)), summary.correction
     )
     low, high = reported_intervals(
         estimates.share,
@@ -220,10 +231,13 @@ def decode_reports(
         _thresholds(estimates, chosen, cutoff),
         estimates.noise,
     )
+    bias, added = selection_bias(
+        estimates.share, estimates.std_error, estimates.log_p, found.detected, cutoff
+    )
     # The share that a typical candidate needs to be detected with probability 0.9.
     limit = np.nan
     if not np.isnan(estimates.std_error).all():
-        level = summary.alpha / (summary.candidates * SEARCHED)
+        level = summary.alpha / summary.candidates
         z = threshold_z(estimates.null, level) + float(special.ndtri(POWER))
         limit = z * float(np.nanmedian(estimates.std_error))
     return replace(
@@ -243,8 +257,11 @@ def decode_reports(
             method_reason=reason,
             duality_gap=found.gap,
             detection_limit=limit,
-            unknown_share=found.unknown_share,
-            unknown_std_error=found.unknown_std_error,
+            settled=True,
+            unknown_share=found.unknown_share + bias,
+            unknown_std_error=float(np.hypot(found.unknown_std_error, np.sqrt(added))),
+            unlisted_share=found.unlisted_share,
+            unlisted_std_error=found.unlisted_std_error,
         ),
         diagnostics=replace(
             counted.diagnostics, fitted=fitted_rates(estimates, candidates, reports.params)

@@ -31,16 +31,16 @@ from hubbub.decoder.likelihood.maximum import (
     estimation_model,
     random_strings,
 )
-from hubbub.decoder.likelihood.sums import Mixture, Moved, Overlaps, distinct_positions
+from hubbub.decoder.likelihood.sums import Crossings, Mixture, Moved, distinct_positions
 
 _CLIP = 4.0
-_PROBES, _PROBE_CELLS = 256, 16_384
+_MOST_PROBES, _PROBE_CELLS = 128, 16_384
 _LEAST_VARIANCE = 1e-3
 _SURE_Z = 6.0
 PARTS = np.linspace(0.0, 1.0, 41)
 _EXACT_WORK = 2e10
 _LEAST_EXACT, _EXACT_AT_ONCE = 256, 512
-_TINY = 1e-9
+_TINY = 1e-6  # of a string's information, as rounding to single precision leaves it
 _LEAST_INFORMATION = 1.0
 """Of reports about a string's share: its standard error, 1 over the root, is below 100%."""
 _LEAST_NOISE = 1e-3  # of a variance that is left when the sampling of a string's own clients goes
@@ -101,7 +101,12 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
 
 
 def member_scores(
-    mixture: Mixture, solution: Solution, model: EstimationModel, weighed: Weighed, phi: float
+    mixture: Mixture,
+    solution: Solution,
+    model: EstimationModel,
+    weighed: Weighed,
+    phi: float,
+    probes: Crossings,
 ) -> FloatArray:
     """Return the members' weighed scores in the mixture without them, as draws from the null.
 
@@ -113,6 +118,8 @@ def member_scores(
         Its most likely shares.
     phi : float
         Overdispersion.
+    probes : Crossings
+        Of strings that nobody has with the components of the whole mixture.
 
     Returns
     -------
@@ -133,15 +140,13 @@ def member_scores(
     moves[model.kept, 0] = model.step
     for column, component in enumerate(chosen, start=1):
         moves[:, column] = _move_without(int(component), solution)
-    params = mixture.reports.params
-    others = random_strings(params, max(_PROBE_CELLS // params.m, 1))
-    own, other = mixture.moved(solution.shares, moves, chosen, others)
+    own, other = mixture.moved(solution.shares, moves, chosen, sure), probes.moved(moves)
     before = _moments(weighed, other, 0)
     tested = np.empty((len(chosen), len(PARTS)))
     for place in range(len(chosen)):
         mean, deviation = _moments(weighed, other, 1 + place)
         for column, part in enumerate(PARTS):
-            aside = np.array([1 - part, 0.0, part] if sure[place] else [1 - part, part, 0.0])
+            aside = np.array([1 - part, part])
             scores = weighed(
                 own.score[:, place] + own.score_change[:, place] @ aside,
                 own.variance[:, place] + own.variance_change[:, place] @ aside,
@@ -244,8 +249,12 @@ def infer(
     """
     model = estimation_model(mixture, solution, members)
     # What random strings share with the model is a sample of what absent ones do.
-    probes = mixture.overlaps(solution.shares, random_strings(mixture.reports.params, _PROBES))
-    left_over = float(model.left_over(probes.own, probes.shared[:, model.kept]).mean())
+    n_probes = min(max(_PROBE_CELLS // mixture.reports.params.m, 1), _MOST_PROBES)
+    probes = random_strings(mixture.reports.params, n_probes)
+    crossings = mixture.crossings(solution.shares, probes)
+    probe_shared = crossings.shared.sum(axis=0)[:, model.kept]
+    probe_own = crossings.variance.sum(axis=0) + mixture.reports.total
+    left_over = float(model.left_over(probe_own, probe_shared).mean())
     _require_information(left_over, mixture.reports.total)
     tables = tabulate(model.mixture, model.shares, model.step)
     weighed = weigh_scores(tables, mixture.reports.by_cohort)
@@ -256,7 +265,9 @@ def infer(
 
     in_tables = (tables.score, tables.information, tables.unknown, weighed.table)
     score, own, unknown, tested = totals(tables.cells, in_tables, candidates)
-    information = _information(model, solution, probes, candidates, (score, own, unknown))
+    information = _information(
+        model, solution, (probe_own, probe_shared), candidates, (score, own, unknown)
+    )
     known = information > _TINY * own
     share = np.divide(score, information, out=np.full(len(score), np.nan), where=known)
     variance = np.divide(phi, information, out=np.full(len(score), np.nan), where=known)
@@ -264,7 +275,7 @@ def infer(
     share[model.rows] = shares[1:]
     variance[model.rows] = phi * np.diag(model.inverse)[1:]
 
-    by_part = member_scores(mixture, solution, model, weighed, phi)
+    by_part = member_scores(mixture, solution, model, weighed, phi, crossings)
     tested[model.rows] = by_part[:, -1]
     log_p = weighed.null.log_tails(tested)
     log_p[np.isnan(share)] = 0.0
@@ -306,7 +317,7 @@ def _without_sampling(variance: FloatArray, share: FloatArray, n_reports: int) -
 def _information(
     model: EstimationModel,
     solution: Solution,
-    probes: Overlaps,
+    probes: tuple[FloatArray, FloatArray],
     candidates: Candidates,
     sums: tuple[FloatArray, FloatArray, FloatArray],
 ) -> FloatArray:
@@ -316,10 +327,10 @@ def _information(
     exact beyond the unknown's, and the members' part is the average that random strings have.
     """
     score, own, unknown = sums
-    shared = probes.shared[:, model.kept]
+    probe_own, shared = probes
     of_unknown = float(solution.at.information[0, 0])
-    beyond_unknown = (probes.own - shared[:, 0] ** 2 / of_unknown).mean()
-    ratio = float(model.left_over(probes.own, shared).mean() / beyond_unknown)
+    beyond_unknown = (probe_own - shared[:, 0] ** 2 / of_unknown).mean()
+    ratio = float(model.left_over(probe_own, shared).mean() / beyond_unknown)
     found = np.asarray(ratio * (own - unknown**2 / of_unknown))
     z = score / np.sqrt(np.maximum(found, _TINY))
     z[model.rows] = -np.inf

@@ -6,7 +6,9 @@ to "no bit is set", is a product over its distinct bits j in the report's cohort
 and every other bit cancels. The unknown string's density is the mean of L over h independent
 uniform positions, which depends on the number of ones alone.
 
-Densities are made a block at a time and dropped: no array grows with both reports and strings.
+Densities are made a block at a time and dropped: no array grows with both reports and strings. Of
+many reports they are of single precision where sums tell how uncertain estimates are; the
+log-likelihood and its gradient, on which the certificate rests, are of double precision always.
 Invariant: the sums are the same to the bit whatever the number of threads, because blocks are fixed
 and their results are added in their order.
 """
@@ -19,13 +21,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import special
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray, PositionArray
+from hubbub.decoder.arrays import (
+    BoolArray,
+    ByteArray,
+    FloatArray,
+    IntArray,
+    PositionArray,
+    RealArray,
+)
 from hubbub.decoder.reports.packed import Block, PackedReports
 from hubbub.protocol.params import RapporParams
 
@@ -33,9 +42,14 @@ BLOCK_NUMBERS = 2**18
 _LEAST_ROWS, _MOST_ROWS = 256, 8192
 _AHEAD = 4
 _LEAST_MIX = 0.02  # of a mix, when a string is taken out that explains nearly all of it
+_MANY_ROWS = 2**17  # from here on rounding to single precision averages out
+Precision = np.dtype[np.floating[Any]]
+SINGLE: Precision = np.dtype(np.float32)
+DOUBLE: Precision = np.dtype(np.float64)
 _Result = TypeVar("_Result")
 
 
+@cache
 def bit_ratios(params: RapporParams) -> FloatArray:
     """Return rho of a reported 0 and of a reported 1."""
     p_star, q_star = params.p_star, params.q_star
@@ -61,7 +75,7 @@ def distinct_positions(positions: PositionArray, params: RapporParams) -> Positi
     return np.sort(ordered, axis=-1)
 
 
-def ratio_rows(bits: ByteArray, params: RapporParams) -> FloatArray:
+def ratio_rows(bits: ByteArray, params: RapporParams, precision: Precision = DOUBLE) -> RealArray:
     """Return each report's rho of every bit, and a row of ones for the bit that never matters.
 
     Parameters
@@ -70,22 +84,26 @@ def ratio_rows(bits: ByteArray, params: RapporParams) -> FloatArray:
 
     Returns
     -------
-    float64 array, shape (k + 1, n)
+    float array, shape (k + 1, n)
         Bits are rows, because strings pick bits.
     """
-    rows = np.ones((params.k + 1, len(bits)))
+    rows = np.empty((params.k + 1, len(bits)), dtype=precision)
+    rows[params.k] = 1
     unpacked = np.unpackbits(np.ascontiguousarray(bits.T), axis=0, bitorder="little")
     # Bit j of the filter is bit j % 8 of byte j // 8, and unpacking along axis 0 keeps that order.
-    np.take(bit_ratios(params), unpacked, out=rows[: params.k], mode="clip")
+    zero, one = bit_ratios(params).astype(precision)
+    # A multiplication takes a fifth of a look-up's time.
+    np.multiply(unpacked, one - zero, out=rows[: params.k])
+    rows[: params.k] += zero
     return rows
 
 
-def densities(rows: FloatArray, positions: PositionArray) -> FloatArray:
+def densities(rows: RealArray, positions: PositionArray) -> RealArray:
     """Return L of some strings; shape (a, n).
 
     Parameters
     ----------
-    rows : float64 array, shape (k + 1, n)
+    rows : float array, shape (k + 1, n)
         From `ratio_rows`.
     positions : int16 array, shape (a, h)
         The strings' distinct positions in the reports' cohort.
@@ -160,8 +178,8 @@ class Overlaps(NamedTuple):
     score: FloatArray
 
 
-class Moved(NamedTuple):
-    """Scores of n strings by cohort.
+class Crossings(NamedTuple):
+    """Scores of n strings by cohort, and what they have in common with a model's components.
 
     Attributes
     ----------
@@ -169,6 +187,28 @@ class Moved(NamedTuple):
         sum_i w_i (L_i / mix_i - 1) over a cohort's reports.
     variance : float64 array, shape (m, n)
         sum_i w_i ((L_i / mix_i)^2 - 1): of that score, but for what the model explains of it.
+    shared : float64 array, shape (m, n, 1 + a)
+        sum_i w_i L_i L_is / mix_i^2 with each component s.
+    squared : float64 array, shape (m, n, 1 + a)
+        sum_i w_i L_i^2 L_is / mix_i^3.
+    """
+
+    score: FloatArray
+    variance: FloatArray
+    shared: FloatArray
+    squared: FloatArray
+
+    def moved(self, moves: FloatArray) -> Moved:
+        """Return how the scores change to first order when shares move, shape (1 + a, moves)."""
+        return Moved(self.score, self.variance, -self.shared @ moves, -2 * self.squared @ moves)
+
+
+class Moved(NamedTuple):
+    """Scores of n strings by cohort, as in `Crossings`, and their changes.
+
+    Attributes
+    ----------
+    score, variance : float64 array, shape (m, n)
     score_change, variance_change : float64 array, shape (m, n, moves)
         By each move of the shares.
     """
@@ -201,14 +241,16 @@ class Mixture:
         shares : float64 array, shape (1 + a,)
             Of the unknown and the members; positive somewhere, never negative.
         """
+        precision = self.precision
 
-        def work(block: Block) -> tuple[float, FloatArray, FloatArray]:
+        def work(block: Block) -> tuple[float, RealArray, RealArray]:
             density = self.densities(block)
             mixed = shares @ density
             value = float(block.weights @ np.log(mixed))
             gradient = density @ (block.weights / mixed)
-            density *= np.sqrt(block.weights) / mixed
-            return value, gradient, density @ density.T
+            scaled = np.empty_like(density, dtype=precision)
+            np.multiply(density, np.sqrt(block.weights) / mixed, out=scaled, casting="same_kind")
+            return value, gradient, scaled @ scaled.T
 
         size = 1 + len(self.members)
         value, gradient, information = 0.0, np.zeros(size), np.zeros((size, size))
@@ -228,14 +270,12 @@ class Mixture:
             From `distinct_positions`.
         """
 
-        def work(block: Block) -> tuple[FloatArray, FloatArray, FloatArray]:
-            density = self.densities(block)
-            root = np.sqrt(block.weights)
-            scale = root / (shares @ density)
-            density *= scale
-            other = densities(ratio_rows(block.bits, self.reports.params), others[:, block.cohort])
-            other *= scale
-            return np.einsum("ij,ij->i", other, other), other @ density.T, other @ root
+        def work(block: Block) -> tuple[RealArray, RealArray, RealArray]:
+            relative, other = self._relative(block, shares, others)
+            root = np.sqrt(block.weights).astype(other.dtype)
+            relative *= root
+            other *= root
+            return np.einsum("ij,ij->i", other, other), other @ relative.T, other @ root
 
         size = 1 + len(self.members)
         own, shared = np.zeros(len(others)), np.zeros((len(others), size))
@@ -247,10 +287,34 @@ class Mixture:
             score += found[2]
         return Overlaps(own, shared, score)
 
+    def crossings(self, shares: FloatArray, others: PositionArray) -> Crossings:
+        """Return other strings' scores by cohort, and more; parameters are those of `overlaps`."""
+
+        def work(block: Block) -> tuple[RealArray, RealArray, RealArray, RealArray]:
+            relative, other = self._relative(block, shares, others)
+            once = other * block.weights.astype(other.dtype)
+            twice = once * other
+            total = block.weights.sum()
+            return (
+                once.sum(axis=1) - total,
+                twice.sum(axis=1) - total,
+                once @ relative.T,
+                twice @ relative.T,
+            )
+
+        cohorts, strings, size = self.reports.params.m, len(others), 1 + len(self.members)
+        shape, each = (cohorts, strings), (cohorts, strings, size)
+        totals = Crossings(np.zeros(shape), np.zeros(shape), np.zeros(each), np.zeros(each))
+        rows = block_rows(size + 2 * strings)
+        for cohort, found in in_order(self.reports, rows, work, self.threads):
+            for total, part in zip(totals, found, strict=True):
+                total[cohort] += part
+        return totals
+
     def moved(
-        self, shares: FloatArray, moves: FloatArray, chosen: IntArray, others: PositionArray
-    ) -> tuple[Moved, Moved]:
-        """Return scores by cohort, and how they change when the shares move.
+        self, shares: FloatArray, moves: FloatArray, chosen: IntArray, exactly: BoolArray
+    ) -> Moved:
+        """Return scores of components by cohort, and how they change when the shares move.
 
         Parameters
         ----------
@@ -259,48 +323,72 @@ class Mixture:
             Changes of the shares: one that is of interest for all, then one for each chosen.
         chosen : int64 array, shape (f,)
             Components.
-        others : int16 array, shape (o, m, h)
-            Other strings, from `distinct_positions`.
+        exactly : bool array, shape (f,)
+            Of which the change by their own move is wanted exactly.
 
         Returns
         -------
-        own : Moved
-            Of the chosen, shape (m, f, 3): changes by the first move and by their own to first
-            order, and by their own exactly.
-        other : Moved
-            Of the others: changes by all moves, shape (m, o, 1 + f), to first order.
+        Moved
+            Changes by the first move, to first order, and by a component's own; shape (m, f, 2).
         """
-        params = self.reports.params
+        precision, exact, nobody = self.precision, np.flatnonzero(exactly), self.members[:0]
+        first, own = moves[:, 0].astype(precision), moves[:, 1:].T.astype(precision)
 
-        def work(block: Block) -> tuple[Moved, Moved]:
-            density = self.densities(block)
-            mixed = shares @ density
-            density /= mixed
-            change = moves.T @ density
-            other = densities(ratio_rows(block.bits, params), others[:, block.cohort]) / mixed
+        def work(block: Block) -> tuple[RealArray, RealArray, RealArray, RealArray]:
+            relative, _ = self._relative(block, shares, nobody)
+            ratio, weights = relative[chosen], block.weights.astype(precision)
+            once = ratio * weights
+            twice = once * ratio
+            score, variance = once.sum(axis=1), twice.sum(axis=1)
+            change, by_own = first @ relative, own @ relative
+            left = 1 / np.maximum(1 + by_own[exact], _LEAST_MIX)
+            score_by_own = -_dot(once, by_own)
+            score_by_own[exact] = _dot(once[exact], left - 1)
+            variance_by_own = -2 * _dot(twice, by_own)
+            variance_by_own[exact] = _dot(twice[exact], left**2 - 1)
+            total = block.weights.sum()
             return (
-                _moved_own(density[chosen], block.weights, change),
-                _moved(other, block.weights, change),
+                score - total,
+                variance - total,
+                np.stack([-once @ change, score_by_own], axis=-1),
+                np.stack([-2 * twice @ change, variance_by_own], axis=-1),
             )
 
-        own = _no_moves(params.m, len(chosen), 3)
-        other = _no_moves(params.m, len(others), moves.shape[1])
-        rows = block_rows(len(shares) + len(others) + 2 * len(chosen))
+        shape, each = (self.reports.params.m, len(chosen)), (self.reports.params.m, len(chosen), 2)
+        totals = Moved(np.zeros(shape), np.zeros(shape), np.zeros(each), np.zeros(each))
+        rows = block_rows(len(shares) + 4 * len(chosen))
         for cohort, found in in_order(self.reports, rows, work, self.threads):
-            for total, part in zip((own, other), found, strict=True):
-                for sums, values in zip(total, part, strict=True):
-                    sums[cohort] += values
-        return own, other
+            for total, part in zip(totals, found, strict=True):
+                total[cohort] += part
+        return totals
 
-    def densities(self, block: Block) -> FloatArray:
+    @property
+    def precision(self) -> Precision:
+        """Of sums that tell how uncertain estimates are."""
+        return SINGLE if self.reports.rows >= _MANY_ROWS else DOUBLE
+
+    def densities(self, block: Block, precision: Precision = DOUBLE) -> RealArray:
         """Return L of the unknown and the members at a block's reports; shape (1 + a, n)."""
         params = self.reports.params
-        rows = ratio_rows(block.bits, params)
-        density = np.empty((1 + len(self.members), len(block.bits)))
+        density = np.empty((1 + len(self.members), len(block.bits)), dtype=precision)
         density[0] = unknown_density(block.bits, params)
         if len(self.members):
+            rows = ratio_rows(block.bits, params, precision)
             density[1:] = densities(rows, self.members[:, block.cohort])
         return density
+
+    def _relative(
+        self, block: Block, shares: FloatArray, others: PositionArray
+    ) -> tuple[RealArray, RealArray]:
+        """Return L / mix of the components and of other strings, shapes (1 + a, n) and (o, n)."""
+        params, precision = self.reports.params, self.precision
+        members = self.members[:, block.cohort]
+        relative = np.empty((1 + len(members) + len(others), len(block.bits)), dtype=precision)
+        relative[0] = unknown_density(block.bits, params)
+        rows = ratio_rows(block.bits, params, precision)
+        relative[1:] = densities(rows, np.concatenate([members, others[:, block.cohort]]))
+        relative /= shares.astype(precision) @ relative[: len(shares)]
+        return relative[: len(shares)], relative[len(shares) :]
 
 
 def block_rows(numbers: int) -> int:
@@ -324,36 +412,6 @@ def in_order(
             yield cohort, future.result()
 
 
-def _moved(ratio: FloatArray, weights: FloatArray, change: FloatArray) -> Moved:
-    """Sum over reports, to first order in each move's relative change of the mix, (moves, n)."""
-    total, square, weighted = weights.sum(), ratio**2, change * weights
-    return Moved(
-        ratio @ weights - total,
-        square @ weights - total,
-        -ratio @ weighted.T,
-        -2 * square @ weighted.T,
-    )
-
-
-def _moved_own(ratio: FloatArray, weights: FloatArray, change: FloatArray) -> Moved:
-    """Sum over reports: to first order in the first move and in each string's own, and exactly."""
-    total, square = weights.sum(), ratio**2
-    left = 1 / np.maximum(1 + change[1:], _LEAST_MIX)
-    first = _moved(ratio, weights, change[:1])
-
-    def over(values: FloatArray, factor: FloatArray) -> FloatArray:
-        return np.asarray(np.einsum("fn,fn,n->f", values, factor, weights))
-
-    score = [over(ratio, -change[1:]), over(ratio, left) - ratio @ weights]
-    variance = [over(square, -2 * change[1:]), over(square, left**2) - square @ weights]
-    return Moved(
-        ratio @ weights - total,
-        square @ weights - total,
-        np.stack([first.score_change[:, 0], *score], axis=-1),
-        np.stack([first.variance_change[:, 0], *variance], axis=-1),
-    )
-
-
-def _no_moves(cohorts: int, strings: int, moves: int) -> Moved:
-    shape, each = (cohorts, strings), (cohorts, strings, moves)
-    return Moved(np.zeros(shape), np.zeros(shape), np.zeros(each), np.zeros(each))
+def _dot(left: RealArray, right: RealArray) -> RealArray:
+    """Return the inner product of each row of the one with that of the other."""
+    return np.asarray(np.einsum("fn,fn->f", left, right))

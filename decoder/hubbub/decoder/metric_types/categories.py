@@ -10,8 +10,6 @@ from hubbub.decoder.categories.result import CategoriesResult, summary_lines
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.ratios import Ratios, filter_ratios
 from hubbub.decoder.results.result import Result
-from hubbub.decoder.trends.categories import decode_category_days
-from hubbub.decoder.trends.result import TrendsResult
 from hubbub.decoder.type_decoder import Categories, Job, TypeDecoder
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.params import RapporParams
@@ -42,6 +40,11 @@ class CategoryDecoder(TypeDecoder[_Type]):
         """Invert the bit counts."""
         outputs, correction = job.outputs, Correction(job.outputs.correction)
         if outputs.by:
+            from hubbub.decoder.trends.categories import (  # noqa: PLC0415 - seldom
+                decode_category_days,
+            )
+            from hubbub.decoder.trends.result import TrendsResult  # noqa: PLC0415
+
             daily, reports = job.reports_by_day()
             trends = decode_category_days(
                 daily.by_day,

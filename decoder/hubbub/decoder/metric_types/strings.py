@@ -12,9 +12,6 @@ from hubbub.decoder.likelihood.decoding import LIKELIHOOD
 from hubbub.decoder.ratios import Ratios, filter_ratios
 from hubbub.decoder.results.result import Result
 from hubbub.decoder.results.strings import StringsResult, summary_lines
-from hubbub.decoder.trends.decoding import days_with_enough, follow
-from hubbub.decoder.trends.result import TrendsResult
-from hubbub.decoder.trends.whole_reports import decode_whole_days
 from hubbub.decoder.type_decoder import Job, TypeDecoder
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams
@@ -29,6 +26,13 @@ class StringDecoder(TypeDecoder[StringType]):
         correction = Correction(outputs.correction)
         choice = Choice(Method(outputs.method), job.metric.params, len(listed))
         if outputs.by:
+            from hubbub.decoder.trends.decoding import (  # noqa: PLC0415 - seldom
+                days_with_enough,
+                follow,
+            )
+            from hubbub.decoder.trends.result import TrendsResult  # noqa: PLC0415
+            from hubbub.decoder.trends.whole_reports import decode_whole_days  # noqa: PLC0415
+
             daily, reports = job.reports_by_day(choice.spool_for)
             enough = days_with_enough(daily.by_day, outputs.min_reports)
             counted = decode(

@@ -23,7 +23,6 @@ from scipy import optimize, special
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.inference.multiple_testing import SEARCHED
 from hubbub.protocol.params import RapporParams
 
 _NEGLIGIBLE = 1e-13  # of the information: classes of reports that add less are left out
@@ -207,8 +206,8 @@ class Question:
 
     @property
     def level(self) -> float:
-        """The level of one test: alpha / n, halved as the decoder does for its search."""
-        return self.alpha / (self.candidates * SEARCHED)
+        """The level of one test, alpha / n: what the first detection needs."""
+        return self.alpha / self.candidates
 
     def scatter(self, limit: float) -> float:
         """Return the undetected strings' sum of squared shares if `limit` is the limit.

@@ -7,6 +7,7 @@ mathematics asks only that a string nobody has sets random bits.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,17 +46,22 @@ class CandidateMap(NamedTuple):
     repeats: int
 
 
-def read_map(path: Path, params: RapporParams) -> CandidateMap:
+def read_map(path: Path, params: RapporParams, source: str = "the parameters") -> CandidateMap:
     """Read a map file, or .gz.
 
     Strings are opaque. Some maps name a bit that two hashes of a cohort share only once, and end in
     empty cells instead; then the bit, or one of the cohort's if it has several, is taken twice.
 
+    Parameters
+    ----------
+    source : str
+        The file that the parameters are from, for errors.
+
     Raises
     ------
     InputError
-        If there is no row, a position isn't one of its cohort's, or one string has two rows that
-        differ.
+        If there is no row, the map is for another k, a position isn't one of its cohort's, or one
+        string has two rows that differ.
     OSError
         If it can't be read.
     """
@@ -69,6 +75,7 @@ def read_map(path: Path, params: RapporParams) -> CandidateMap:
         given = row.integers(1, blank=_NONE)
         highest = max(given)
         if highest > params.m * params.k:
+            _refuse_other_k(path, params, source)
             at = given.index(highest)
             row.refuse(2 + at, str(highest), _range(params, at // params.h))
         positions = array("i", given)
@@ -87,7 +94,7 @@ def read_map(path: Path, params: RapporParams) -> CandidateMap:
     if not strings:
         raise InputError(f"{path}: empty; expected a row a candidate: {meaning}")
     table = np.frombuffer(numbers, dtype=np.int32).reshape(-1, params.m, params.h)
-    within = _within_cohorts(path, table, lines, params)
+    within = _within_cohorts(path, table, lines, params, source)
     return CandidateMap(mapped(pack_strings(strings), within, params), repeats)
 
 
@@ -109,7 +116,7 @@ def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
 
 
 def _within_cohorts(
-    path: Path, table: NDArray[np.int32], lines: array[int], params: RapporParams
+    path: Path, table: NDArray[np.int32], lines: array[int], params: RapporParams, source: str
 ) -> PositionArray:
     """Count positions from 0 in each cohort; refuse those that aren't their cohort's."""
     positions = np.empty(table.shape, dtype=np.int16)
@@ -118,6 +125,7 @@ def _within_cohorts(
         within = table[rows] - first[:, None]
         wrong = np.argwhere((within < 0) | (within >= params.k))
         if len(wrong):
+            _refuse_other_k(path, params, source)
             index, cohort, hash_number = wrong[0].tolist()
             index += rows.start
             found = str(table[index, cohort, hash_number])
@@ -125,6 +133,26 @@ def _within_cohorts(
             Row(path, lines[index], []).refuse(column, found, _range(params, cohort))
         positions[rows] = within
     return positions
+
+
+def _refuse_other_k(path: Path, params: RapporParams, source: str) -> None:
+    """Raise InputError if all positions of the map are their cohorts' for another k."""
+    least, most = 1, math.inf
+    cohorts = np.repeat(np.arange(params.m), params.h)
+    for row in read_rows(path):
+        given = np.asarray(row.integers(1, blank=_NONE), dtype=np.int64)
+        if len(given) != len(cohorts) or given.min() < 1:
+            continue
+        least = max(least, int((-(-given // (cohorts + 1))).max()))
+        if params.m > 1:
+            later = cohorts > 0
+            most = min(most, int(((given[later] - 1) // cohorts[later]).min()))
+    if least > most or least <= params.k <= most:
+        return
+    found = f"k = {least}" if least == most else f"a k of {least} to {most}"
+    if math.isinf(most):
+        found = f"a k of at least {least}"
+    raise InputError(f"{path}: its positions are for {found}; {source} says k = {params.k}")
 
 
 def _blocks(count: int) -> Iterator[slice]:

@@ -14,10 +14,12 @@ whatever unlisted strings these hold. A member of the model is tested in the mod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg, optimize, sparse, special
+from scipy import linalg, sparse, special
 
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates, make_design
@@ -63,8 +65,48 @@ class Estimates:
     dispersion: float
 
 
+class CandidateSums(NamedTuple):
+    """What a fit's rows add up to at each candidate's bits.
+
+    Attributes
+    ----------
+    score, weight : float64 array, shape (n,)
+        x'W(y - fitted) and x'Wx.
+    total : float64 array, shape (n,)
+        The test's score, of bounded rows.
+    """
+
+    score: FloatArray
+    weight: FloatArray
+    total: FloatArray
+
+
+def candidate_sums(fit: Fit, candidates: Candidates) -> CandidateSums:
+    """Go over all candidates once."""
+    params = candidates.params
+    tables = [table.reshape(params.m, params.k) for table in (fit.scores, fit.weights)]
+    bounded = bounded_scores(fit.scores, fit.weights, params)
+    by_hash, by_bit = scan(candidates, [bounded], tables)
+    return CandidateSums(by_bit[:, 0], by_bit[:, 1], by_hash[:, 0])
+
+
+def bounded_scores(scores: FloatArray, weights: FloatArray, params: RapporParams) -> FloatArray:
+    """Bound each row's score at 4 standard deviations, so that no single one decides a test.
+
+    Returns
+    -------
+    float64 array, shape (m, k)
+    """
+    most = _CLIP * np.sqrt(weights)
+    return np.clip(scores, -most, most).reshape(params.m, params.k)
+
+
 def estimate_all(
-    fit: Fit, candidates: Candidates, bits: BitEstimates, params: RapporParams
+    fit: Fit,
+    candidates: Candidates,
+    bits: BitEstimates,
+    params: RapporParams,
+    sums: CandidateSums | None = None,
 ) -> Estimates:
     """Estimate every candidate as if it alone were added to the fit as a fixed effect.
 
@@ -72,10 +114,11 @@ def estimate_all(
     ----------
     bits : BitEstimates
         To which the model was fitted.
+    sums : CandidateSums, optional
+        Of this fit, if they are known.
     """
-    tables = [table.reshape(params.m, params.k) for table in (fit.scores, fit.weights)]
-    _, sums = scan(candidates, [], tables)
-    score, weight = sums[:, 0], sums[:, 1]
+    score, weight, _ = sums or candidate_sums(fit, candidates)
+    score = score.copy()
     information = _information(fit, candidates, score, weight)
     share = np.divide(score, information, out=np.zeros_like(score), where=information > 0)
     own = np.diag(fit.covariance)[1:]
@@ -276,8 +319,25 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
     firm = _FIRM * float(np.sqrt(np.diag(information).max()))
     rows = np.vstack([root, np.full(len(root), firm)])
     wanted = np.append(root @ fit.coefficients[fixed], firm)
-    shares, _ = optimize.nnls(rows, wanted, maxiter=_STEPS * len(root))
+    shares = np.linalg.lstsq(rows, wanted)[0]
+    if shares.min() < 0:  # seldom, and the module takes long to import
+        from scipy.optimize import nnls  # noqa: PLC0415
+
+        shares, _ = nnls(rows, wanted, maxiter=_STEPS * len(root))
     return fit.selected[fixed[1:]], np.asarray(shares / shares.sum())[1:]
+
+
+class TestedMember(NamedTuple):
+    """A member and the model that it is tested in, once it is left out.
+
+    Attributes
+    ----------
+    place : int
+        In the fit's `selected`.
+    """
+
+    fit: Fit
+    place: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,29 +348,43 @@ class PresenceTests:
     ----------
     bits : BitEstimates
         To which the model was fitted.
+    with_rivals : mapping of int to TestedMember
+        Candidates that aren't tested in `fit` but with their rivals (`rivals`).
+    exact_below_z : float
+        Members beyond so many standard errors get the normal distribution's p-value, too, where it
+        only matters that they are detected.
     """
 
     fit: Fit
     candidates: Candidates
     bits: BitEstimates
     params: RapporParams
+    with_rivals: Mapping[int, TestedMember] = field(default_factory=dict)
+    exact_below_z: float = np.inf
 
-    def log_p_values(self, estimates: Estimates) -> FloatArray:
+    def log_p_values(self, estimates: Estimates, sums: CandidateSums | None = None) -> FloatArray:
         """Return ln p of every candidate, one-sided; 0 where the data don't determine it.
 
         Members that look absent get the normal distribution's p-value: nothing depends on which of
         two large p-values is the larger.
+
+        Parameters
+        ----------
+        sums : CandidateSums, optional
+            Of this fit, if they are known.
         """
-        scores = self._table(self.fit.scores, self.fit.weights)
-        null = HashNull(scores, self.params.h)
-        totals, _ = scan(self.candidates, [scores], [])
-        log_p = null.log_tails(totals[:, 0])
+        scores = bounded_scores(self.fit.scores, self.fit.weights, self.params)
+        sums = sums or candidate_sums(self.fit, self.candidates)
+        log_p = HashNull(scores, self.params.h).log_tails(sums.total)
         selected = self.fit.selected
         share, std_error = estimates.share[selected], estimates.std_error[selected]
         z = np.divide(share, std_error, out=np.zeros_like(share), where=std_error > 0)
         log_p[selected] = special.log_ndtr(-z)
-        for place in np.flatnonzero(z > _EXACT_FROM_Z):
-            log_p[selected[place]] = self._log_p_of(int(place), *self._without(int(place)))
+        for place in np.flatnonzero((z > _EXACT_FROM_Z) & (z < self.exact_below_z)):
+            candidate = int(selected[place])
+            log_p[candidate] = self._log_p_of(candidate, TestedMember(self.fit, int(place)))
+        for candidate, member in self.with_rivals.items():
+            log_p[candidate] = self._log_p_of(candidate, member)
         log_p[np.isnan(estimates.share)] = 0.0
         return log_p
 
@@ -338,21 +412,26 @@ class PresenceTests:
         errors = estimates.share[detected] / estimates.std_error[detected]
         z = np.where(sure | members, errors, _z_of(log_p[detected]))
         parts = np.clip(needed / np.maximum(z, _CLOSE), 0.0, 1.0)
-        for i in np.flatnonzero(members & ~sure):
-            parts[i] = self._part_at(int(places[i]), float(parts[i]), needed)
+        for i in np.flatnonzero(~sure):
+            candidate = int(detected[i])
+            member = self.with_rivals.get(candidate)
+            if member or members[i]:
+                member = member or TestedMember(self.fit, int(places[i]))
+                parts[i] = self._part_at(candidate, member, float(parts[i]), needed)
         return np.asarray(estimates.share[detected] * parts)
 
-    def _part_at(self, place: int, part: float, needed: float) -> float:
+    def _part_at(self, candidate: int, member: TestedMember, part: float, needed: float) -> float:
         """Return the part of a member's share at which its p-value is the cutoff (secant steps).
 
         P-values are taken as the z-scores that they are a normal distribution's tails of, because
         these are close to a straight line in the share: 0 where nothing is left of it.
         """
-        residuals, weights = self._without(place)
-        taken = (residuals - self.fit.residuals) / self.fit.reliability[place]
+        residuals, weights = self.without(member)
+        fit = member.fit
+        taken = (residuals - fit.residuals) / fit.reliability[member.place]
         previous, height = 0.0, 0.0
         for _ in range(_SEARCH_STEPS):
-            log_p = self._log_p_of(place, residuals - (1 - part) * taken, weights)
+            log_p = self._log_p_at(candidate, residuals - (1 - part) * taken, weights)
             reached = float(_z_of(np.array(log_p)))
             if abs(reached - needed) < _CLOSE or part == previous or reached == height:
                 break
@@ -361,12 +440,12 @@ class PresenceTests:
             part = float(np.clip(part + (needed - reached) / slope, 0.0, 1.0))
         return part
 
-    def _without(self, place: int) -> tuple[FloatArray, FloatArray]:
+    def without(self, member: TestedMember) -> tuple[FloatArray, FloatArray]:
         """Return residuals and weights of the model that leaves a member out.
 
         Its weights are those of rates without its share: nobody has it, says the hypothesis.
         """
-        fit = self.fit
+        fit, place = member
         own = fit.basis.indices[fit.basis.indptr[1 + place] : fit.basis.indptr[2 + place]]
         rates, reports = self.bits.rate.ravel()[own], reports_by_row(self.bits)[own]
         others = rates - fit.residuals[own] - fit.coefficients[1 + place]
@@ -377,18 +456,15 @@ class PresenceTests:
         np.divide(scores, fit.weights, out=residuals, where=fit.weights > 0)
         return residuals, weights
 
-    def _log_p_of(self, place: int, residuals: FloatArray, weights: FloatArray) -> float:
-        """Test a member against what a model without it leaves."""
-        scores = self._table(weights * residuals, weights)
-        candidate = int(self.fit.selected[place])
+    def _log_p_of(self, candidate: int, member: TestedMember) -> float:
+        return self._log_p_at(candidate, *self.without(member))
+
+    def _log_p_at(self, candidate: int, residuals: FloatArray, weights: FloatArray) -> float:
+        """Test a candidate against what a model without it leaves."""
+        scores = bounded_scores(weights * residuals, weights, self.params)
         positions = self.candidates.positions(slice(candidate, candidate + 1))
         total = score_totals(scores, positions)[0]
         return HashNull(scores, self.params.h).log_tail(float(total))
-
-    def _table(self, scores: FloatArray, weights: FloatArray) -> FloatArray:
-        """Bound each row's part at 4 standard deviations, so that no single one decides."""
-        most = _CLIP * np.sqrt(weights)
-        return np.clip(scores, -most, most).reshape(self.params.m, self.params.k)
 
 
 def _z_of(log_p: FloatArray) -> FloatArray:

@@ -17,17 +17,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.parquet import count_rows, read_records
-from hubbub.collector.exchange.partitions import (
-    SCHEME,
-    ParquetReader,
-    check_definition,
-    partition_of,
-)
-from hubbub.collector.store import MetricVersion, Reader, open_store
 from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.parallel import cores
@@ -36,6 +29,9 @@ from hubbub.decoder.reports.packed import IN_MEMORY, PackedReports, ReportSpool
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
+
+if TYPE_CHECKING:
+    from hubbub.collector.store import Reader
 
 _PIECE_BYTES = 2**22
 _PIECES_A_THREAD = 3
@@ -162,6 +158,10 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
     StoreError
         If it can't be opened for reading.
     """
+    # Here and below: files of counts need no database's library, which takes long to import.
+    from hubbub.collector.exchange.partitions import SCHEME, ParquetReader  # noqa: PLC0415
+    from hubbub.collector.store import open_store  # noqa: PLC0415
+
     if url.startswith(SCHEME):
         yield ParquetReader(url.removeprefix(SCHEME))
         return
@@ -203,6 +203,8 @@ async def load_counts(
     UndecodableError
         If there are no such reports.
     """
+    from hubbub.collector.store import MetricVersion  # noqa: PLC0415
+
     key = MetricVersion(metric.name, metric.version)
     async with open_reader(store_url) as store:
         await store.check(metric)
@@ -258,6 +260,8 @@ async def load_days(
     min_reports : int
         Days with fewer aren't kept whole.
     """
+    from hubbub.collector.store import MetricVersion  # noqa: PLC0415
+
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
     whole_by_day: dict[dt.date, PackedReports] = {}
@@ -327,6 +331,8 @@ def load_file(
         If it holds anything but reports of the metric's parameters, or stands in an exported
         directory that says otherwise.
     """
+    from hubbub.collector.exchange.partitions import check_definition, partition_of  # noqa: PLC0415
+
     partition = partition_of(path)
     if partition:
         if partition.key != (metric.name, metric.version):

@@ -37,17 +37,19 @@ from hubbub.decoder.results.result import (
     Types,
     headings,
 )
+from hubbub.decoder.results.text import shortened, visible
 from hubbub.decoder.results.wording import (
     SHARE_COLUMNS,
+    UNCERTAIN,
     DecodedResult,
     anomaly_lines,
+    certainty,
     detected_line,
     epsilon_lines,
     forgery_line,
     limit_line,
     privacy_section,
     provenance_section,
-    visible,
     warnings_of,
 )
 
@@ -67,7 +69,9 @@ TOP = 30
 """Most strings in the chart of intervals."""
 NUMBERS = (*SHARE_COLUMNS, "refit", "p_value", "q_value")
 COLUMNS = ("string", *NUMBERS, "detected", "group")
+_NOTED = "yes *"
 _NAMED = 3  # of a group, besides its first string
+_IN_HEADLINE = 60
 CHUNK = 16_384
 """Rows that are in memory at once."""
 
@@ -113,7 +117,10 @@ class StringsResult(DecodedResult[Decoding]):
         else:
             order, n_rows = strongest_first(decoding, limit), len(decoding.candidates)
             n_rows -= len(decoding.same_bits.rows)
-        yield _table(decoding, order[:limit], n_rows)
+        table = _table(decoding, order[:limit], n_rows)
+        yield table
+        if any(row[-1] == _NOTED for row in table.rows):
+            yield Line(f"* {UNCERTAIN}: the interval reaches 0")
         yield Line("")
         yield summary_lines(decoding, self.anomalies)
 
@@ -175,6 +182,7 @@ def _table(decoding: Decoding, indices: IntArray, n_rows: int) -> Table:
         low, high = decoding.low[index] * n_reports, decoding.high[index] * n_reports
         share, found = decoding.share[index], bool(decoding.detected[index])
         known = not np.isnan(share)
+        sure = certainty(decoding.low[index], n_reports) != UNCERTAIN
         rows.append(
             (
                 label(decoding, index),
@@ -183,7 +191,7 @@ def _table(decoding: Decoding, indices: IntArray, n_rows: int) -> Table:
                 f"{share:.3%}" if known else "",
                 f"{decoding.p_value[index]:.1e}",
                 f"{decoding.q_value[index]:.1e}",
-                "yes" if found else "",
+                ("yes" if sure else _NOTED) if found else "",
             )
         )
         styles.append("" if found else "dim")
@@ -218,11 +226,14 @@ def summary_lines(decoding: Decoding, anomalies: AnomalyReport | None = None) ->
         method += f"; the log-likelihood is at most {summary.duality_gap:.2g} below its maximum"
     unknown = "not known: the detected strings can't be told from it"
     if not math.isnan(summary.unknown_share):
-        half_width = Z_CONFIDENCE * summary.unknown_std_error
-        unknown = (
-            f"{summary.unknown_share:.1%} ± {half_width:.1%} of the reports hold none of the "
-            "detected strings"
-        )
+        between = mass_interval(summary.unknown_share, summary.unknown_std_error)
+        unknown = f"{between} of the reports hold none of the detected strings"
+        if not summary.detected:
+            unknown = "all reports: nothing was detected"
+    unlisted = "not known: the candidates are too many to estimate all their shares at once"
+    if not math.isnan(summary.unlisted_share):
+        between = mass_interval(summary.unlisted_share, summary.unlisted_std_error)
+        unlisted = f"{between} of the reports hold none of the candidates"
     lines = {
         "reports": f"{summary.reports:,}",
         "cohorts": cohorts,
@@ -232,7 +243,13 @@ def summary_lines(decoding: Decoding, anomalies: AnomalyReport | None = None) ->
         "method": method,
         "detection limit": limit_line(summary.detection_limit),
         "unknown mass": unknown,
+        "not listed": unlisted,
     }
+    if not summary.settled:
+        lines["search"] = (
+            "didn't settle: what is in the model and what is detected still differ a little; "
+            "estimates near the limit are less certain than they say"
+        )
     if summary.indistinguishable:
         lines["can't be told apart"] = (
             f"{summary.indistinguishable:,} candidates set the same bits as another one; each such "
@@ -242,6 +259,13 @@ def summary_lines(decoding: Decoding, anomalies: AnomalyReport | None = None) ->
         lines |= anomaly_lines(anomalies)
     lines["if forged"] = forgery_line(summary.forged_share, summary.forgery_shift)
     return lines
+
+
+def mass_interval(share: float, std_error: float) -> str:
+    """Return the 95% interval of a mass in words; what lies outside of 0 to 100% is cut off."""
+    low, high = (share + sign * Z_CONFIDENCE * std_error for sign in (-1, 1))
+    low, high = (min(max(bound, 0.0), 1.0) for bound in (low, high))
+    return f"{low:.1%} to {high:.1%}"
 
 
 def headline(decoding: Decoding) -> str:
@@ -262,10 +286,12 @@ def headline(decoding: Decoding) -> str:
     largest = int(decoding.largest_detected()[0])
     share = f"{decoding.share[largest]:.2%}"
     found = f"{summary.detected:,} were detected" if summary.detected > 1 else "one was detected"
+    between = mass_interval(summary.unknown_share, summary.unknown_std_error)
     which = "most often" if summary.detected > 1 else "it is"
+    name = shortened(label(decoding, largest), _IN_HEADLINE)
     return (
-        f"{asked}: {found}, {which} “{label(decoding, largest)}” with {share} of "
-        f"the reports; {summary.unknown_share:.1%} of the reports hold none of the detected."
+        f"{asked}: {found}, {which} “{name}” with {share} of "
+        f"the reports; {between} of the reports hold none of the detected."
     )
 
 
@@ -284,11 +310,13 @@ def _found_section(decoding: Decoding) -> Section:
             f"{decoding.constrained_share[i]:.3%}",
             f"{decoding.p_value[i]:.1e}",
             f"{decoding.q_value[i]:.1e}",
+            certainty(decoding.low[i], n_reports),
         )
         for i in map(int, chosen[:ROWS_IN_REPORT])
     )
     interval = f"{CONFIDENCE:.0%} interval"
     heads = headings("string", "count", interval, "share", interval, "refit", "p", "q")
+    heads += (Heading("detected", "left"),)
     left_out = f"{len(chosen) - ROWS_IN_REPORT:,}" if len(chosen) > ROWS_IN_REPORT else ""
     table = Table("Detected strings, largest first", heads, rows, left_out)
     return Section("What was found", (_REFIT,), charts=(chart,), tables=(table,))
@@ -313,7 +341,7 @@ def strongest_chart(decoding: Decoding) -> IntervalChart | None:
 
 def unknown_chart(decoding: Decoding) -> Stack:
     """Draw the detected strings' share beside the unknown mass."""
-    unknown = 100 * decoding.summary.unknown_share
+    unknown = 100 * min(max(decoding.summary.unknown_share, 0.0), 1.0)
     described = (
         f"{100 - unknown:.3g}% of the reports hold a detected string, {unknown:.3g}% none of them."
     )

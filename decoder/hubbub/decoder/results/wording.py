@@ -1,7 +1,6 @@
 """What results of decoding share: their fields, and words about honesty, privacy and provenance.
 
-Strings that clients may have sent are shown through `visible`, so that no control or invisible
-character reaches a terminal or a page.
+Strings that clients may have sent are shown as `hubbub.decoder.results.text` makes them visible.
 """
 
 from __future__ import annotations
@@ -17,12 +16,15 @@ from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.charts import Chart
 from hubbub.decoder.results.provenance import Provenance
 from hubbub.decoder.results.result import Result, Section, Table, headings
+from hubbub.decoder.results.text import visible
 
 ERROR_RATES = {
     Correction.BH: "false discovery rate",
     Correction.BONFERRONI: "chance of any false detection",
 }
 SUSPICIOUS = "SUSPICIOUS: "
+UNCERTAIN = "there, but how common is uncertain"
+"""Said of what is detected though its interval reaches 0."""
 SHARE_COLUMNS = (
     *("count", "std_error", "count_low", "count_high"),
     *("proportion", "prop_std_error", "prop_low", "prop_high"),
@@ -77,12 +79,9 @@ class DecodedResult(Result, Generic[_Decoding]):
         return f" of {visible(self.provenance.metric)}" if self.provenance else ""
 
 
-def visible(string: str) -> str:
-    """Return a string as people may see it: control characters escaped, nothing invisible."""
-    shown = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in string
-    )
-    return f'"{shown}"' if shown != shown.strip() or not shown else shown
+def certainty(low: float, n_reports: int) -> str:
+    """Return what an interval's lower end, a share, says of what is detected."""
+    return "yes" if low * n_reports >= 0.5 else UNCERTAIN
 
 
 def warnings_of(facts: Mapping[str, str]) -> list[str]:

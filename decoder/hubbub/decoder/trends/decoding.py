@@ -32,7 +32,7 @@ from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
-from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
+from hubbub.decoder.inference.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.decoder.regression.model import fit_selected
 from hubbub.protocol.params import RapporParams
 
@@ -475,10 +475,11 @@ def _tested(
     for index in series:
         most = constancy(share[:, index], own[:, index], float(shared[index]))
         p_value[index] = most.p_value if most else 1.0
-    q_value = np.exp(log_q_values(np.log(np.maximum(p_value, 1e-300)), correction))
+    log_p = np.log(np.maximum(p_value, 1e-300))
+    q_value = np.exp(log_q_values(log_p, correction))
     changed = q_value <= alpha
-    discoveries = np.count_nonzero(changed) if correction is Correction.BH else 1
-    level = alpha * discoveries / len(series)
+    n_changed, log_alpha = int(np.count_nonzero(changed)), math.log(alpha)
+    level = math.exp(log_cutoff(log_p, n_changed, log_alpha, correction))
     changes = tuple(
         change_points(share[:, index], own[:, index], level, float(shared[index]))
         if changed[index]

@@ -28,13 +28,13 @@ from hubbub.decoder.results.result import (
     columns_of,
     headings,
 )
+from hubbub.decoder.results.text import shortened, visible
 from hubbub.decoder.results.wording import (
     ERROR_RATES,
     SHARE_COLUMNS,
     DecodedResult,
     privacy_section,
     provenance_section,
-    visible,
     warnings_of,
 )
 from hubbub.decoder.trends.decoding import Trends
@@ -58,6 +58,7 @@ _COURSES = (
     "Dashed lines mark the first day of another share."
 )
 _DAYS_IN_COLUMNS = 7
+_IN_HEADLINE = 60
 CHARTS = 40
 """Most strings that are drawn."""
 
@@ -274,7 +275,7 @@ def _headline(trends: Trends[Any]) -> str:
         return f"{followed}; no share changed by more than chance might."
     first = changed[0]
     named = trends.name(first)
-    name = "the unknown mass" if named is None else f"“{visible(named)}”"
+    name = "the unknown mass" if named is None else f"“{shortened(visible(named), _IN_HEADLINE)}”"
     most = "among them" if len(changed) > 1 else "it is"
     return (
         f"{followed}; {len(changed):,} of {len(columns):,} series changed, {most} {name}: "

@@ -29,8 +29,11 @@ from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.packed import PackedReports
 from hubbub.decoder.trends.decoding import DayEstimates, Trends, compare_days
 
-_DEPENDENT = 1e-9
-"""Least eigenvalue of the scaled information, of strings that reports tell apart."""
+_DEPENDENT = 1e-6
+"""Least eigenvalue of the scaled information, of strings that reports tell apart.
+
+Above the rounding of single precision, in which the information of many reports is summed up.
+"""
 
 
 def decode_whole_days(

@@ -8,9 +8,8 @@ import numpy as np
 
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.decoding import Decoding
-from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.results.charts import GroupedBars, Histogram, Labels, Series, XYChart
-from hubbub.decoder.results.wording import visible
+from hubbub.decoder.results.text import visible
 from hubbub.simulations.experiments.scoring import Band, DecodedShares
 
 _NAMED = 12
@@ -32,16 +31,17 @@ def estimates_chart(
         Shares.
     """
     truth, share, detected = 100 * truth, 100 * estimates.share, estimates.detected
-    half_width = 100 * Z_CONFIDENCE * estimates.std_error
+    low, high = 100 * estimates.low, 100 * estimates.high
     found = np.flatnonzero(detected)
     largest = set(found[np.argsort(-share[found])][:_NAMED].tolist())
 
     def points(chosen: BoolArray, label: str) -> Series:
-        x, y, bar = truth[chosen], share[chosen], half_width[chosen]
         names = tuple(
             visible(strings[i]) if i in largest else "" for i in np.flatnonzero(chosen).tolist()
         )
-        return Series(label, x, y, "points", y - bar, y + bar, names)
+        return Series(
+            label, truth[chosen], share[chosen], "points", low[chosen], high[chosen], names
+        )
 
     missed = ~detected & (truth > 0) & ~np.isnan(share)
     top = max(float(truth.max()), float(share[detected].max(initial=0.0)), 0.1)

@@ -18,12 +18,23 @@ from hubbub.decoder.formats.files import write_whole
 from hubbub.decoder.formats.html_page import write_html
 from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.results.charts import Chart
-from hubbub.decoder.results.result import Block, Line, Report, Result, Section, Table, headings
-from hubbub.decoder.results.wording import visible
+from hubbub.decoder.results.result import (
+    Block,
+    Heading,
+    Line,
+    Report,
+    Result,
+    Section,
+    Table,
+    headings,
+)
+from hubbub.decoder.results.text import shortened, visible
+from hubbub.decoder.results.wording import certainty
 from hubbub.simulations.experiments.charts import bands_chart, estimates_chart, p_values_chart
 from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome
 
 _ROWS = 50
+_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +78,21 @@ class ExperimentResult(Result):
 
     def blocks(self) -> Iterator[Block]:
         """Yield the largest detected strings beside the truth, the targets, and the score."""
+        n_reports = self.experiment.honest + self.experiment.forged
         heads = headings("string", "true share", "estimate", "95% interval")
+        heads += (Heading("detected", "left"),)
         rows = tuple(
-            (string, f"{truth:.3%}", f"{share:.3%}", f"{low:.3%} … {high:.3%}")
+            (
+                *(string, f"{truth:.3%}", f"{share:.3%}", f"{low:.3%} … {high:.3%}"),
+                certainty(low, n_reports),
+            )
             for string, truth, share, low, high in self._detected()[:_ROWS]
         )
         yield Table("Detected strings", heads, rows)
         for target in self.outcome.targets:
             found = "detected" if target.detected else "not detected"
             yield Line(
-                f"target {visible(target.string)}: true {target.truth:.3%}, "
+                f"target {shortened(visible(target.string), _NAME)}: true {target.truth:.3%}, "
                 f"estimated {_known(target.estimate, '.3%')}, {found}"
             )
         yield from map(Line, self._sentences())
@@ -110,10 +126,17 @@ class ExperimentResult(Result):
         """Return the page."""
         outcome, charts = self.outcome, self.charts()
         detected = self._detected()
+        n_reports = self.experiment.honest + self.experiment.forged
         strings = Table(
             f"The largest {min(_ROWS, len(detected))} detected",
-            headings("string", "true share", "estimate", "low", "high"),
-            tuple((string, *map(cell, numbers)) for string, *numbers in detected[:_ROWS]),
+            (
+                *headings("string", "true share", "estimate", "low", "high"),
+                Heading("detected", "left"),
+            ),
+            tuple(
+                (string, *map(cell, (*numbers, low, high)), certainty(low, n_reports))
+                for string, *numbers, low, high in detected[:_ROWS]
+            ),
         )
         by_share = Table(
             "Recall by true share, precision by estimated share",
@@ -179,15 +202,18 @@ class ExperimentResult(Result):
             f"95% intervals hold the truth for {_known(result.interval_coverage, '.1%')} of the "
             f"candidates, {_known(result.interval_coverage_detected, '.1%')} of the detected."
         )
-        ratio = "of" if math.isinf(audit.observed) else f"of e^{audit.observed:.3f},"
+        ratio = "an infinite likelihood ratio"
+        if math.isfinite(audit.observed):
+            ratio = f"a likelihood ratio of e^{audit.observed:.3f}"
         audited = (
             "An attacker who told two values apart by single reports saw "
             + (
                 "the most telling pattern in none of them"
                 if math.isinf(audit.at_least)
-                else f"a likelihood ratio {ratio} at least e^{audit.at_least:.3f}"
+                else f"{ratio}, so the true one is at least e^{audit.at_least:.3f}"
             )
-            + f"; epsilon_report is {audit.epsilon_report:.3f}."
+            + f"; epsilon_report, {audit.epsilon_report:.3f}, bounds the true one"
+            + ("." if audit.kept else ", and is EXCEEDED.")
         )
         n_candidates = len(self.outcome.truth)
         seeded = f"{size}; {n_candidates:,} candidates; seed {experiment.seed}."

@@ -1,21 +1,27 @@
-"""The plain decoder that ours is compared with: least squares and the two-standard-error rule.
+"""What our decoder is compared with: a plain rule, and an oracle.
 
-Weighted least squares of the bit rates on all candidates; what is more than two standard errors
-above zero counts as detected. No unknown mass, no correction for the number of candidates. Where
-candidates are too many for least squares, a screen goes before, as in google/rappor's decoder,
-whose Lasso leaves at most 500 strings to its final regression.
+**Plain** is weighted least squares of the bit rates on all candidates; what is more than two
+standard errors above zero counts as detected. No unknown mass, no correction for the number of
+candidates. Where candidates are too many for least squares, a screen goes before, as in
+google/rappor's decoder, whose Lasso leaves at most 500 strings to its final regression.
+
+The **oracle** is told which candidates are there: its model is least squares on these alone, and
+all candidates are then tested in it by the same tests and correction as ours. What it finds beyond
+ours is what searching for the model costs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg
 
 from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.candidates.listing import bit_positions, make_design
+from hubbub.decoder.candidates.listing import bit_positions, hashed, make_design
 from hubbub.decoder.counts import CohortCounts, estimate_bits, variance_of_one
+from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.decoder.regression.search import Search
 from hubbub.protocol.params import RapporParams
 
 _STD_ERRORS = 2.0
@@ -70,3 +76,30 @@ def least_squares_two_se(
     share[chosen[kept]] = fitted
     detected[chosen[kept]] = fitted > _STD_ERRORS * np.sqrt(np.diag(covariance))
     return PlainEstimates(share, detected)
+
+
+def oracle_detections(
+    counts: CohortCounts,
+    params: RapporParams,
+    candidates: tuple[str, ...],
+    present: BoolArray,
+    alpha: float,
+) -> BoolArray:
+    """Detect by Benjamini-Hochberg in the model of the strings that are there; shape (n,).
+
+    Where these are too many for least squares, the oracle's model is what our search makes of them
+    alone.
+
+    Parameters
+    ----------
+    present : bool array, shape (n,)
+    """
+    rows = np.flatnonzero(present)
+    if not len(rows):
+        return np.zeros(len(candidates), dtype=np.bool_)
+    log_alpha = float(np.log(alpha))
+    listed = hashed(candidates, params)
+    everyone = Search(estimate_bits(counts, params), listed, params, log_alpha, Correction.BH)
+    fit = replace(everyone, candidates=listed.take(rows)).run().fit
+    found = everyone.tested(replace(fit, selected=rows[fit.selected]))
+    return np.asarray(found.log_q <= log_alpha)

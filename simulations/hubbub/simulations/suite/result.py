@@ -13,15 +13,18 @@ from rich.table import Table
 
 from hubbub.decoder.formats.data_files import json_text
 from hubbub.decoder.formats.files import write_whole
-from hubbub.simulations.suite.bounds import CaseResult, Figure, variation_ratios
+from hubbub.simulations.suite.bounds import CaseResult, Figure, oracle_ratios, variation_ratios
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),
     ("runs", lambda r: str(r.runs)),
     ("listed", lambda r: f"{r.candidates:,}"),
     ("found", lambda r: f"{r.true_positives.mean:.1f}"),
+    ("oracle's", lambda r: f"{r.oracle.mean:.1f}"),
     ("coverage", lambda r: _shown(r.coverage)),
     ("of detected", lambda r: _shown(r.coverage_detected)),
+    ("of unknown", lambda r: _rate(r.coverage_unknown)),
+    ("of unlisted", lambda r: _rate(r.coverage_unlisted)),
     ("false share", lambda r: _shown(r.false_share)),
     ("any false", lambda r: _shown(r.any_false)),
     ("variation", lambda r: _shown(r.total_variation)),
@@ -59,6 +62,12 @@ def suite_sentence(results: Sequence[CaseResult]) -> str:
         if ratios
         else ""
     )
+    of_oracle = oracle_ratios(results)
+    if of_oracle:
+        compared += (
+            f"{sum(of_oracle) / len(of_oracle):.0%} of what the oracle finds is found on average "
+            f"(least {min(of_oracle):.0%}). "
+        )
     verdict = (
         f"{len(broken)} of {len(results)} cases break a bound: "
         + ", ".join(result.case for result in broken)
@@ -73,6 +82,10 @@ def _shown(figure: Figure) -> str:
         return ""
     error = "" if math.isinf(figure.std_error) else f" ± {_short(figure.std_error)}"
     return f"{_short(figure.mean)}{error}"
+
+
+def _rate(figure: Figure) -> str:
+    return "" if math.isnan(figure.mean) else f"{figure.mean:.2f}"
 
 
 def _short(number: float) -> str:

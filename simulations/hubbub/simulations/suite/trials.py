@@ -5,6 +5,7 @@ Many runs work in parallel processes; how many there are changes only the roundi
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import time
@@ -17,11 +18,14 @@ import numpy as np
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.decoding import Decoding, decode
+from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.simulations.experiments.scoring import Score, score
 from hubbub.simulations.scenarios import collect
-from hubbub.simulations.suite.baseline import least_squares_two_se
+from hubbub.simulations.suite.baseline import least_squares_two_se, oracle_detections
 from hubbub.simulations.suite.matrix import Case
 
+ALPHA = 0.05
+_ROUNDING = 1e-9
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -36,6 +40,11 @@ class Trial:
     ours, baseline : Score
         Of the decoder (Benjamini-Hochberg at 0.05), and of least squares with the two-standard-
         error rule on the same counts.
+    oracle : int
+        Names that the oracle finds and somebody holds.
+    unknown_covered, unlisted_covered : bool, or None where the decoder doesn't tell
+        Whether the 95% interval of the mass that isn't detected holds the truth; of the mass that
+        isn't listed.
     seconds : float
         CPU time of the decoder.
     """
@@ -45,6 +54,9 @@ class Trial:
     candidates: int
     ours: Score
     baseline: Score
+    oracle: int
+    unknown_covered: bool | None
+    unlisted_covered: bool | None
     seconds: float
 
 
@@ -53,9 +65,11 @@ def run_trial(case: Case, run: int) -> Trial:
     collected = collect(case.scenario(run), case.params, case.reports, case.seed(run))
     truth, candidates = collected.truth, collected.candidates
     started = time.process_time()
-    ours = decode(collected.counts, case.params, candidates)
+    ours = decode(collected.counts, case.params, candidates, alpha=ALPHA)
     seconds = time.process_time() - started
     plain = least_squares_two_se(collected.counts, case.params, candidates)
+    oracle = oracle_detections(collected.counts, case.params, candidates, truth > 0, ALPHA)
+    told = ours.summary
     no_interval = np.full(len(candidates), np.nan)
     return Trial(
         case=case.name,
@@ -63,8 +77,21 @@ def run_trial(case: Case, run: int) -> Trial:
         candidates=len(candidates),
         ours=score_decoding(truth, ours),
         baseline=score(truth, plain.share, no_interval, no_interval, plain.detected),
+        oracle=int(np.count_nonzero(oracle & (truth > 0))),
+        unknown_covered=_covered(
+            1 - float(truth[ours.detected].sum()), told.unknown_share, told.unknown_std_error
+        ),
+        unlisted_covered=_covered(
+            1 - float(truth.sum()), told.unlisted_share, told.unlisted_std_error
+        ),
         seconds=seconds,
     )
+
+
+def _covered(truth: float, estimate: float, std_error: float) -> bool | None:
+    if math.isnan(std_error):
+        return None
+    return abs(estimate - truth) <= Z_CONFIDENCE * std_error + _ROUNDING
 
 
 def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:

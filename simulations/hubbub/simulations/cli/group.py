@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _POPULATION = "zipf:1.0"
 _UNIQUE = 1_000
 _MOST_REPORTS = 10**12
+_OUT = Path("out")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -52,6 +53,23 @@ def _folder(default: str, what: str = "all that is made") -> Callable[[_Command]
         "--output", default=default, show_default=True,
         type=click.Path(file_okay=False, path_type=Path), help=f"Folder for {what}.",
     )  # fmt: skip
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder for results, in one that exists, for its name may be mistyped."""
+    from hubbub.decoder.formats.files import refuse_place
+
+    _make_default(folder.parent)
+    if not folder.is_dir():
+        refuse_place(folder)
+        folder.mkdir()
+    refuse_place(folder / "result.json")
+
+
+def _make_default(folder: Path) -> None:
+    """Make the folder that all results are in unless another one is named."""
+    if folder == _OUT:
+        folder.mkdir(exist_ok=True)
 
 
 _workers = click.option(
@@ -85,6 +103,7 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
     from hubbub.simulations.demo import run_demo
 
     with _system_errors():
+        _make_folder(output)
         result = run_demo(output, reports, clients, seed, progress_bar)
     console = stdout_console()
     show(result.blocks(), console)
@@ -130,12 +149,13 @@ class Count(click.ParamType[int]):
     "--reports", type=Count(1), default="1e6", show_default=True,
     help="Honest clients, each of which reports once a day.",
 )  # fmt: skip
-@click.option("--k", default=128, show_default=True, help="Bits of the Bloom filter.")
-@click.option("--h", default=2, show_default=True, help="Hash functions.")
-@click.option("--m", default=64, show_default=True, help="Cohorts.")
-@click.option("--f", default=0.5, show_default=True, help="Permanent noise.")
-@click.option("--p", default=0.25, show_default=True, help="Chance of a 1 for a permanent 0.")
-@click.option("--q", default=0.75, show_default=True, help="Chance of a 1 for a permanent 1.")
+# As `hubbub-decoder plan` chooses for a million reports, 900 candidates, epsilons 4.39 and 2.04.
+@click.option("--k", default=480, show_default=True, help="Bits of the Bloom filter.")
+@click.option("--h", default=1, show_default=True, help="Hash functions.")
+@click.option("--m", default=96, show_default=True, help="Cohorts.")
+@click.option("--f", default=0.2, show_default=True, help="Permanent noise.")
+@click.option("--p", default=0.0677, show_default=True, help="Chance of a 1 for a permanent 0.")
+@click.option("--q", default=0.5515, show_default=True, help="Chance of a 1 for a permanent 1.")
 @click.option(
     "--candidates-extra", type=Count(0), default="0", show_default=True,
     help="Candidates that nobody holds.",
@@ -193,7 +213,6 @@ def run(output: Path, workers: int | None, through: str, **options: Any) -> None
             f"--method {options['method']}: needs whole reports, so --through collector"
         )
     from hubbub.decoder.cli.progress import progress_bar
-    from hubbub.decoder.formats.files import refuse_place
     from hubbub.decoder.formats.terminal import show, stdout_console
     from hubbub.decoder.parallel import cores
     from hubbub.protocol.errors import ParameterError
@@ -208,8 +227,7 @@ def run(output: Path, workers: int | None, through: str, **options: Any) -> None
     except (PopulationError, ParameterError, AttackError) as error:
         raise click.UsageError(str(error)) from error
     with _system_errors():
-        refuse_place(output / "result.json")
-        output.mkdir(parents=True, exist_ok=True)
+        _make_folder(output)
         with progress_bar("clients report") as bar:
             outcome = (
                 run_in_memory(experiment, workers or cores(), bar)
@@ -353,6 +371,7 @@ def suite(
         if path.suffix not in FORMATS:
             raise click.BadParameter(f"--output {path}: must end in {', '.join(FORMATS)}")
         with cli_errors():
+            _make_default(path.parent)
             refuse_place(path)
     try:
         cases = matching(quick_cases() if quick else all_cases(), patterns)
@@ -391,7 +410,7 @@ def paper(only_table: bool, runs: int, output: Path) -> None:
     from hubbub.simulations.paper.result import PaperResult
 
     with cli_errors():
-        output.mkdir(parents=True, exist_ok=True)
+        _make_folder(output)
         with progress_bar("experiments") as bar:
             findings = () if only_table else experiments(runs, bar)
         lines = sorted([*formula_lines(), *simulated_lines(runs)], key=lambda line: line.number)

@@ -1,0 +1,61 @@
+"""The detected strings' total: their sum less what it owes to their having been selected.
+
+Of strings near the limit those are detected whose noise was upward, so the sum of the detected
+estimates is too high. By how much follows without any assumption about the shares: for a normal
+estimate X of theta with variance sigma^2 and a threshold c,
+
+    E[(X - theta) 1{X > c}] = sigma^2 f(c),
+
+f being the density of X (Stein, Annals of Statistics 9, 1981). Summed over all candidates it is
+the density of their z-scores at the threshold, which can be seen on both sides of it. This holds
+however the estimates depend on each other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import special
+
+from hubbub.decoder.arrays import BoolArray, FloatArray
+from hubbub.decoder.inference.multiple_testing import absent_share
+
+_HALF_WIDTH = 0.5
+_LARGEST_LOG_P = -1e-9
+
+
+def selection_bias(
+    share: FloatArray,
+    std_error: FloatArray,
+    log_p: FloatArray,
+    detected: BoolArray,
+    log_cutoff: float,
+) -> tuple[float, float]:
+    """Return by how much the sum of the detected is expected to be too high, and its variance.
+
+    Parameters
+    ----------
+    share, std_error, log_p : float64 array, shape (n,)
+        Of all candidates; nan where they aren't determined.
+    detected : bool array, shape (n,)
+    log_cutoff : float
+        ln of the largest p-value that counts as a detection.
+
+    Notes
+    -----
+    The density at the threshold is that of the absent candidates, which is normal and steep there,
+    and a kernel estimate of what is seen within half a standard error beyond that.
+    """
+    known = ~np.isnan(share)
+    if not detected.any():
+        return 0.0, 0.0
+    z = -special.ndtri_exp(np.minimum(log_p[known], _LARGEST_LOG_P))
+    cutoff = -float(special.ndtri_exp(log_cutoff))
+    near = np.abs(z - cutoff) < _HALF_WIDTH
+    scale = std_error[known][near]
+    absent = len(log_p) * absent_share(log_p)
+    edges = special.ndtr([cutoff - _HALF_WIDTH, cutoff + _HALF_WIDTH])
+    of_absent = np.exp(-(cutoff**2) / 2) / np.sqrt(2 * np.pi)
+    of_absent -= (edges[1] - edges[0]) / (2 * _HALF_WIDTH)
+    typical = float(np.median(std_error[known]))
+    bias = float(scale.sum()) / (2 * _HALF_WIDTH) + absent * of_absent * typical
+    return bias, float(scale @ scale) / (2 * _HALF_WIDTH) ** 2

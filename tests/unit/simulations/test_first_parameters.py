@@ -1,0 +1,47 @@
+"""What newcomers start from: examples and defaults are the best parameters of their epsilons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hubbub.decoder.planning.limits import Question, detection_limit
+from hubbub.decoder.planning.noise import Budget
+from hubbub.decoder.planning.search import compare
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry
+from hubbub.simulations.cli.group import run
+from hubbub.simulations.demo import METRICS
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+
+
+def example(name: str, metric: str) -> RapporParams:
+    return Registry.load(EXAMPLES / name)[metric].params
+
+
+def defaults_of_run() -> RapporParams:
+    options = run.make_context("run", []).params
+    return RapporParams(*(options[name] for name in RapporParams._fields))
+
+
+@pytest.mark.parametrize(
+    ("params", "candidates", "reports"),
+    [
+        (Registry.parse(METRICS)["first_name"].params, 91_910, 5e5),
+        (defaults_of_run(), 900, 1e6),
+        (example("metrics.toml", "homepage"), 1e5, 1e6),
+        (example("metrics.toml", "last_crash"), 1e4, 1e6),
+        (example("notes.toml", "editor"), 1e4, 1e6),
+        (example("wiki.toml", "failed_in"), 1e4, 1e6),
+    ],
+    ids=["demo", "run", "homepage", "last_crash", "editor", "failed_in"],
+)
+def test_smallest_share_is_within_half_a_percent_of_the_plans(
+    params: RapporParams, candidates: float, reports: float
+) -> None:
+    budget = Budget(params.epsilon_permanent, params.epsilon_report)
+    best = compare(budget, Question(candidates), reports).best
+    limit = detection_limit(params, reports, Question(candidates))
+    assert limit <= 1.005 * best.limit, best.params
