@@ -124,7 +124,7 @@ def test_options_that_all_types_share_work_alike(stored: Stored) -> None:
     assert "3,000 reports of theme" in stored.decode("theme", "--min-reports", "3001").stderr
     assert stored.rows("theme", "--since", "2026-11-01") == stored.rows("theme")
     cut = stored.decode("tabs", "--rows", "1").stdout
-    assert "and 3 smaller ones" in cut
+    assert "and 3 more" in cut
     assert "[1, 5)" in cut
     assert "system" not in stored.rows("theme", "--detected-only", "--alpha", "1e-9")
 

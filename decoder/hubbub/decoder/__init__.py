@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from hubbub.decoder.counts import CohortCounts, count_records, empty_counts
     from hubbub.decoder.decoding import Decoding, Summary, decode
     from hubbub.decoder.inference.multiple_testing import Correction
+    from hubbub.decoder.job import decode_metric
+    from hubbub.decoder.results.result import Result
+    from hubbub.decoder.results.strings import StringsResult
+    from hubbub.decoder.trends.categories import decode_category_days
     from hubbub.decoder.trends.decoding import Trends, decode_days
 
 _HOMES = {
@@ -17,12 +21,16 @@ _HOMES = {
     "CohortCounts": "counts",
     "Correction": "inference.multiple_testing",
     "Decoding": "decoding",
+    "Result": "results.result",
+    "StringsResult": "results.strings",
     "Summary": "decoding",
     "Trends": "trends.decoding",
     "count_records": "counts",
     "decode": "decoding",
     "decode_categories": "categories.decoding",
+    "decode_category_days": "trends.categories",
     "decode_days": "trends.decoding",
+    "decode_metric": "job",
     "empty_counts": "counts",
 }
 
@@ -31,12 +39,16 @@ __all__ = [
     "CohortCounts",
     "Correction",
     "Decoding",
+    "Result",
+    "StringsResult",
     "Summary",
     "Trends",
     "count_records",
     "decode",
     "decode_categories",
+    "decode_category_days",
     "decode_days",
+    "decode_metric",
     "empty_counts",
 ]
 

@@ -19,3 +19,7 @@ class InputError(DecoderError):
 
 class PlanError(DecoderError, ValueError):
     """No parameters can do what a plan needs; the message says what to change."""
+
+
+class OptionError(DecoderError):
+    """Options that leave something open, or contradict each other; named as the command's."""

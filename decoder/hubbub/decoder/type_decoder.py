@@ -22,12 +22,9 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from hubbub.decoder.candidates.listing import Candidates
-    from hubbub.decoder.counts import CohortCounts
     from hubbub.decoder.ratios import Ratios
-    from hubbub.decoder.reports.loading import ReportInput, SpoolFor
+    from hubbub.decoder.reports.loading import DailyReports, ReportInput, SpoolFor
     from hubbub.decoder.results.provenance import Provenance
     from hubbub.decoder.results.result import Result
 
@@ -95,8 +92,8 @@ class Job(Protocol):
     def reports(self, spool_for: SpoolFor = ...) -> ReportInput:
         """Read and count the reports; see `load_counts`."""
 
-    def reports_by_day(self) -> tuple[dict[dt.date, CohortCounts], ReportInput]:
-        """Count the reports day by day, and together."""
+    def reports_by_day(self, spool_for: SpoolFor = ...) -> tuple[DailyReports, ReportInput]:
+        """Count the reports day by day, and together; see `load_days`."""
 
     def pass_counter(self) -> AbstractContextManager[Callable[[int, float], None]]:
         """Show passes over the reports and the gap that is left."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from factories import make_metric, make_params
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.decoder.cli.options import MIN_REPORTS
+from hubbub.decoder.inputs import MIN_REPORTS
 from hubbub.protocol.records import Records
 from unit.collector.forgeries import records_of
 

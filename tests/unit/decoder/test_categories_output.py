@@ -130,7 +130,7 @@ def test_json_holds_quantiles_and_mean_of_ordinals_only() -> None:
 def test_table_of_an_ordinal_keeps_the_order_of_buckets_when_it_is_cut() -> None:
     text = table_of(decoded(ORDINAL), limit=3)
     assert text.index("[40, 50)") < text.index("[50, 60)") < text.index("[60, 70)")
-    assert "and 9 smaller ones" in text
+    assert "and 9 more" in text
     assert "< 10" not in text
 
 

@@ -16,8 +16,8 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli.decode import decode
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.cli.options import MIN_REPORTS
 from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.decoder.inputs import MIN_REPORTS
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType

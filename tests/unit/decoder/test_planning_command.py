@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubbub.decoder.cli.group import main
+from hubbub.decoder.planning.limits import Method, Question, detection_limit
+from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from unit.decoder.pages import Page, assert_self_contained
 
@@ -134,9 +136,93 @@ def test_neither_reports_nor_share_is_refused() -> None:
     assert "Missing option '--reports' or '--share'" in result.stderr
 
 
+GIVEN = {"--k": "128", "--h": "2", "--m": "64", "--f": "0.5", "--p": "0.5", "--q": "0.75"}
+SIX = tuple(word for option in GIVEN.items() for word in option)
+EVALUATE = ("--evaluate", "--candidates", "1e5")
+
+
+def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    arguments = (*EVALUATE, "--reports", "1e6", *SIX, "--output", str(path))
+    result = plan(*arguments)
+    assert result.exit_code == 0, result.output
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    given, best = rows[0], rows[1]
+    params = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
+    assert [given[key] for key in "khmfpq"] == list(params)
+    assert given["detectable_share"] == detection_limit(params, 1e6, Question(1e5))
+    assert best["epsilon_report"] <= given["epsilon_report"] == params.epsilon_report
+    assert best["epsilon_permanent"] <= given["epsilon_permanent"]
+    times = given["detectable_share"] / best["detectable_share"]
+    assert times > 1.5
+    assert f"a share {times:.2f} times as small" in result.stdout
+    likelihood = detection_limit(params, 1e6, Question(1e5, method=Method.LIKELIHOOD))
+    assert f"With method likelihood the limit is {likelihood:.3%}." in result.stdout
+    assert Registry.parse(planned_metric(result.stdout))["example"].params.h == 1
+
+
+def test_given_parameters_may_be_a_registrys(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(planned_metric(plan(*ASKED, "--name", "homepage").stdout), encoding="utf-8")
+    result = plan(*EVALUATE, "--reports", "1e6", "homepage", "--metrics", str(path))
+    assert result.exit_code == 0, result.output
+    assert "The search finds no better parameters" in result.stdout
+
+
+def test_given_parameters_and_a_share_tell_the_reports(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    asked = (*EVALUATE, "--share", "0.01", *SIX, "--output", str(path))
+    assert plan(*asked).exit_code == 0
+    given = json.loads(path.read_text(encoding="utf-8"))["rows"][0]
+    assert given["detectable_share"] == pytest.approx(0.01, rel=1e-3)
+
+
+def test_given_parameters_are_points_of_the_picture(tmp_path: Path) -> None:
+    path = tmp_path / "plan.svg"
+    asked = (*EVALUATE, "--reports", "1e6", "--max-bits", "64", *SIX)
+    assert plan(*asked, "--output", str(path)).exit_code == 0
+    texts = Page(path.read_text(encoding="utf-8").partition("?>")[2]).texts["text"]
+    assert texts.count("given") == texts.count("the best") == 2
+
+
+def test_too_few_cohorts_are_told() -> None:
+    result = plan(*EVALUATE, "--reports", "1e6", *SIX, "--m", "2")
+    assert result.exit_code == 0
+    assert "m = 2: below 12 cohorts no test at this level works" in result.stdout
+    assert "below" not in plan(*EVALUATE, "--reports", "1e6", *SIX).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((*ASKED, "--k", "128"), "--k: belongs to --evaluate"),
+        ((*ASKED, "homepage"), "METRIC: belongs to --evaluate"),
+        (("--reports", "1e6", "--candidates", "9"), "Missing option '--epsilon-permanent'."),
+        ((*EVALUATE, "--reports", "9", *SIX[:-2]), "Missing option '--q' of --evaluate"),
+        ((*EVALUATE, *SIX), "Missing option '--reports' or '--share'"),
+        ((*EVALUATE, "--reports", "1e6", *SIX, *EPSILONS), "--epsilon-permanent: follows from"),
+        ((*EVALUATE, "--reports", "1e6", *SIX, "homepage"), "--k: METRIC of --metrics has"),
+        ((*EVALUATE, "--reports", "1e6", "homepage"), "Missing option '--metrics' of --evaluate"),
+        ((*EVALUATE, "--reports", "1e6", *SIX, "--k", "9"), "k = 9: must be a multiple of 8"),
+        ((*EVALUATE, "--reports", "1e6", *SIX, "--p", ".75"), "p = q = 0.75: must differ"),
+        ((*EVALUATE, "--reports", "50", *SIX), "reports = 50: too few to show any share"),
+        ((*EVALUATE, "--share", "1e-12", *SIX), "share = 1e-12: no number of reports detects it"),
+        (
+            (*EVALUATE, "--reports", "1e6", "theme", "--metrics", "docs/examples/metrics.toml"),
+            "metrics.theme.type = 'enum': must be a type whose values are looked for",
+        ),
+    ],
+)
+def test_mistakes_about_given_parameters_are_named(arguments: tuple[str, ...], reason: str) -> None:
+    result = plan(*arguments)
+    assert result.exit_code != 0
+    assert reason in result.stderr
+    assert result.stdout == ""
+
+
 def test_help_explains_every_option() -> None:
     text = plan("--help").stdout
     for option in ("--reports", "--share", "--candidates", "--epsilon-permanent", "--alpha",
                    "--epsilon-report", "--power", "--method", "--concentration", "--max-bits",
-                   "--name", "--output"):  # fmt: skip
+                   "--name", "--output", "--evaluate", "--metrics", *GIVEN):  # fmt: skip
         assert option in text

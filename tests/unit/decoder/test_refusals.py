@@ -14,7 +14,6 @@ from pyarrow import parquet
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli.group import main
-from hubbub.protocol.metric_types.enums import EnumType
 from unit.decoder.stores import filled_store, plausible_records
 
 TODAY = dt.date(2026, 11, 1)
@@ -177,14 +176,6 @@ def test_unwritable_output_is_told_before_the_work(desk: Desk) -> None:
     missing = ("homepage", "--metrics", "{}/metrics.toml", "--store", "sqlite:///{}/none.db")
     message = refusal(desk, *missing, *LISTED, "--output", "{}/result.html")
     assert message.endswith("result.html: Is a directory")
-
-
-def test_days_of_categories_are_refused(desk: Desk) -> None:
-    metric = make_metric("theme", metric_type=EnumType(("light", "dark")))
-    desk.put("metrics.toml", registry_toml(metric))
-    given = ("theme", "--metrics", "{}/metrics.toml", "--store", "sqlite:///{}/hubbub.db")
-    message = refusal(desk, *given, "--by", "day")
-    assert "metrics.theme.type = 'enum'" in message
 
 
 def test_repeated_candidates_count_once_and_are_told(desk: Desk) -> None:

@@ -7,8 +7,8 @@ import datetime as dt
 import pytest
 
 from factories import make_metric
-from hubbub.decoder.cli.options import MIN_REPORTS
 from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.inputs import MIN_REPORTS
 from hubbub.decoder.reports.loading import require_reports
 
 

@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,21 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from scipy import stats
 
-from hubbub.decoder import CohortCounts, Correction
+from hubbub.decoder import CohortCounts, Correction, Decoding
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.trends.decoding import Trends, change_points, constancy, decode_days, exceedance
+from hubbub.decoder.reports.anomalies import AnomalyReport
+from hubbub.decoder.results.provenance import Provenance
+from hubbub.decoder.results.strings import summary_lines
+from hubbub.decoder.trends.decoding import (
+    DayEstimates,
+    Trends,
+    change_points,
+    compare_days,
+    constancy,
+    decode_days,
+    exceedance,
+)
 from hubbub.decoder.trends.result import TYPES, TrendsResult, sparkline
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
@@ -26,6 +38,15 @@ from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown
 FIRST = dt.date(2026, 11, 1)
 STEADY, RISING, HOSTILE = "steady", "rising", "<script>\u202e"
 NAMES = [STEADY, RISING, HOSTILE, *(f"absent {i}" for i in range(20))]
+
+
+def result_of(
+    trends: Trends[Decoding],
+    anomalies: AnomalyReport | None = None,
+    provenance: Provenance | None = None,
+) -> TrendsResult:
+    facts = summary_lines(trends.pooled, anomalies)
+    return TrendsResult(trends, anomalies, provenance, facts=facts)
 
 
 def correlations(times: FloatArray) -> FloatArray:
@@ -126,11 +147,11 @@ def counts_by_day(n_days: int = 8, step: int = 5) -> dict[dt.date, CohortCounts]
 
 
 @pytest.fixture(scope="module")
-def trends() -> Trends:
+def trends() -> Trends[Decoding]:
     return decode_days(counts_by_day(), CLEAR, NAMES, min_reports=1000)
 
 
-def test_days_are_complete_and_small_ones_are_gaps(trends: Trends) -> None:
+def test_days_are_complete_and_small_ones_are_gaps(trends: Trends[Decoding]) -> None:
     assert [f"{day:%d}" for day in trends.days] == [f"{i:02}" for i in range(1, 9)]
     assert trends.reports.tolist() == [4000, 4000, 100, 4000, 4000, 4000, 0, 4000]
     assert trends.decoded.tolist() == [True, True, False, True, True, True, False, True]
@@ -138,12 +159,12 @@ def test_days_are_complete_and_small_ones_are_gaps(trends: Trends) -> None:
     assert trends.pooled.summary.reports == 24_000
 
 
-def test_every_day_is_estimated_within_its_error(trends: Trends) -> None:
+def test_every_day_is_estimated_within_its_error(trends: Trends[Decoding]) -> None:
     """Within 4.9 standard errors, 24 values: P(false alarm) < 3e-5."""
-    assert set(trends.strings) == {STEADY, RISING, HOSTILE}
+    assert set(trends.followed) == {STEADY, RISING, HOSTILE}
     truth = {STEADY: [0.25] * 8, HOSTILE: [0.2] * 8, RISING: [0.2] * 5 + [0.4] * 3}
     truth[""] = [0.35] * 5 + [0.15] * 3
-    for column, name in enumerate(("", *trends.strings)):
+    for column, name in enumerate(("", *trends.followed)):
         errors = (trends.share[:, column] - truth[name]) / trends.std_error[:, column]
         assert np.nanmax(np.abs(errors)) < 4.9
         np.testing.assert_allclose(
@@ -152,12 +173,41 @@ def test_every_day_is_estimated_within_its_error(trends: Trends) -> None:
         )  # fmt: skip
 
 
-def test_change_is_marked_on_its_day_and_only_there(trends: Trends) -> None:
+def test_change_is_marked_on_its_day_and_only_there(trends: Trends[Decoding]) -> None:
     days = {
         name: [trends.days[cut.day].day for cut in cuts]
-        for name, cuts in zip(("unknown", *trends.strings), trends.changes, strict=True)
+        for name, cuts in zip(("unknown", *trends.followed), trends.changes, strict=True)
     }
     assert days == {STEADY: [], HOSTILE: [], RISING: [6], "unknown": [6]}
+
+
+@pytest.mark.parametrize("correction", Correction)
+def test_every_marked_series_has_a_day_and_no_other_has(
+    trends: Trends[Decoding], correction: Correction
+) -> None:
+    """Nine series changed much; where they did, p = 0.08 is enough for the tenth."""
+    z = np.array([6.0] * 9 + [1.75])
+    std_error = np.full(10, 0.01)
+    before, after = (
+        DayEstimates(share, std_error, share, share, std_error**2)
+        for share in (np.full(10, 0.1), 0.1 + z * 0.01 * np.sqrt(2))
+    )
+    days = {FIRST + dt.timedelta(days=i): counts_of({STEADY: 9}, seed=i) for i in range(2)}
+    found = compare_days(
+        days,
+        dict(zip(days, (before, after), strict=True)),
+        np.zeros(10),
+        trends.pooled,
+        kind="category",
+        followed=tuple("abcdefghij"),
+        alpha=0.05,
+        correction=correction,
+        min_reports=1,
+    )
+    assert found.p_value[9] > 0.05
+    marked = (found.q_value <= 0.05).tolist()
+    assert marked == [True] * 9 + [correction is Correction.BH]
+    assert [bool(each) for each in found.changes] == marked
 
 
 def test_days_in_any_order_give_the_same() -> None:
@@ -177,7 +227,7 @@ def test_no_day_with_enough_reports_is_refused() -> None:
 
 def test_nothing_detected_leaves_nothing_to_follow() -> None:
     nothing = decode_days(counts_by_day(3), CLEAR, ["absent 1", "absent 2"], min_reports=1000)
-    assert nothing.strings == ()
+    assert nothing.followed == ()
     assert csv_of(TrendsResult(nothing)) == ",".join(TYPES) + "\n"
     assert json.loads(json_of(TrendsResult(nothing)))["rows"] == []
     assert "no string was detected" in page_of(nothing).html
@@ -191,8 +241,8 @@ def test_one_day_is_no_trend_but_a_result() -> None:
     assert "2026-11-01" in table_of(single)
 
 
-def test_csv_json_and_parquet_agree(trends: Trends) -> None:
-    result = TrendsResult(trends, make_anomalies(), make_provenance())
+def test_csv_json_and_parquet_agree(trends: Trends[Decoding]) -> None:
+    result = result_of(trends, make_anomalies(), make_provenance())
     rows = list(csv.DictReader(io.StringIO(csv_of(result), newline="")))
     document = json.loads(json_of(result))
     typed = parquet.read_table(io.BytesIO(parquet_of(result))).to_pylist()
@@ -215,11 +265,11 @@ def test_csv_json_and_parquet_agree(trends: Trends) -> None:
     assert [cut["day"] for cut in rising["changes"]] == ["2026-11-06"]
 
 
-def table_of(trends: Trends) -> str:
-    return shown(TrendsResult(trends), width=160)
+def table_of(trends: Trends[Decoding]) -> str:
+    return shown(result_of(trends), width=160)
 
 
-def test_table_shows_courses_gaps_and_changes(trends: Trends) -> None:
+def test_table_shows_courses_gaps_and_changes(trends: Trends[Decoding]) -> None:
     text = table_of(trends)
     assert "2026-11-06 ▲" in text
     assert "6 of 8 decoded; the others have fewer than 1,000 reports each: 2026-11-03" in text
@@ -240,11 +290,21 @@ def test_sparkline_is_a_character_a_day() -> None:
     assert sparkline(np.array([0.0, 0.0])) == "▁▁"
 
 
-def page_of(trends: Trends) -> Page:
-    return Page(html_of(TrendsResult(trends, make_anomalies(), make_provenance())))
+def test_headline_shortens_long_strings(trends: Trends[Decoding]) -> None:
+    changed = next(i for i, cuts in enumerate(trends.changes[1:]) if cuts)
+    names = list(trends.followed)
+    names[changed] = "https://example.com/" + "x" * 500 + "/end"
+    headline = result_of(replace(trends, followed=tuple(names))).report().headline
+    assert "“https://example.com/" in headline
+    assert "xxx/end”" in headline
+    assert "x" * 100 not in headline
 
 
-def test_report_has_a_chart_a_series_with_its_changes(trends: Trends) -> None:
+def page_of(trends: Trends[Decoding]) -> Page:
+    return Page(html_of(result_of(trends, make_anomalies(), make_provenance())))
+
+
+def test_report_has_a_chart_a_series_with_its_changes(trends: Trends[Decoding]) -> None:
     page = page_of(trends)
     assert_accessible(page)
     assert_self_contained(page)

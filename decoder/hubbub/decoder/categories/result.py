@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -50,7 +50,7 @@ _INTERVAL = f"{CONFIDENCE:.0%} interval"
 _MOST = 100
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CategoriesResult(DecodedResult[CategoryDecoding]):
     """How often each category occurs, in the registry's order."""
 
@@ -84,10 +84,9 @@ class CategoriesResult(DecodedResult[CategoryDecoding]):
         if self.detected_only:
             order = order[decoding.detected[order]]
         shown = np.sort(order[:limit]) if decoding.ordinal else order[:limit]
-        yield _table(decoding, shown)
+        left_out = f"{len(order) - limit:,}" if len(order) > limit else ""
+        yield replace(_table(decoding, shown), left_out=left_out)
         yield Line("")
-        if len(order) > limit:
-            yield Line(f"… and {len(order) - limit:,} smaller ones; --output writes them all\n")
         if decoding.ordinal:
             yield _quantile_table(decoding.ordinal)
             yield Line("")

@@ -129,6 +129,32 @@ def rate_covariance(shares: FloatArray, n_reports: int, params: RapporParams) ->
     return np.asarray(np.diag(noise_variance(shares, n_reports, params)) + sampling)
 
 
+def instantaneous_variance(
+    estimates: CategoryEstimates, n_reports: int, metric: Metric
+) -> FloatArray:
+    """Return the part of the variance of `unbiased` that is new in every report, shape (n,).
+
+    The rest comes from permanent responses and from who is a client at all, and so is the same
+    error again wherever the same clients report.
+
+    Notes
+    -----
+    Of category j a share f/2 + (1 - f) pi_j of the permanent bits is 1, so that with the responses'
+    coins alone bit j's rate has the variance i_j = ((f/2 + (1 - f) pi_j) q(1 - q) +
+    (1 - f/2 - (1 - f) pi_j) p(1 - p)) / (N (q* - p*)^2). The estimates are A y with
+    A = I - d 1^T / sum(d) (see `estimate_categories`), which turns it into A diag(i) A^T.
+    """
+    params = metric.params
+    p, q, slope = params.p, params.q, params.q_star - params.p_star
+    ones = params.f / 2 + (1 - params.f) * estimates.share
+    coins = (ones * q * (1 - q) + (1 - ones) * p * (1 - p)) / (n_reports * slope**2)
+    if metric.type.width == 1:
+        return np.full(2, coins[1])
+    noise = noise_variance(estimates.share, n_reports, params)
+    mixing = np.eye(len(coins)) - (noise / noise.sum())[:, None]
+    return np.asarray(mixing**2 @ coins)
+
+
 def nearest_distribution(rate: FloatArray, variance: FloatArray) -> FloatArray:
     """Return the x >= 0 with sum 1 that is nearest: sum (x_j - rate_j)^2 / variance_j is least.
 

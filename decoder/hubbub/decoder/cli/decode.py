@@ -1,28 +1,36 @@
 """`hubbub-decoder decode`: the options, and what each of them means.
 
-Only what --help needs is imported here; the work is in `decode_job`.
+Only what --help needs is imported here; the work is in `hubbub.decoder.job`.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from dataclasses import fields
 from typing import Any
 
 import click
 
-from hubbub.decoder.cli.options import (
+from hubbub.decoder.cli.options import cli_errors
+from hubbub.decoder.inputs import (
     MIN_REPORTS,
+    MIN_REPORTS_VARIABLE,
     STORE,
     InputOptions,
     check_candidates,
     check_outputs,
     check_reports,
-    cli_errors,
 )
 from hubbub.decoder.type_decoder import OutputOptions
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
+
+
+def _without_time(
+    _context: click.Context, _option: click.Parameter, moment: dt.datetime | None
+) -> dt.date | None:
+    return moment and moment.date()
 
 
 @click.command()
@@ -55,12 +63,21 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
     metavar="DIR",
     help="Keep hashed candidates here, for the next time with the same list.",
 )
-@click.option("--since", type=_DAY, metavar="DAY", help="First UTC day, such as 2026-11-01.")
-@click.option("--until", type=_DAY, metavar="DAY", help="Last UTC day, included.")
+@click.option(
+    "--since",
+    type=_DAY,
+    callback=_without_time,
+    metavar="DAY",
+    help="First UTC day, such as 2026-11-01.",
+)
+@click.option(
+    "--until", type=_DAY, callback=_without_time, metavar="DAY", help="Last UTC day, included."
+)
 @click.option(
     "--by",
     type=click.Choice(["day"]),
-    help="Also estimate the detected strings day by day, and mark where shares changed.",
+    help="Also estimate the detected strings, or all categories, day by day, and mark where shares "
+    "changed.",
 )
 @click.option(
     "--method",
@@ -109,7 +126,7 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
     "--min-reports",
     default=MIN_REPORTS,
     show_default=True,
-    envvar="HUBBUB_MIN_REPORTS",
+    envvar=MIN_REPORTS_VARIABLE,
     show_envvar=True,
     type=click.IntRange(1),
     help="Refuse to decode fewer reports than this; with --by, on any day.",
@@ -141,11 +158,27 @@ def decode(**options: Any) -> None:
         raise click.BadParameter("nan is not in the range 0<x<1.", param_hint="'--alpha'")
     inputs = InputOptions(**{each.name: options.pop(each.name) for each in fields(InputOptions)})
     outputs = OutputOptions(**options)
-    check_reports(inputs)
-    if inputs.metric is None or inputs.names("candidates", "map"):
-        check_candidates(inputs)
     with cli_errors():
+        check_reports(inputs)
+        if inputs.metric is None or inputs.names("candidates", "map"):
+            check_candidates(inputs)
         check_outputs(inputs, outputs)
-        from hubbub.decoder.cli.decode_job import run  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+        from hubbub.decoder.formats import writers  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
 
-        run(inputs, outputs)
+        try:
+            writers.refuse_unwritable(outputs.files)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="'--output'") from error
+        from threadpoolctl import (  # type: ignore[import-untyped]  # noqa: PLC0415
+            threadpool_limits,
+        )
+
+        from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415
+        from hubbub.decoder.job import decode_inputs  # noqa: PLC0415
+
+        # Last digits depend on how many threads linear algebra takes; results must not depend on
+        # cores.
+        with threadpool_limits(1):
+            provenance = writers.needs_provenance(outputs.files)
+            result = decode_inputs(inputs, outputs, OnTerminal(), provenance=provenance)
+            writers.write_results(result, outputs.files, spreadsheet_safe=outputs.spreadsheet_safe)

@@ -1,10 +1,30 @@
-"""Progress bars for people: on standard error, and only if that is a terminal."""
+"""What a person sees of a decoding under way: on standard error, and only if that is a terminal."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+
+import click
+
+from hubbub.decoder.job import Observer
+
+
+class OnTerminal(Observer):
+    """Bars, and a line a note."""
+
+    def note(self, text: str) -> None:
+        """Print a note."""
+        click.echo(f"note: {text}", err=True)
+
+    def counting(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Show a bar."""
+        return progress_bar("counting reports")
+
+    def maximising(self) -> AbstractContextManager[Callable[[int, float], None]]:
+        """Show passes and the gap."""
+        return pass_counter("maximising the likelihood")
 
 
 @contextmanager

@@ -132,8 +132,8 @@ def _finite(value: object) -> object:
     return value
 
 
-def write_parquet(result: Result, file: BinaryIO) -> None:
-    """Write a result's rows, and the rest of its document.
+def arrow_batches(result: Result) -> Any:
+    """Return a pyarrow.RecordBatchReader of a result's rows, with the rest as metadata.
 
     Raises
     ------
@@ -148,17 +148,35 @@ def write_parquet(result: Result, file: BinaryIO) -> None:
     }
     fields = [(name, getattr(arrow, _ARROW[kind])()) for name, kind in result.types.items()]
     schema = arrow.schema(fields, metadata=metadata)
+
+    def batch(part: Columns) -> Any:
+        arrays = []
+        for field in schema:
+            if field.type == arrow.float64():
+                values = np.asarray(part[field.name], dtype=np.float64)
+                arrays.append(arrow.array(values, mask=np.isnan(values)))
+            else:
+                arrays.append(arrow.array(part[field.name], type=field.type))
+        return arrow.record_batch(arrays, schema=schema)
+
+    return arrow.RecordBatchReader.from_batches(schema, map(batch, result.parts()))
+
+
+def write_parquet(result: Result, file: BinaryIO) -> None:
+    """Write a result's rows, and the rest of its document.
+
+    Raises
+    ------
+    StoreError
+        If pyarrow isn't installed.
+    """
+    arrow = require_pyarrow()
+    batches = arrow_batches(result)
+    schema = batches.schema
     with arrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         waiting: list[Any] = []
-        for part in result.parts():
-            arrays = []
-            for field in schema:
-                if field.type == arrow.float64():
-                    values = np.asarray(part[field.name], dtype=np.float64)
-                    arrays.append(arrow.array(values, mask=np.isnan(values)))
-                else:
-                    arrays.append(arrow.array(part[field.name], type=field.type))
-            waiting.append(arrow.record_batch(arrays, schema=schema))
+        for batch in batches:
+            waiting.append(batch)
             if sum(len(batch) for batch in waiting) >= _ROWS_A_GROUP:
                 writer.write_table(arrow.Table.from_batches(waiting, schema))
                 waiting = []

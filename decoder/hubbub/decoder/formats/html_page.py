@@ -24,16 +24,17 @@ _COLUMNS = 60
 def write_html(result: Result, file: BinaryIO) -> None:
     """Write a result's report as one page."""
     report = result.report()
-    page = _environment().get_template("page.html")
+    page = environment().get_template("page.html")
     parts = page.generate(report=report, draw=draw)
     file.writelines(part.encode("utf-8") for part in parts)
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Return the templates, which escape whatever they are given."""
     import jinja2  # noqa: PLC0415 - most results are never a page
 
-    environment = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("hubbub.decoder.formats"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -41,5 +42,5 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["shortened"] = partial(shortened, most=_COLUMNS)
-    return environment
+    templates.filters["shortened"] = partial(shortened, most=_COLUMNS)
+    return templates

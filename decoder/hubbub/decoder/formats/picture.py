@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from xml.etree import ElementTree as ET
@@ -45,6 +46,13 @@ def write_png(result: Result, file: BinaryIO) -> None:
         If matplotlib isn't installed.
     """
     _write_png(result.picture(), file)
+
+
+def svg_of(charts: Sequence[Chart]) -> bytes:
+    """Return charts as one SVG document."""
+    file = BytesIO()
+    _write_svg(charts, file)
+    return file.getvalue()
 
 
 def write_picture(path: Path, charts: Sequence[Chart]) -> None:

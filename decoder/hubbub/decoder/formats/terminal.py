@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -20,11 +21,22 @@ _BORDERS = 3
 
 def stdout_console(width: int = 120) -> Console:
     """Return the terminal, or plain lines of a fixed width where output isn't one."""
-    return Console() if sys.stdout.isatty() else Console(width=width)
+    return Console() if sys.stdout.isatty() else plain_console(width)
 
 
-def show(blocks: Iterable[Block], console: Console) -> None:
-    """Print blocks one below the other. Nothing in them is obeyed as markup."""
+def plain_console(width: int = 120, file: TextIO | None = None) -> Console:
+    """Return plain lines of a fixed width, on standard output if there is no file."""
+    return Console(width=width, file=file, force_jupyter=False)  # which rich would write to
+
+
+def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes them all") -> None:
+    """Print blocks one below the other. Nothing in them is obeyed as markup.
+
+    Parameters
+    ----------
+    rest : str
+        Where the rows are that a table leaves out.
+    """
     for block in blocks:
         if isinstance(block, Line):
             console.print(Text(block.text), soft_wrap=not block.wraps)
@@ -41,6 +53,8 @@ def show(blocks: Iterable[Block], console: Console) -> None:
                     Text(shortened(first, room), overflow="fold"), *map(Text, others), style=style
                 )
             console.print(grid)
+            if block.left_out:
+                console.print(Text(f"\n… and {block.left_out} more; {rest}"))
         else:
             facts = Grid(show_header=False, box=None, pad_edge=False)
             for label, text in block.items():

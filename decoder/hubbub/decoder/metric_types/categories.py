@@ -6,9 +6,10 @@ from abc import abstractmethod
 from typing import TypeVar
 
 from hubbub.decoder.categories.decoding import decode_categories
-from hubbub.decoder.categories.result import CategoriesResult
+from hubbub.decoder.categories.result import CategoriesResult, summary_lines
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.ratios import Ratios, filter_ratios
+from hubbub.decoder.results.result import Result
 from hubbub.decoder.type_decoder import Categories, Job, TypeDecoder
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.params import RapporParams
@@ -24,7 +25,7 @@ class CategoryDecoder(TypeDecoder[_Type]):
         """Return the values."""
 
     def refusal(self, job: Job) -> str | None:
-        """Refuse strings to look for, their method, and days."""
+        """Refuse strings to look for, and their method."""
         what = f"metrics.{job.metric.name}.type = {job.metric.type.name!r}"
         for name in job.named("candidates", "map"):
             return f"{name}: must be left out; {what} says which values there are."
@@ -33,21 +34,31 @@ class CategoryDecoder(TypeDecoder[_Type]):
                 f"--method likelihood: {what}; its bit counts say all that whole reports do. "
                 "Leave --method out."
             )
-        if job.outputs.by:
-            return (
-                f"--by day: {what}; days can be compared for metrics of type 'string' only. "
-                "Use --since and --until, a day at a time."
-            )
         return None
 
-    def decode(self, job: Job) -> CategoriesResult:
+    def decode(self, job: Job) -> Result:
         """Invert the bit counts."""
-        reports, outputs = job.reports(), job.outputs
+        outputs, correction = job.outputs, Correction(job.outputs.correction)
+        if outputs.by:
+            from hubbub.decoder.trends.categories import (  # noqa: PLC0415 - seldom
+                decode_category_days,
+            )
+            from hubbub.decoder.trends.result import TrendsResult  # noqa: PLC0415
+
+            daily, reports = job.reports_by_day()
+            trends = decode_category_days(
+                daily.by_day,
+                job.metric,
+                alpha=outputs.alpha,
+                correction=correction,
+                min_reports=outputs.min_reports,
+            )
+            origin = job.provenance(reports, method="inversion, day by day")
+            facts = summary_lines(trends.pooled, reports.anomalies)
+            return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows, facts=facts)
+        reports = job.reports()
         decoding = decode_categories(
-            reports.counts,
-            job.metric,
-            alpha=outputs.alpha,
-            correction=Correction(outputs.correction),
+            reports.counts, job.metric, alpha=outputs.alpha, correction=correction
         )
         origin = job.provenance(reports, method="inversion")
         return CategoriesResult(

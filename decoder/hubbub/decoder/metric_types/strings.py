@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 from hubbub.decoder.decoding import decode
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.likelihood.choice import Choice, Method
+from hubbub.decoder.likelihood.decoding import LIKELIHOOD
 from hubbub.decoder.ratios import Ratios, filter_ratios
 from hubbub.decoder.results.result import Result
-from hubbub.decoder.results.strings import StringsResult
+from hubbub.decoder.results.strings import StringsResult, summary_lines
 from hubbub.decoder.type_decoder import Job, TypeDecoder
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams
@@ -20,24 +24,43 @@ class StringDecoder(TypeDecoder[StringType]):
         """Estimate how often each candidate occurs."""
         listed, outputs = job.candidates(), job.outputs
         correction = Correction(outputs.correction)
+        choice = Choice(Method(outputs.method), job.metric.params, len(listed))
         if outputs.by:
-            from hubbub.decoder.trends.decoding import decode_days  # noqa: PLC0415 - seldom
+            from hubbub.decoder.trends.decoding import (  # noqa: PLC0415 - seldom
+                days_with_enough,
+                follow,
+            )
             from hubbub.decoder.trends.result import TrendsResult  # noqa: PLC0415
+            from hubbub.decoder.trends.whole_reports import decode_whole_days  # noqa: PLC0415
 
-            by_day, reports = job.reports_by_day()
-            trends = decode_days(
-                by_day,
+            daily, reports = job.reports_by_day(choice.spool_for)
+            enough = days_with_enough(daily.by_day, outputs.min_reports)
+            counted = decode(
+                reduce(add, enough.values()),
                 job.metric.params,
                 listed,
                 alpha=outputs.alpha,
                 correction=correction,
-                min_reports=outputs.min_reports,
             )
+            with job.pass_counter() as passed:
+                pooled = choice.complete(counted, daily.whole, listed, passed)
+            trends = None
+            if pooled.summary.method == LIKELIHOOD:
+                trends = decode_whole_days(
+                    daily.by_day,
+                    daily.whole_by_day,
+                    pooled,
+                    listed,
+                    min_reports=outputs.min_reports,
+                )
+            used = "likelihood" if trends else "least squares"
+            if trends is None:
+                trends = follow(daily.by_day, pooled, listed, min_reports=outputs.min_reports)
             origin = job.provenance(
-                reports, method="least squares, day by day", strings=trends.pooled.candidates
+                reports, method=f"{used}, day by day", strings=pooled.candidates
             )
-            return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows)
-        choice = Choice(Method(outputs.method), job.metric.params, len(listed))
+            facts = summary_lines(pooled, reports.anomalies)
+            return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows, facts=facts)
         reports = job.reports(choice.spool_for)
         counted = decode(
             reports.counts, job.metric.params, listed, alpha=outputs.alpha, correction=correction

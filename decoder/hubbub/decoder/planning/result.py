@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hubbub.decoder.planning.limits import detection_power, reports_needed
+from hubbub.decoder.planning.limits import (
+    Method,
+    detection_limit,
+    detection_power,
+    fewest_cohorts,
+    reports_needed,
+)
 from hubbub.decoder.planning.search import (
     Comparison,
     Plan,
@@ -38,14 +44,14 @@ _TYPES: dict[str, type] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlanResult(Result):
     """The result of a search, and its question.
 
     Attributes
     ----------
     share : float or None
-        A share that is to be found; None: the best plan's limit.
+        A share that is to be found; None: the limit of the plan that the result is about.
     name : str
         Of the metric.
     """
@@ -55,16 +61,24 @@ class PlanResult(Result):
     name: str
 
     @property
+    def subject(self) -> Plan:
+        """The plan that the result is about: the given one, or the best that was found."""
+        return self.comparison.given or self.comparison.best
+
+    @property
     def target(self) -> float:
         """The share for which reports are counted."""
-        return self.comparison.best.limit if self.share is None else self.share
+        if self.share is not None:
+            return self.share
+        limit = self.subject.limit
+        return limit if limit < 1 else self.comparison.best.limit
 
     @property
     def plans(self) -> tuple[Plan, ...]:
         """All plans, in the order of the table."""
         found = self.comparison
-        others = (found.simple, found.paper)
-        return (found.best, *(plan for plan in others if plan), *found.by_hashes)
+        plans = (found.given, found.best, found.simple, found.paper, *found.by_hashes)
+        return tuple(plan for plan in plans if plan)
 
     @property
     def types(self) -> Types:
@@ -117,22 +131,27 @@ class PlanResult(Result):
         for text in _sentences(self):
             yield Line(text, wraps=False)
         yield Line("")
+        if self.comparison.given:
+            yield Line("The best parameters at these epsilons:\n", wraps=False)
         yield Line(entry(self.comparison.best.params, self.name))
 
     def picture(self) -> tuple[XYChart, ...]:
-        """Return the detectable share against epsilon and against N, the plan itself as a point."""
+        """Return the detectable share against epsilon and against N, plans themselves as points."""
         found, best = self.comparison, self.comparison.best
+        plans = [("this plan", best)]
+        if found.given:
+            plans = [("the best", best), (found.given.name, found.given)]
         of_reports, of_budget = f"{best.reports:,.0f} reports", f"{found.budget.report:g}"
         return (
             _chart(
                 Labels("by-epsilon", of_reports, "", "epsilon of a report"),
                 limit_by_epsilon(found),
-                (best.params.epsilon_report, 100 * best.limit),
+                [(name, plan.params.epsilon_report, 100 * plan.limit) for name, plan in plans],
             ),
             _chart(
                 Labels("by-reports", f"epsilon {of_budget} a report", "", "reports"),
                 limit_by_reports(found),
-                (best.reports, 100 * best.limit),
+                [(name, plan.reports, 100 * plan.limit) for name, plan in plans],
             ),
         )
 
@@ -169,7 +188,7 @@ def _table(result: PlanResult) -> Table:
                 *(f"{number:.6g}" for number in params[3:]),
                 f"{params.epsilon_permanent:.4g}",
                 f"{params.epsilon_report:.4g}",
-                f"{plan.limit:.3%}" if plan.limit < math.inf else "none",
+                _limit(plan.limit),
                 _reports(reports_needed(params, result.target, found.question)),
                 f"{plan.oue_ratio:.2f}",
             )
@@ -180,36 +199,75 @@ def _table(result: PlanResult) -> Table:
         f"Smallest share that {found.best.reports:,.0f} reports show",
         headings("parameters", *parameters, *achieved),
         tuple(rows),
-        styles=tuple("bold" if plan is found.best else "" for plan in result.plans),
+        styles=tuple("bold" if plan is result.subject else "" for plan in result.plans),
     )
 
 
 def _sentences(result: PlanResult) -> Iterator[str]:
-    found, question = result.comparison, result.comparison.question
-    best = found.best
-    yield (
-        f"A string held by {best.limit:.3%} is detected among {question.candidates:,.0f} "
-        f"candidates with probability {question.power:g} (alpha {question.alpha:g}, Bonferroni; "
-        f"method {question.method.value})."
-    )
-    if result.share is not None and not math.isclose(result.share, best.limit, rel_tol=1e-3):
-        power = detection_power(best.params, best.reports, result.share, question)
-        needed = reports_needed(best.params, result.share, question)
+    found, question, subject = result.comparison, result.comparison.question, result.subject
+    params, n_reports = subject.params, subject.reports
+    if subject.limit < math.inf:
+        yield (
+            f"A string held by {subject.limit:.3%} is detected among {question.candidates:,.0f} "
+            f"candidates with probability {question.power:g} (alpha {question.alpha:g}, "
+            f"Bonferroni; method {question.method.value})."
+        )
+    else:
+        yield (
+            f"No share is detected among {question.candidates:,.0f} candidates with probability "
+            f"{question.power:g} (alpha {question.alpha:g}, Bonferroni; method "
+            f"{question.method.value})."
+        )
+    if result.share is not None and not math.isclose(result.share, subject.limit, rel_tol=1e-3):
+        power = detection_power(params, n_reports, result.share, question)
+        needed = reports_needed(params, result.share, question)
         yield (
             f"One held by {result.share:.3%} is found with probability {power:.2f}; "
             f"{_reports(needed)} reports make it {question.power:g}."
         )
-    if found.paper:
+    if found.given:
+        yield from _against_best(result, found.given)
+    elif found.paper:
         yield (
             f"The RAPPOR paper's default at the same epsilons needs a share "
-            f"{found.paper.limit / best.limit:.2f} times as large."
+            f"{found.paper.limit / subject.limit:.2f} times as large."
         )
     yield (
-        f"An estimate varies {best.oue_ratio:.2f} times as much as with optimal unary encoding "
+        f"An estimate varies {subject.oue_ratio:.2f} times as much as with optimal unary encoding "
         "(Wang et al. 2017), which knows the list of strings before it asks."
     )
-    in_each = best.reports / best.params.m
-    yield f"A report has {best.params.k // 8} bytes; {in_each:,.0f} are in each cohort."
+    in_each = n_reports / params.m
+    yield f"A report has {params.k // 8} bytes; {in_each:,.0f} are in each cohort."
+
+
+def _against_best(result: PlanResult, given: Plan) -> Iterator[str]:
+    """Yield what the given parameters spend, give away, and can't do."""
+    best, question = result.comparison.best, result.comparison.question
+    params = given.params
+    yield (
+        f"One report spends an epsilon of {params.epsilon_report:.4g}, all reports from one "
+        f"permanent response together {params.epsilon_permanent:.4g}."
+    )
+    method = Method.LIKELIHOOD if question.method is Method.REGRESSION else Method.REGRESSION
+    other = detection_limit(params, given.reports, replace(question, method=method))
+    yield f"With method {method.value} the limit is {_limit(other)}."
+    if given.limit <= best.limit:
+        yield "The search finds no better parameters at the same epsilons."
+    elif given.limit < math.inf:
+        needed = reports_needed(best.params, given.limit, question)
+        yield (
+            f"The best parameters at the same epsilons show {best.limit:.3%}, a share "
+            f"{given.limit / best.limit:.2f} times as small, or the same share from "
+            f"{_reports(needed)} reports instead of {given.reports:,.0f}."
+        )
+    else:
+        yield f"The best parameters at the same epsilons show {best.limit:.3%}."
+    fewest = fewest_cohorts(params.k, params.h, question.level)
+    if params.m < fewest:
+        yield (
+            f"m = {params.m}: below {fewest} cohorts no test at this level works as the theory "
+            "takes it to; less is found than stated here."
+        )
 
 
 def _points(points: list[Point], across: str) -> list[dict[str, object]]:
@@ -218,8 +276,8 @@ def _points(points: list[Point], across: str) -> list[dict[str, object]]:
     ]
 
 
-def _chart(labels: Labels, points: list[Point], plan: tuple[float, float]) -> XYChart:
-    x, y = plan
+def _chart(labels: Labels, points: list[Point], plans: list[tuple[str, float, float]]) -> XYChart:
+    _, x, y = plans[0]
     description = (
         f"Smallest share that is detected, by {labels.x}: {y:.3g}% at {x:,.6g} with the best "
         "parameters; the RAPPOR paper's default needs more."
@@ -228,7 +286,7 @@ def _chart(labels: Labels, points: list[Point], plan: tuple[float, float]) -> XY
     series = (
         Series("best", at, np.array([100 * point.best for point in points])),
         Series("the RAPPOR paper's default", at, np.array([100 * each.paper for each in points])),
-        Series("this plan", np.array([x]), np.array([y]), "points"),
+        *(Series(name, np.array([a]), np.array([b]), "points") for name, a, b in plans),
     )
     words = replace(labels, description=description, y="smallest detectable share (%)")
     return XYChart(words, series, log_x=True, log_y=True)
@@ -236,6 +294,10 @@ def _chart(labels: Labels, points: list[Point], plan: tuple[float, float]) -> XY
 
 def _reports(reports: float) -> str:
     return f"{reports:,.0f}" if reports < math.inf else "never"
+
+
+def _limit(share: float) -> str:
+    return f"{share:.3%}" if share < math.inf else "none"
 
 
 def _known(value: float) -> float:

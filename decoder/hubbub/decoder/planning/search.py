@@ -37,6 +37,7 @@ from hubbub.decoder.planning.noise import (
     permanent_noise,
     rare_rate,
 )
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
 MOST_BITS = 1024
@@ -90,6 +91,8 @@ class Comparison:
         The RAPPOR paper's default moved to the same epsilons; None if that can't be.
     simple : Plan or None
         The best with round numbers, if there are any within the budget.
+    given : Plan or None
+        Parameters that were to be evaluated; the budget is what they spend.
     """
 
     question: Question
@@ -98,6 +101,7 @@ class Comparison:
     by_hashes: tuple[Plan, ...]
     paper: Plan | None
     simple: Plan | None
+    given: Plan | None = None
 
 
 def make_plan(name: str, params: RapporParams, n_reports: float, question: Question) -> Plan:
@@ -158,6 +162,51 @@ def compare_for_share(
     if math.isinf(needed):
         raise PlanError(f"share = {share:g}: no number of reports detects it within the budget")
     return compare(budget, question, math.ceil(needed), most_bits)
+
+
+def evaluate(
+    params: RapporParams,
+    question: Question,
+    n_reports: float | None,
+    share: float | None,
+    most_bits: int = MOST_BITS,
+) -> Comparison:
+    """Compare given parameters with the best at the epsilons that they spend.
+
+    Parameters
+    ----------
+    n_reports : float, optional
+        N; by default as many as the given parameters need to show `share`.
+
+    Raises
+    ------
+    PlanError
+        As `compare`, and if no number of reports shows the share.
+    """
+    if n_reports is None:
+        needed = math.inf if share is None else reports_needed(params, share, question)
+        if math.isinf(needed):
+            raise PlanError(f"share = {share}: no number of reports detects it with {params}")
+        n_reports = math.ceil(needed)
+    budget = Budget(params.epsilon_permanent, params.epsilon_report)
+    found = compare(budget, question, n_reports, most_bits)
+    return replace(found, given=make_plan("given", params, n_reports, question))
+
+
+def string_params(metric: Metric) -> RapporParams:
+    """Return the parameters of a metric whose values are hashed.
+
+    Raises
+    ------
+    PlanError
+        If its registry lists the values, so that nothing is searched for.
+    """
+    if metric.type.width is not None:
+        raise PlanError(
+            f"metrics.{metric.name}.type = {metric.type.name!r}: must be a type whose values are "
+            "looked for among candidates, such as 'string'"
+        )
+    return metric.params
 
 
 def _best_of_each(

@@ -49,7 +49,7 @@ _SENSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PrivacyResult(Result):
     """All figures of a registry."""
 

@@ -25,7 +25,7 @@ from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empt
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
-from hubbub.decoder.reports.packed import PackedReports, ReportSpool
+from hubbub.decoder.reports.packed import IN_MEMORY, PackedReports, ReportSpool
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
@@ -46,8 +46,8 @@ class Counting:
     ----------
     detector : AnomalyDetector, optional
         Gets to see the same records.
-    spool : ReportSpool, optional
-        Keeps the same records, for a method that needs whole reports.
+    spools : sequence of ReportSpool
+        Keep the same records, for a method that needs whole reports.
     progress : callable
         Called with the reports counted so far, by the thread that adds records.
     threads : int, optional
@@ -59,13 +59,13 @@ class Counting:
         params: RapporParams,
         *,
         detector: AnomalyDetector | None = None,
-        spool: ReportSpool | None = None,
+        spools: Sequence[ReportSpool] = (),
         progress: Callable[[int], None] = lambda _done: None,
         threads: int | None = None,
     ) -> None:
         self._params = params
         self._detector = detector
-        self._spool = spool
+        self._spools = spools
         self._progress = progress
         self._threads = threads or cores()
         self._size = max(1, _PIECE_BYTES // record_width(params.k)) * record_width(params.k)
@@ -92,8 +92,8 @@ class Counting:
             If they, or some that were added before, aren't whole records of the parameters.
         """
         check_whole(records, self._params)
-        if self._spool:
-            self._spool.add(records)
+        for spool in self._spools:
+            spool.add(records)
         self._waiting.append(records)
         self._waiting_bytes += len(records)
         if self._waiting_bytes >= self._size:
@@ -211,7 +211,8 @@ async def load_counts(
         total = await store.count(key, since, until)
         done = partial(_progressed, progress, total, 0)
         spool = spool_for(total)
-        with Counting(metric.params, detector=detector, spool=spool, progress=done) as counting:
+        spools = [spool] if spool else []
+        with Counting(metric.params, detector=detector, spools=spools, progress=done) as counting:
             async for records in store.segments(key, since, until):
                 counting.add(records)
             counts = counting.result()
@@ -221,42 +222,80 @@ async def load_counts(
     return counts
 
 
+class DailyReports(NamedTuple):
+    """Reports of several days, counted.
+
+    Attributes
+    ----------
+    by_day : dict
+        Counts of each day with reports, in ascending order.
+    whole_by_day : dict
+        The whole reports of each day with enough of them; empty if they weren't kept.
+    whole : PackedReports, optional
+        Those of all these days together.
+    """
+
+    by_day: dict[dt.date, CohortCounts]
+    whole_by_day: dict[dt.date, PackedReports]
+    whole: PackedReports | None
+
+
 async def load_days(
     store_url: str,
     metric: Metric,
     since: dt.date | None = None,
     until: dt.date | None = None,
     *,
+    min_reports: int = 1,
     detector: AnomalyDetector | None = None,
+    spool_for: SpoolFor = lambda _total: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> dict[dt.date, CohortCounts]:
-    """Count each day by itself: in ascending order, those without reports left out.
+) -> DailyReports:
+    """Count each day by itself; days without reports are left out.
 
-    Parameters and errors are those of `load_counts`.
+    Other parameters and errors are those of `load_counts`.
+
+    Parameters
+    ----------
+    min_reports : int
+        Days with fewer aren't kept whole.
     """
     from hubbub.collector.store import MetricVersion  # noqa: PLC0415
 
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
+    whole_by_day: dict[dt.date, PackedReports] = {}
     done = 0
     async with open_reader(store_url) as store:
         await store.check(metric)
         total = await store.count(key, since, until)
-        for day in sorted(await store.days(key)):
-            if (since and day < since) or (until and day > until):
-                continue
+        together = spool_for(total)
+        days = [
+            day
+            for day in sorted(await store.days(key))
+            if not ((since and day < since) or (until and day > until))
+        ]
+        for day in days:
+            spools: list[ReportSpool] = []
+            if together and await store.count(key, day, day) >= min_reports:
+                spools = [together, ReportSpool(metric.params, IN_MEMORY // len(days))]
             counted = partial(_progressed, progress, total, done)
-            with Counting(metric.params, detector=detector, progress=counted) as counting:
+            with Counting(
+                metric.params, detector=detector, spools=spools, progress=counted
+            ) as counting:
                 async for records in store.segments(key, day, day):
                     counting.add(records)
                 counts = counting.result()
             if counts.total:
                 by_day[day] = counts
+            if spools:
+                whole_by_day[day] = spools[1].finish()
             done += counts.total
         versions = await store.versions(metric.name)
     if not by_day:
         raise _no_reports(metric, since, until, versions)
-    return by_day
+    whole = together.finish() if together and whole_by_day else None
+    return DailyReports(by_day, whole_by_day, whole)
 
 
 def _no_reports(
@@ -304,7 +343,8 @@ def load_file(
         check_definition(path.absolute().parents[3], metric)
     params, total = metric.params, count_rows(path)
     done, spool = partial(_progressed, progress, total, 0), spool_for(total)
-    with Counting(params, detector=detector, spool=spool, progress=done) as counting:
+    spools = [spool] if spool else []
+    with Counting(params, detector=detector, spools=spools, progress=done) as counting:
         for records in read_records(path, params.k, params.m):
             counting.add(records.data)
         return counting.result()

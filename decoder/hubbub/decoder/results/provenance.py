@@ -103,12 +103,12 @@ def file_source(role: str, path: str) -> Source:
         return Source(role, Path(path).name, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def strings_source(role: str, strings: Iterable[str]) -> Source:
-    """Return strings that came through a pipe as a source: one a line, each once, in UTF-8."""
+def strings_source(role: str, strings: Iterable[str], name: str = "a pipe") -> Source:
+    """Return strings that are no file as a source: one a line, each once, in UTF-8."""
     hashing = hashlib.sha256()
     for string in strings:
         hashing.update(string.encode("utf-8") + b"\n")
-    return Source(role, "a pipe", hashing.hexdigest())
+    return Source(role, name, hashing.hexdigest())
 
 
 def counts_source(role: str, counts: CohortCounts) -> Source:

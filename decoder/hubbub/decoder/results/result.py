@@ -11,7 +11,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.results.charts import Chart
@@ -104,6 +106,23 @@ class Report:
     warnings: Sequence[str] = ()
 
 
+class Drawing(Protocol):
+    """Charts that a notebook shows (`hubbub.decoder.formats.notebook.Drawing`)."""
+
+    @property
+    def charts(self) -> Sequence[Chart]:
+        """As data; their `header` and `rows` are the numbers."""
+
+    @property
+    def svg(self) -> str:
+        """The drawing as SVG."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the drawing to FILE.svg or FILE.png."""
+
+    def _repr_html_(self) -> str: ...
+
+
 class Result(ABC):
     """What a command found out.
 
@@ -129,6 +148,29 @@ class Result(ABC):
     def blocks(self) -> Iterable[Block]:
         """Return what a terminal shows."""
 
+    def __repr__(self) -> str:
+        """Return what a terminal shows."""
+        return str(_format("notebook").as_text(self))
+
+    def _repr_html_(self) -> str:
+        """Return what Jupyter shows."""
+        return str(_format("notebook").as_html(self))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as a stream by the Arrow PyCapsule interface.
+
+        So `pyarrow.table`, `polars.DataFrame` and `pandas.DataFrame.from_arrow` take a result.
+        What else the document holds is in the schema's metadata, as in Parquet.
+        """
+        batches = _format("data_files").arrow_batches(self)
+        capsule: object = batches.__arrow_c_stream__(requested_schema)
+        return capsule
+
+    def plot(self) -> Drawing:
+        """Draw the picture, as notebooks show it."""
+        drawing: Drawing = _format("notebook").Drawing(self.picture())
+        return drawing
+
     @property
     def suspicious(self) -> bool:
         """Whether reports don't look honest, which rows alone don't show."""
@@ -141,6 +183,11 @@ class Result(ABC):
     def picture(self) -> tuple[Chart, ...]:
         """Return the charts of a picture, from the top down."""
         raise NotImplementedError(f"{type(self).__name__} has no picture")
+
+
+def _format(name: str) -> Any:
+    """Return a module of `hubbub.decoder.formats`: formats know results, not results formats."""
+    return import_module(f"hubbub.decoder.formats.{name}")
 
 
 def columns_of(types: Types, rows: Sequence[Mapping[str, Any]]) -> Columns:

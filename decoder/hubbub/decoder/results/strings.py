@@ -76,7 +76,7 @@ CHUNK = 16_384
 """Rows that are in memory at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StringsResult(DecodedResult[Decoding]):
     """The estimates and tests of each candidate."""
 
@@ -117,13 +117,11 @@ class StringsResult(DecodedResult[Decoding]):
         else:
             order, n_rows = strongest_first(decoding, limit), len(decoding.candidates)
             n_rows -= len(decoding.same_bits.rows)
-        table = _table(decoding, order[:limit])
+        table = _table(decoding, order[:limit], n_rows)
         yield table
         if any(row[-1] == _NOTED for row in table.rows):
             yield Line(f"* {UNCERTAIN}: the interval reaches 0")
         yield Line("")
-        if n_rows > limit:
-            yield Line(f"… and {n_rows - limit:,} more; --output writes them all\n")
         yield summary_lines(decoding, self.anomalies)
 
     def report(self) -> Report:
@@ -177,7 +175,7 @@ def label(decoding: Decoding, row: int) -> str:
     return f"{text} (or {named}{more})"
 
 
-def _table(decoding: Decoding, indices: IntArray) -> Table:
+def _table(decoding: Decoding, indices: IntArray, n_rows: int) -> Table:
     rows, styles = [], []
     n_reports = decoding.summary.reports
     for index in map(int, indices):
@@ -199,7 +197,8 @@ def _table(decoding: Decoding, indices: IntArray) -> Table:
         styles.append("" if found else "dim")
     heads = headings("string", "count", f"{CONFIDENCE:.0%} interval", "share", "p", "q")
     heads += (Heading("detected", "center"),)
-    return Table("Candidates, strongest first", heads, tuple(rows), styles=tuple(styles))
+    left_out = f"{n_rows - len(rows):,}" if n_rows > len(rows) else ""
+    return Table("Candidates, strongest first", heads, tuple(rows), left_out, tuple(styles))
 
 
 def strongest_first(decoding: Decoding, most: int) -> IntArray:

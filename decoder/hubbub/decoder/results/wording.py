@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from hubbub.decoder.decoding import POWER
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.reports.anomalies import AnomalyReport
+from hubbub.decoder.results.charts import Chart
 from hubbub.decoder.results.provenance import Provenance
 from hubbub.decoder.results.result import Result, Section, Table, headings
 from hubbub.decoder.results.text import visible
@@ -33,7 +34,7 @@ SHARE_COLUMNS = (
 _Decoding = TypeVar("_Decoding")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DecodedResult(Result, Generic[_Decoding]):
     """A result of reports that were decoded.
 
@@ -59,6 +60,10 @@ class DecodedResult(Result, Generic[_Decoding]):
     def suspicious(self) -> bool:
         """Whether single reports look forged."""
         return bool(self.anomalies and self.anomalies.suspicious)
+
+    def picture(self) -> tuple[Chart, ...]:
+        """Return the charts of the report's first section that has any."""
+        return next((each.charts for each in self.report().sections if each.charts), ())
 
     def document_head(self, summary: Any) -> dict[str, object]:
         """Return "summary", "scrutiny" and "provenance" (null where there is none)."""

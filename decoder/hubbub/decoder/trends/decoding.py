@@ -1,4 +1,4 @@
-"""Counts day by day -> the shares of the detected strings on every day, and where they changed.
+"""Counts day by day -> shares on every day, and where they changed.
 
 Strings are detected once, in the reports of all days together, so that every day estimates the
 same ones; then each day is fitted with just these in the model.
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from operator import add
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import special
@@ -31,10 +32,11 @@ from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
-from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
+from hubbub.decoder.inference.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.decoder.regression.model import fit_selected
 from hubbub.protocol.params import RapporParams
 
+Pooled = TypeVar("Pooled")
 _FAR = 8.0
 """Beyond it the union bound is taken: it is below 1e-14 a day there."""
 _FINEST_STEP = 0.1
@@ -216,8 +218,26 @@ def _leaves_once(size: float, slope: float, deviation: float) -> float:
     return inside if start <= -size else 2.0 * inside
 
 
+class DayEstimates(NamedTuple):
+    """One day's estimates of s series, each a float64 array of shape (s,); nan if unknown.
+
+    Attributes
+    ----------
+    low, high
+        95% intervals.
+    own
+        Variance of the day's own noise: that of the standard error less what days share.
+    """
+
+    share: FloatArray
+    std_error: FloatArray
+    low: FloatArray
+    high: FloatArray
+    own: FloatArray
+
+
 @dataclass(frozen=True, slots=True)
-class Trends:
+class Trends(Generic[Pooled]):
     """Shares day by day; nan on days that weren't decoded.
 
     Attributes
@@ -227,17 +247,21 @@ class Trends:
     reports : int64 array, shape (d,)
     decoded : bool array, shape (d,)
         Days with enough reports.
-    strings : tuple of str, length n
-        The detected ones, largest first.
-    share, std_error : float64 array, shape (d, 1 + n)
-        Of the population that a day's reports are drawn from; column 0 is the unknown mass.
-    low, high : float64 array, shape (d, 1 + n)
+    kind : str
+        What is followed: "string" or "category".
+    followed : tuple of str, length n
+        The detected strings, largest first; or all categories, in the registry's order.
+    has_unknown : bool
+        Whether series 0 is the unknown mass, before those of what is followed.
+    share, std_error : float64 array, shape (d, s)
+        Of the population that a day's reports are drawn from.
+    low, high : float64 array, shape (d, s)
         95% intervals, each by itself.
-    p_value, q_value : float64 array, shape (1 + n,)
+    p_value, q_value : float64 array, shape (s,)
         Of "the share was the same on all days"; q is corrected for the number of series.
-    changes : tuple of tuple of Change, length 1 + n
+    changes : tuple of tuple of Change, length s
         Days from which on a share was another; empty if q_value > alpha.
-    pooled : Decoding
+    pooled : Decoding or CategoryDecoding
         Of the decoded days together.
     min_reports : int
         Fewest reports of a decoded day.
@@ -246,7 +270,9 @@ class Trends:
     days: tuple[dt.date, ...]
     reports: IntArray
     decoded: BoolArray
-    strings: tuple[str, ...]
+    kind: str
+    followed: tuple[str, ...]
+    has_unknown: bool
     share: FloatArray
     std_error: FloatArray
     low: FloatArray
@@ -254,8 +280,82 @@ class Trends:
     p_value: FloatArray
     q_value: FloatArray
     changes: tuple[tuple[Change, ...], ...]
-    pooled: Decoding
+    pooled: Pooled
     min_reports: int
+
+    def name(self, series: int) -> str | None:
+        """Return what a series is of; None: the unknown mass."""
+        place = series - self.has_unknown
+        return self.followed[place] if place >= 0 else None
+
+
+def days_with_enough(
+    by_day: Mapping[dt.date, CohortCounts], min_reports: int
+) -> dict[dt.date, CohortCounts]:
+    """Return the days that may be decoded, in their order.
+
+    Raises
+    ------
+    UndecodableError
+        If there are none.
+    """
+    enough = {day: by_day[day] for day in sorted(by_day) if by_day[day].total >= min_reports}
+    if not enough:
+        most = max(by_day, key=lambda day: by_day[day].total, default=None)
+        largest = f"{by_day[most].total:,} on {most}" if most else "none at all"
+        raise UndecodableError(
+            f"no day has {min_reports:,} reports, which each needs for a release "
+            f"(most: {largest}); leave out --by day, or change --min-reports (HUBBUB_MIN_REPORTS)"
+        )
+    return enough
+
+
+def compare_days(
+    by_day: Mapping[dt.date, CohortCounts],
+    estimates: Mapping[dt.date, DayEstimates],
+    shared: FloatArray,
+    pooled: Pooled,
+    *,
+    kind: str,
+    followed: tuple[str, ...],
+    alpha: float,
+    correction: Correction,
+    min_reports: int,
+) -> Trends[Pooled]:
+    """Put days side by side, and find where shares changed.
+
+    Parameters
+    ----------
+    by_day : mapping
+        All days with reports.
+    estimates : mapping
+        Of the days that were decoded, at least one.
+    shared : float64 array, shape (s,)
+        Variance of an error that all days before a change share, and all days after it.
+    """
+    first, last = min(by_day), max(by_day)
+    days = tuple(first + dt.timedelta(days=i) for i in range((last - first).days + 1))
+    unknown = DayEstimates(*np.full((len(DayEstimates._fields), len(shared)), np.nan))
+    each_day = [estimates.get(day, unknown) for day in days]
+    columns = DayEstimates(*(np.stack(each) for each in zip(*each_day, strict=True)))
+    p_value, q_value, changes = _tested(columns.share, columns.own, shared, alpha, correction)
+    return Trends(
+        days=days,
+        reports=np.array([by_day[day].total if day in by_day else 0 for day in days]),
+        decoded=np.array([day in estimates for day in days]),
+        kind=kind,
+        followed=followed,
+        has_unknown=len(shared) > len(followed),
+        share=columns.share,
+        std_error=columns.std_error,
+        low=columns.low,
+        high=columns.high,
+        p_value=p_value,
+        q_value=q_value,
+        changes=changes,
+        pooled=pooled,
+        min_reports=min_reports,
+    )
 
 
 def decode_days(
@@ -266,7 +366,7 @@ def decode_days(
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
     min_reports: int = 1,
-) -> Trends:
+) -> Trends[Decoding]:
     """Detect strings over all days, estimate them on each, and find where their shares changed.
 
     Parameters
@@ -287,43 +387,54 @@ def decode_days(
     UndecodableError
         As `decode`, and if no day has enough reports.
     """
-    taken = {day: by_day[day] for day in sorted(by_day) if by_day[day].total >= min_reports}
-    if not taken:
-        most = max(by_day, key=lambda day: by_day[day].total, default=None)
-        largest = f"{by_day[most].total:,} on {most}" if most else "none at all"
-        raise UndecodableError(
-            f"no day has {min_reports:,} reports, which each needs for a release "
-            f"(most: {largest}); leave out --by day, or change --min-reports (HUBBUB_MIN_REPORTS)"
-        )
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
-    total = reduce(add, taken.values())
+    total = reduce(add, days_with_enough(by_day, min_reports).values())
     pooled = decode(total, params, listed, alpha=alpha, correction=correction)
+    return follow(by_day, pooled, listed, min_reports=min_reports)
+
+
+def follow(
+    by_day: Mapping[dt.date, CohortCounts],
+    pooled: Decoding,
+    candidates: Candidates,
+    *,
+    min_reports: int = 1,
+) -> Trends[Decoding]:
+    """Estimate the strings that were detected over all days on each day, from counts.
+
+    Parameters
+    ----------
+    pooled : Decoding
+        Of the days with enough reports together, by whatever method; its level and correction are
+        kept.
+
+    Raises
+    ------
+    UndecodableError
+        If no day has enough reports.
+    """
+    enough, params = days_with_enough(by_day, min_reports), candidates.params
     found = pooled.largest_detected()
-    first, last = min(by_day), max(by_day)
-    days = tuple(first + dt.timedelta(days=i) for i in range((last - first).days + 1))
-    design = make_design(listed.positions(found), params)
-    daily = np.array([_estimated(taken.get(day), design, params) for day in days])
-    share, std_error, own = daily[:, 0], daily[:, 1], daily[:, 2]
-    shared = np.nan_to_num(_estimated(total, design, params)[3])
-    p_value, q_value, changes = _tested(share, own, shared, alpha, correction)
-    return Trends(
-        days=days,
-        reports=np.array([by_day[day].total if day in by_day else 0 for day in days]),
-        decoded=np.array([day in taken for day in days]),
-        strings=tuple(listed.strings[int(index)] for index in found),
-        share=share,
-        std_error=std_error,
-        low=share - Z_CONFIDENCE * std_error,
-        high=share + Z_CONFIDENCE * std_error,
-        p_value=p_value,
-        q_value=q_value,
-        changes=changes,
-        pooled=pooled,
+    design = make_design(candidates.positions(found), params)
+    estimates = {}
+    for day, counts in enough.items():
+        share, std_error, own, _ = _estimated(counts, design, params)
+        half = Z_CONFIDENCE * std_error
+        estimates[day] = DayEstimates(share, std_error, share - half, share + half, own)
+    return compare_days(
+        by_day,
+        estimates,
+        np.nan_to_num(_estimated(reduce(add, enough.values()), design, params)[3]),
+        pooled,
+        kind="string",
+        followed=tuple(candidates.strings[int(index)] for index in found),
+        alpha=pooled.summary.alpha,
+        correction=pooled.summary.correction,
         min_reports=min_reports,
     )
 
 
-def _estimated(counts: CohortCounts | None, design: Design, params: RapporParams) -> FloatArray:
+def _estimated(counts: CohortCounts, design: Design, params: RapporParams) -> FloatArray:
     """Fit one day with all of the design's strings in the model.
 
     Returns
@@ -334,7 +445,7 @@ def _estimated(counts: CohortCounts | None, design: Design, params: RapporParams
     """
     n_strings = design.matrix.shape[0]
     share, variance, shared = np.full((3, 1 + n_strings), np.nan)
-    if counts is None or not n_strings:
+    if not n_strings:
         return np.full((4, 1 + n_strings), np.nan)
     fit = fit_selected(estimate_bits(counts, params), design, np.arange(n_strings), params)
     inside = 1 + fit.selected
@@ -364,10 +475,11 @@ def _tested(
     for index in series:
         most = constancy(share[:, index], own[:, index], float(shared[index]))
         p_value[index] = most.p_value if most else 1.0
-    q_value = np.exp(log_q_values(np.log(np.maximum(p_value, 1e-300)), correction))
+    log_p = np.log(np.maximum(p_value, 1e-300))
+    q_value = np.exp(log_q_values(log_p, correction))
     changed = q_value <= alpha
-    discoveries = np.count_nonzero(changed) if correction is Correction.BH else 1
-    level = alpha * discoveries / len(series)
+    n_changed, log_alpha = int(np.count_nonzero(changed)), math.log(alpha)
+    level = math.exp(log_cutoff(log_p, n_changed, log_alpha, correction))
     changes = tuple(
         change_points(share[:, index], own[:, index], level, float(shared[index]))
         if changed[index]

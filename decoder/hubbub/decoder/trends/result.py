@@ -7,7 +7,8 @@ Days that weren't decoded have nan. A series is a detected string or the unknown
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +28,7 @@ from hubbub.decoder.results.result import (
     columns_of,
     headings,
 )
-from hubbub.decoder.results.strings import summary_lines
-from hubbub.decoder.results.text import visible
+from hubbub.decoder.results.text import shortened, visible
 from hubbub.decoder.results.wording import (
     ERROR_RATES,
     SHARE_COLUMNS,
@@ -39,16 +39,17 @@ from hubbub.decoder.results.wording import (
 )
 from hubbub.decoder.trends.decoding import Trends
 
-TYPES: dict[str, type] = {
-    "day": str,
-    "kind": str,
-    "string": str,
+_OF_EACH: dict[str, type] = {
     "reports": int,
     **dict.fromkeys(SHARE_COLUMNS, float),
     "changed": bool,
     "p_value": float,
     "q_value": float,
 }
+TYPES: dict[str, type] = {"day": str, "kind": str, "string": str, **_OF_EACH}
+"""The columns of strings; categories have no unknown mass, and so no kind."""
+CATEGORY_TYPES: dict[str, type] = {"day": str, "category": str, **_OF_EACH}
+_PLURALS = {"string": "strings", "category": "categories"}
 _SPARKS = "▁▂▃▄▅▆▇█"
 _GAP = "·"
 _NO_CHANGE = "No change that chance might not have made."
@@ -57,18 +58,27 @@ _COURSES = (
     "Dashed lines mark the first day of another share."
 )
 _DAYS_IN_COLUMNS = 7
+_IN_HEADLINE = 60
 CHARTS = 40
 """Most strings that are drawn."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrendsResult(DecodedResult[Trends]):
-    """The detected strings day by day."""
+@dataclass(frozen=True, slots=True, repr=False)
+class TrendsResult(DecodedResult[Trends[Any]]):
+    """The detected strings, or all categories, day by day.
+
+    Attributes
+    ----------
+    facts : mapping of str to str
+        The summary's lines of all days together.
+    """
+
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def types(self) -> Types:
         """The columns."""
-        return TYPES
+        return TYPES if self.decoding.has_unknown else CATEGORY_TYPES
 
     def parts(self) -> Iterator[Columns]:
         """Yield the rows, series by series, the unknown mass last."""
@@ -81,10 +91,12 @@ class TrendsResult(DecodedResult[Trends]):
                     float(values[index, column])
                     for values in (trends.share, trends.std_error, trends.low, trends.high)
                 ]
+                name = trends.name(column)
+                kind = [_kind(trends, column)] if trends.has_unknown else []
                 values = [
                     f"{day}",
-                    "string" if column else "unknown",
-                    trends.strings[column - 1] if column else "",
+                    *kind,
+                    name or "",
                     reports,
                     *(share * reports for share in shares),
                     *shares,
@@ -92,8 +104,8 @@ class TrendsResult(DecodedResult[Trends]):
                     float(trends.p_value[column]),
                     float(trends.q_value[column]),
                 ]
-                rows.append(dict(zip(TYPES, values, strict=True)))
-        yield columns_of(TYPES, rows)
+                rows.append(dict(zip(self.types, values, strict=True)))
+        yield columns_of(self.types, rows)
 
     def document(self) -> Mapping[str, object]:
         """Return the summary of all days together, the days, the series and the rows."""
@@ -108,8 +120,8 @@ class TrendsResult(DecodedResult[Trends]):
             ],
             "series": [
                 {
-                    "kind": "string" if column else "unknown",
-                    "string": trends.strings[column - 1] if column else "",
+                    "kind": _kind(trends, column),
+                    trends.kind: trends.name(column) or "",
                     "p_value": float(trends.p_value[column]),
                     "q_value": float(trends.q_value[column]),
                     "changes": [
@@ -126,11 +138,10 @@ class TrendsResult(DecodedResult[Trends]):
         """Yield the largest strings' shares over the days, what changed, and the pooled summary."""
         trends = self.decoding
         order = series_order(trends)
-        shown = [*order[:-1][: self.limit], *order[-1:]]
-        yield _table(trends, shown)
+        shown = _largest(trends, order, self.limit)
+        left_out = f"{len(order) - len(shown):,}" if len(order) > len(shown) else ""
+        yield replace(_table(trends, shown), left_out=left_out)
         yield Line("")
-        if len(order) > len(shown):
-            yield Line(f"… and {len(order) - len(shown):,} more; --output writes them all\n")
         summary = trends.pooled.summary
         changed = sum(bool(each) for each in trends.changes)
         rate = ERROR_RATES[summary.correction].replace("detection", "change")
@@ -139,19 +150,19 @@ class TrendsResult(DecodedResult[Trends]):
             "changed": f"{changed:,} of {len(order):,} series at a {rate} of at most "
             f"{summary.alpha:g}",
         }
-        yield lines | summary_lines(trends.pooled, self.anomalies)
+        yield lines | dict(self.facts)
 
     def report(self) -> Report:
         """Return the changes, and a chart a series."""
         trends = self.decoding
         columns = series_order(trends)
-        shown = [*columns[:-1][:CHARTS], *columns[-1:]]
+        shown = _largest(trends, columns, CHARTS)
         charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
         words = [_COURSES] if columns else []
         if len(columns) > len(shown):
             left_out = len(columns) - len(shown)
-            words.append(f"{left_out:,} more strings are in CSV, JSON and Parquet.")
-        facts = {"days": day_counts(trends)} | summary_lines(trends.pooled, self.anomalies)
+            words.append(f"{left_out:,} more are in CSV, JSON and Parquet.")
+        facts = {"days": day_counts(trends)} | dict(self.facts)
         summary = trends.pooled.summary
         sections = [
             _changes(trends),
@@ -164,12 +175,28 @@ class TrendsResult(DecodedResult[Trends]):
         return Report(title, _headline(trends), sections, warnings_of(facts))
 
 
-def series_order(trends: Trends) -> list[int]:
-    """Return the columns in the tables' order: strings, largest first, then the unknown mass."""
-    return [*range(1, 1 + len(trends.strings)), 0] if trends.strings else []
+def series_order(trends: Trends[Any]) -> list[int]:
+    """Return the columns in the tables' order: what is followed, then the unknown mass."""
+    if not trends.followed:
+        return []
+    series = list(range(trends.share.shape[1]))
+    return [*series[1:], 0] if trends.has_unknown else series
 
 
-def _table(trends: Trends, columns: list[int]) -> Table:
+def _largest(trends: Trends[Any], order: list[int], most: int) -> list[int]:
+    """Return so many of those that are followed, and the unknown mass."""
+    kept = order[: len(trends.followed)]
+    if len(kept) > most:
+        mean = np.nan_to_num(trends.share[trends.decoded]).mean(axis=0)
+        kept = sorted(sorted(kept, key=lambda column: -mean[column])[:most], key=order.index)
+    return [*kept, *order[len(trends.followed) :]]
+
+
+def _kind(trends: Trends[Any], column: int) -> str:
+    return "unknown" if trends.name(column) is None else trends.kind
+
+
+def _table(trends: Trends[Any], columns: list[int]) -> Table:
     by_day = len(trends.days) <= _DAYS_IN_COLUMNS
     rows = []
     for column in columns:
@@ -180,20 +207,27 @@ def _table(trends: Trends, columns: list[int]) -> Table:
             known = shares[~np.isnan(shares)]
             ends = [percent(float(known[i])) if len(known) else "" for i in (0, -1)]
             cells = [sparkline(shares), *ends]
-        name = visible(trends.strings[column - 1]) if column else "unknown"
-        rows.append((name, *cells, describe_changes(trends, column)))
+        name = trends.name(column)
+        rows.append(
+            ("unknown" if name is None else visible(name), *cells, describe_changes(trends, column))
+        )
     course = () if by_day else (Heading("course", "left"),)
     days = [f"{day:%m-%d}" for day in trends.days] if by_day else ["first", "last"]
-    heads = (Heading("string", "left"), *course, *map(Heading, days), Heading("changed on", "left"))
+    heads = (
+        Heading(trends.kind, "left"),
+        *course,
+        *map(Heading, days),
+        Heading("changed on", "left"),
+    )
     return Table(
         f"Shares day by day, {trends.days[0]} to {trends.days[-1]}",
         heads,
         tuple(rows),
-        styles=tuple("" if column else "italic" for column in columns),
+        styles=tuple("italic" if trends.name(column) is None else "" for column in columns),
     )
 
 
-def describe_changes(trends: Trends, column: int) -> str:
+def describe_changes(trends: Trends[Any], column: int) -> str:
     """Return the days from which on a series is another, and by how much."""
     return ", ".join(
         f"{trends.days[change.day]} {'▲' if change.after > change.before else '▼'} "
@@ -217,7 +251,7 @@ def sparkline(shares: FloatArray) -> str:
     )
 
 
-def day_counts(trends: Trends) -> str:
+def day_counts(trends: Trends[Any]) -> str:
     """Return how many days were decoded, and why others weren't."""
     decoded = int(trends.decoded.sum())
     text = f"{decoded:,} of {len(trends.days):,} decoded"
@@ -228,18 +262,20 @@ def day_counts(trends: Trends) -> str:
     return text
 
 
-def _headline(trends: Trends) -> str:
+def _headline(trends: Trends[Any]) -> str:
     """Return what was found, in a sentence."""
     columns = series_order(trends)
     changed = [column for column in columns if trends.changes[column]]
     days = f"From {trends.days[0]} to {trends.days[-1]}"
     if not columns:
         return f"{days} no string was detected, so there is nothing to follow."
-    followed = f"{days} {len(trends.strings):,} detected strings were followed"
+    detected = "detected " if trends.has_unknown else ""
+    followed = f"{days} {len(trends.followed):,} {detected}{_PLURALS[trends.kind]} were followed"
     if not changed:
         return f"{followed}; no share changed by more than chance might."
     first = changed[0]
-    name = f"“{visible(trends.strings[first - 1])}”" if first else "the unknown mass"
+    named = trends.name(first)
+    name = "the unknown mass" if named is None else f"“{shortened(visible(named), _IN_HEADLINE)}”"
     most = "among them" if len(changed) > 1 else "it is"
     return (
         f"{followed}; {len(changed):,} of {len(columns):,} series changed, {most} {name}: "
@@ -247,7 +283,7 @@ def _headline(trends: Trends) -> str:
     )
 
 
-def _changes(trends: Trends) -> Section:
+def _changes(trends: Trends[Any]) -> Section:
     rows = tuple(
         (
             _name(trends, column),
@@ -264,12 +300,12 @@ def _changes(trends: Trends) -> Section:
     if not rows:
         return Section("What changed", (_NO_CHANGE,))
     heads = headings(
-        "string", "from", "before", "after", "difference and its error", "p", "string's q"
+        trends.kind, "from", "before", "after", "difference and its error", "p", "series' q"
     )
     return Section("What changed", tables=(Table("Changes", heads, rows),))
 
 
-def _course(trends: Trends, column: int, index: int) -> Course:
+def _course(trends: Trends[Any], column: int, index: int) -> Course:
     share, low, high = (
         100 * values[:, column] for values in (trends.share, trends.low, trends.high)
     )
@@ -293,5 +329,6 @@ def _course(trends: Trends, column: int, index: int) -> Course:
     return Course(labels, days, share, low, high, changes, header, rows)
 
 
-def _name(trends: Trends, column: int) -> str:
-    return visible(trends.strings[column - 1]) if column else "unknown mass"
+def _name(trends: Trends[Any], column: int) -> str:
+    name = trends.name(column)
+    return "unknown mass" if name is None else visible(name)

@@ -1,0 +1,114 @@
+"""Where reports and candidates are, and which of the ways to say so belong together.
+
+Reports come in three ways: METRIC in a store, a file of reports, or a file of counts. Every
+combination that would leave something out, or silently ignore what was said, is an `OptionError`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from hubbub.decoder.errors import OptionError
+from hubbub.decoder.type_decoder import OutputOptions
+
+STORE = "sqlite:///hubbub.db"
+"""Where reports are if nothing else is said."""
+MIN_REPORTS = 1_000
+"""Fewest reports that are decoded unless the operator says otherwise (docs/poisoning.md).
+
+Each report is private by itself, whoever decodes it; this is a second safeguard: against results
+about so few people that they are about somebody, and against taking noise for news.
+"""
+MIN_REPORTS_VARIABLE = "HUBBUB_MIN_REPORTS"
+"""In the environment, how the operator says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """The input that the command line, or a caller, names; None where they name none.
+
+    Attributes
+    ----------
+    metric, metrics : str, optional
+        The argument METRIC, and the registry's file.
+    store, reports, counts : str, optional
+        Where reports are, or their counts.
+    params : str, optional
+        A file of parameters, in place of METRIC.
+    candidates : str or tuple of str, optional
+        Which strings to look for: a file, or the strings themselves.
+    map : str, optional
+        A file of strings and their bits, in place of candidates.
+    since, until : datetime.date, optional
+        UTC days, both included.
+    """
+
+    metric: str | None = None
+    metrics: str | None = None
+    store: str | None = None
+    reports: str | None = None
+    counts: str | None = None
+    params: str | None = None
+    candidates: str | tuple[str, ...] | None = None
+    map: str | None = None
+    since: dt.date | None = None
+    until: dt.date | None = None
+
+    def names(self, *fields: str) -> list[str]:
+        """Return those of some fields that were given, as a person wrote them."""
+        return [
+            "METRIC" if field == "metric" else f"--{field}"
+            for field in fields
+            if getattr(self, field) is not None
+        ]
+
+
+def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
+    """Raise OptionError for results that can't be made of the input."""
+    if outputs.by is not None:
+        for name in inputs.names("reports", "counts"):
+            raise OptionError(f"--by {outputs.by} needs days, which a store has; {name} hasn't")
+    if outputs.method == "likelihood" and inputs.counts is not None:
+        raise OptionError("--method likelihood needs whole reports; --counts has only their sums.")
+    if outputs.candidate_cache is not None and not isinstance(inputs.candidates, str):
+        raise OptionError("--candidate-cache belongs to --candidates; nothing else is hashed.")
+
+
+def check_reports(inputs: InputOptions) -> None:
+    """Raise OptionError if options leave open what is decoded, or contradict each other."""
+    _at_most_one(inputs, "metric", "params", why="each says how reports were made")
+    _at_most_one(inputs, "store", "reports", "counts", why="each says where reports are")
+    _at_most_one(inputs, "metric", "counts", why="counts come with --params")
+    if inputs.metric is None and inputs.params is None:
+        if inputs.counts is None:
+            raise OptionError("Missing argument 'METRIC' (or option '--params').")
+        raise OptionError("Missing option '--params': --counts needs it.")
+    if inputs.metric is not None and inputs.metrics is None:
+        raise OptionError("Missing option '--metrics': the registry that METRIC stands in.")
+    if inputs.params is not None:
+        if inputs.reports is None and inputs.counts is None:
+            raise OptionError("Missing option '--counts' or '--reports': --params needs one.")
+        if inputs.metrics is not None:
+            raise OptionError("--metrics belongs to METRIC; --params takes its place.")
+    if inputs.since and inputs.until and inputs.since > inputs.until:
+        raise OptionError(f"--since {inputs.since} is after --until {inputs.until}.")
+    for where in inputs.names("reports", "counts"):
+        for name in inputs.names("since", "until"):
+            raise OptionError(f"{name} chooses days in a store; {where} is decoded whole.")
+
+
+def check_candidates(inputs: InputOptions) -> None:
+    """Raise OptionError if options leave open which strings to look for."""
+    _at_most_one(inputs, "candidates", "map", why="each says which strings to look for")
+    if inputs.counts is not None and inputs.map is None:
+        why = "--counts needs it; their strings were hashed in another way than --candidates are"
+        raise OptionError(f"Missing option '--map': {why}.")
+    if inputs.candidates is None and inputs.map is None:
+        raise OptionError("Missing option '--candidates' (or '--map').")
+
+
+def _at_most_one(inputs: InputOptions, *fields: str, why: str) -> None:
+    names = inputs.names(*fields)
+    if len(names) > 1:
+        raise OptionError(f"{' and '.join(names)} exclude each other: {why}.")

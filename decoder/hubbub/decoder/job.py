@@ -1,0 +1,443 @@
+"""Options -> a result: what `hubbub-decoder decode` and notebooks call.
+
+The metric's type does the decoding, and asks the job for what it needs. Fewer reports than a
+release needs don't get past the job. Candidates are read before reports, so that the mistakes that
+are quickly found come first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import warnings
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from os import PathLike
+from pathlib import Path
+from typing import TypeVar
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from hubbub.decoder.candidates.cache import read_candidates
+from hubbub.decoder.candidates.listing import Candidates, hashed
+from hubbub.decoder.errors import CandidateError, InputError, OptionError
+from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.decoder.inputs import (
+    MIN_REPORTS,
+    MIN_REPORTS_VARIABLE,
+    STORE,
+    InputOptions,
+    check_candidates,
+    check_outputs,
+    check_reports,
+)
+from hubbub.decoder.likelihood.choice import Method
+from hubbub.decoder.rappor.csv_files import read_counts, read_params
+from hubbub.decoder.rappor.map_files import is_uneven, read_map
+from hubbub.decoder.reports.anomalies import AnomalyDetector
+from hubbub.decoder.reports.loading import (
+    DailyReports,
+    ReportInput,
+    SpoolFor,
+    load_counts,
+    load_days,
+    load_file,
+    require_enough,
+    require_reports,
+)
+from hubbub.decoder.reports.packed import ReportSpool
+from hubbub.decoder.results.provenance import (
+    Provenance,
+    Source,
+    canonical,
+    counts_source,
+    digest,
+    file_source,
+    strings_source,
+)
+from hubbub.decoder.results.result import Result
+from hubbub.decoder.type_decoder import OutputOptions, decoder_of
+from hubbub.protocol.errors import ParameterError
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry
+
+_Loaded = TypeVar("_Loaded")
+_UNEVEN = (
+    "some bits occur in the map far more often than others; p-values take them to be equally "
+    "likely, and are too small where their hash doesn't make them so"
+)
+
+
+class Observer:
+    """Told how a decoding goes on; by itself it warns of notes, and shows nothing else."""
+
+    def note(self, text: str) -> None:
+        """Tell the reader something about the input."""
+        warnings.warn(text, stacklevel=2)
+
+    def counting(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Return a context for counting reports; yields update(done, total)."""
+        return nullcontext(lambda _done, _total: None)
+
+    def maximising(self) -> AbstractContextManager[Callable[[int, float], None]]:
+        """Return a context for maximising the likelihood; yields update(passes, gap)."""
+        return nullcontext(lambda _passes, _gap: None)
+
+
+def decode_metric(
+    metric: str | None = None,
+    *,
+    metrics: str | PathLike[str] | None = None,
+    store: str | None = None,
+    reports: str | PathLike[str] | None = None,
+    counts: str | PathLike[str] | None = None,
+    params: str | PathLike[str] | None = None,
+    candidates: str | PathLike[str] | Iterable[str] | None = None,
+    map: str | PathLike[str] | None = None,  # noqa: A002 - as the command's option
+    since: dt.date | str | None = None,
+    until: dt.date | str | None = None,
+    by: str | None = None,
+    method: str = "auto",
+    alpha: float = 0.05,
+    correction: str = "bh",
+    detected_only: bool = False,
+    rows: int = 40,
+    min_reports: int | None = None,
+    candidate_cache: str | PathLike[str] | None = None,
+) -> Result:
+    """Decode reports: the result that `hubbub-decoder decode` writes, as an object.
+
+    Arguments are the command's options (`hubbub-decoder decode --help`), and errors name them so.
+
+    Parameters
+    ----------
+    metric, metrics : str, path
+        The metric's name, and the registry's file.
+    store : str
+        The collector's database, or "parquet:DIR" for an export.
+    reports, counts, params : path
+        A Parquet file of reports; google/rappor's counts.csv and params.csv.
+    candidates : path, or iterable of str
+        Strings to look for; a lone string is a file's name.
+    map : path
+        Instead of candidates, google/rappor's map.csv.
+    since, until : datetime.date or str
+        UTC days, both included, such as "2026-11-01".
+    by : "day", optional
+    method : "auto", "likelihood" or "regression"
+    alpha : float
+        Error rate of what is called detected, in (0, 1).
+    correction : "bh" or "bonferroni"
+    detected_only : bool
+        Whether rows of what isn't detected are left out.
+    rows : int
+        Most rows that are shown; tables and files hold them all.
+    min_reports : int, optional
+        Refuse to decode fewer reports than this; with `by`, on any day. By default
+        HUBBUB_MIN_REPORTS of the environment, or 1,000.
+    candidate_cache : path
+        Directory to keep hashed candidates of a file in.
+
+    Returns
+    -------
+    Result
+        A table for pandas, polars and Arrow (the Arrow PyCapsule interface); Jupyter shows it, and
+        `plot()` draws it.
+
+    Raises
+    ------
+    OptionError
+        If arguments leave something open, contradict each other or don't suit the metric's type.
+    DecoderError, StoreError, HubbubError, OSError
+        As the command: if something can't be read, or isn't what it should be.
+    ValueError
+        If an argument has none of the values that it may have.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
+    if by not in {None, "day"}:
+        raise ValueError(f"by = {by!r}: must be 'day' or None")
+    listed: str | tuple[str, ...] | None
+    if candidates is None or isinstance(candidates, str | PathLike):
+        listed = _path(candidates)
+    else:
+        listed = tuple(dict.fromkeys(candidates))
+    inputs = InputOptions(
+        metric=metric,
+        metrics=_path(metrics),
+        store=store,
+        reports=_path(reports),
+        counts=_path(counts),
+        params=_path(params),
+        candidates=listed,
+        map=_path(map),
+        since=_day(since),
+        until=_day(until),
+    )
+    if min_reports is None:
+        min_reports = int(os.environ.get(MIN_REPORTS_VARIABLE, MIN_REPORTS))
+    outputs = OutputOptions(
+        alpha=alpha,
+        correction=Correction(correction).value,
+        detected_only=detected_only,
+        files=(),
+        rows=rows,
+        min_reports=min_reports,
+        by=by,
+        candidate_cache=_path(candidate_cache),
+        method=Method(method).value,
+    )
+    check_reports(inputs)
+    check_outputs(inputs, outputs)
+    with threadpool_limits(1):
+        return decode_inputs(inputs, outputs)
+
+
+def _path(path: str | PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _day(day: dt.date | str | None) -> dt.date | None:
+    if isinstance(day, str):
+        return dt.date.fromisoformat(day)
+    return day.date() if isinstance(day, dt.datetime) else day
+
+
+def decode_inputs(
+    inputs: InputOptions,
+    outputs: OutputOptions,
+    observer: Observer | None = None,
+    *,
+    provenance: bool = True,
+) -> Result:
+    """Decode what options name, which were checked; otherwise as `decode_metric`.
+
+    Parameters
+    ----------
+    provenance : bool
+        Whether the result says where it comes from, for which files are read once more.
+    """
+    job = DecodeJob(inputs, outputs, _metric(inputs), observer or Observer(), provenance)
+    decoder = decoder_of(job.metric)
+    refusal = decoder.refusal(job)
+    if refusal:
+        raise OptionError(refusal)
+    return decoder.decode(job)
+
+
+def _metric(inputs: InputOptions) -> Metric:
+    """Return what is decoded; a params.csv stands for a metric of strings in no registry."""
+    if inputs.metric is not None:
+        return Registry.load(inputs.metrics or "")[inputs.metric]
+    path = inputs.params or ""
+    params: RapporParams = read_params(Path(path))
+    if inputs.counts is None:
+        try:
+            params = RapporParams(*params)
+        except ParameterError as error:
+            raise InputError(f"{path}: {error}; only --counts may have other parameters") from error
+    return Metric(
+        application="",
+        name=path,
+        version=1,
+        type=StringType(),
+        params=params,
+        description="",
+        owner="",
+        expires=dt.date.max,
+    )
+
+
+def list_candidates(
+    candidates: str | tuple[str, ...] | None,
+    map_file: str | None,
+    params: RapporParams,
+    cache: Path | None = None,
+    source: str = "the parameters",
+) -> tuple[Candidates, tuple[str, ...]]:
+    """Read a list of candidates ("-": standard input), or a map; also notes for the reader.
+
+    Parameters
+    ----------
+    candidates : str or tuple of str, optional
+        A file, or the strings themselves, each once.
+    cache : Path, optional
+        Directory in which hashed lists are kept.
+    source : str
+        The file that the parameters are from.
+
+    Raises
+    ------
+    CandidateError, InputError
+        If it can't be read, or holds something else.
+    """
+    if map_file is not None:
+        found = read_map(Path(map_file), params, source)
+        notes = (_UNEVEN,) if is_uneven(found.candidates.positions(slice(None)), params) else ()
+        return found.candidates, (*_repeats(found.repeats), *notes)
+    if isinstance(candidates, tuple):
+        if not candidates:
+            raise CandidateError("candidates: must be at least one string")
+        return hashed(candidates, params), ()
+    listed = read_candidates(candidates or "-", cache)
+    return listed.hashed(params), (*listed.notes, *_repeats(listed.repeats))
+
+
+def _repeats(left_out: int) -> tuple[str, ...]:
+    return (f"{left_out:,} repeated candidates left out",) if left_out else ()
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeJob:
+    """What is asked for, as a type's decoder sees it (`type_decoder.Job`)."""
+
+    inputs: InputOptions
+    outputs: OutputOptions
+    metric: Metric
+    observer: Observer
+    wants_provenance: bool
+
+    def named(self, *options: str) -> list[str]:
+        """Return those of some options that were given, as a person wrote them."""
+        return self.inputs.names(*options)
+
+    def candidates(self) -> Candidates:
+        """Read the list or map, and pass on notes about it; an OptionError if there is neither."""
+        check_candidates(self.inputs)
+        cache = Path(self.outputs.candidate_cache) if self.outputs.candidate_cache else None
+        inputs = self.inputs
+        source = inputs.params or inputs.metrics or ""
+        listed, notes = list_candidates(
+            inputs.candidates, inputs.map, self.metric.params, cache, source
+        )
+        for note in notes:
+            self.observer.note(note)
+        return listed
+
+    def reports(self, spool_for: SpoolFor = lambda _total: None) -> ReportInput:
+        """Count the reports of the store, the file of reports, or the file of counts."""
+        metric, needed = self.metric, self.outputs.min_reports
+        if self.inputs.counts is not None:
+            counts = read_counts(Path(self.inputs.counts), metric.params)
+            require_enough(self.inputs.counts, counts.total, needed)
+            return ReportInput(counts)
+        detector = AnomalyDetector(metric)
+        spool: ReportSpool | None = None
+
+        def remembered(total: int) -> ReportSpool | None:
+            nonlocal spool
+            spool = spool_for(total)
+            return spool
+
+        with self.observer.counting() as update:
+            if self.inputs.reports is not None:
+                path = self.inputs.reports
+                counts = load_file(
+                    Path(path), metric, detector=detector, spool_for=remembered, progress=update
+                )
+                require_enough(path, counts.total, needed)
+            else:
+                since, until = self._days()
+                loading = load_counts(
+                    self.inputs.store or STORE,
+                    metric,
+                    since,
+                    until,
+                    detector=detector,
+                    spool_for=remembered,
+                    progress=update,
+                )
+                counts = _run(loading)
+                require_reports(metric, counts.total, needed, since, until)
+            return ReportInput(counts, detector.result(), spool.finish() if spool else None)
+
+    def reports_by_day(
+        self, spool_for: SpoolFor = lambda _total: None
+    ) -> tuple[DailyReports, ReportInput]:
+        """Count the reports of the store day by day, and together."""
+        detector = AnomalyDetector(self.metric)
+        with self.observer.counting() as update:
+            loading = load_days(
+                self.inputs.store or STORE,
+                self.metric,
+                *self._days(),
+                min_reports=self.outputs.min_reports,
+                detector=detector,
+                spool_for=spool_for,
+                progress=update,
+            )
+            daily = _run(loading)
+        counts = reduce(add, daily.by_day.values())
+        return daily, ReportInput(counts, detector.result(), daily.whole)
+
+    def pass_counter(self) -> AbstractContextManager[Callable[[int, float], None]]:
+        """Show the likelihood's passes."""
+        return self.observer.maximising()
+
+    def provenance(
+        self, reports: ReportInput, *, method: str, strings: Sequence[str] = ()
+    ) -> Provenance | None:
+        """Return where a result comes from, unless nobody asks.
+
+        Candidates are named by the digest of `strings` if they came through a pipe, which is read
+        only once, or were no file at all.
+        """
+        inputs, outputs = self.inputs, self.outputs
+        if not self.wants_provenance:
+            return None
+        sources: list[Source] = []
+        if isinstance(inputs.candidates, tuple):
+            sources.append(strings_source("candidates", strings, "a list"))
+        elif inputs.candidates is not None:
+            is_file = Path(inputs.candidates).is_file()
+            sources.append(
+                file_source("candidates", inputs.candidates)
+                if is_file
+                else strings_source("candidates", strings)
+            )
+        files = (
+            ("params", inputs.params),
+            ("map", inputs.map),
+            ("counts file", inputs.counts),
+            ("reports", inputs.reports),
+        )
+        sources += [file_source(role, path) for role, path in files if path is not None]
+        days = "not known"
+        if inputs.metric is not None and inputs.reports is None:
+            since, until = self._days()
+            days = f"{since or 'the first'} to {until or 'the last'}"
+        parameters = self.metric.params._asdict()
+        return Provenance(
+            metric=Path(self.metric.name).name,
+            metric_version=self.metric.version if inputs.metric else None,
+            parameters=parameters,
+            parameters_sha256=digest(canonical(parameters)),
+            settings={
+                "alpha": f"{outputs.alpha:g}",
+                "correction": outputs.correction,
+                "method": method,
+                "min_reports": f"{outputs.min_reports}",
+            },
+            days=days,
+            sources=(*sources, counts_source("counts", reports.counts)),
+        )
+
+    def _days(self) -> tuple[dt.date | None, dt.date | None]:
+        return self.inputs.since, self.inputs.until
+
+
+def _run(loading: Coroutine[None, None, _Loaded]) -> _Loaded:
+    """Await it to its end; in a thread of its own where a loop is running, as in Jupyter."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(loading)
+    with ThreadPoolExecutor(1, "load") as thread:
+        return thread.submit(asyncio.run, loading).result()

@@ -1,0 +1,186 @@
+"""Decoding from Python: as the command does, and in a notebook that runs in a kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from nbclient import NotebookClient
+
+from hubbub.decoder import Result, decode_metric
+from hubbub.decoder.cli.group import main
+from hubbub.decoder.errors import CandidateError, OptionError, UndecodableError
+from hubbub.decoder.formats.data_files import write_csv
+from rappor_clients import Params, write_reports_of
+from sample_store import PAGES, fill
+
+SOURCE = Path(__file__).parents[2] / "docs" / "examples"
+CANDIDATES = [*PAGES, *(f"nowhere {i}" for i in range(16))]
+
+
+def read(folder: Path) -> nbformat.NotebookNode:
+    text = (folder / "decode.ipynb").read_text(encoding="utf-8")
+    notebook: nbformat.NotebookNode = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    return notebook
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> nbformat.NotebookNode:
+    """The notebook after its cells ran in a copy of its folder; raises if one of them fails."""
+    folder = tmp_path_factory.mktemp("notebook") / "examples"
+    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    notebook = read(folder)
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=120, resources=resources).execute()
+    return notebook
+
+
+def shown(notebook: nbformat.NotebookNode, code: str) -> dict[str, str]:
+    """Return what is displayed below the cell that ends in this code, by media type."""
+    cell = next(each for each in notebook.cells if each.source.endswith(code))
+    assert len(cell.outputs) == 1, cell.outputs
+    return dict(cell.outputs[0].data)
+
+
+def test_notebook_shows_tables_and_drawings(executed: nbformat.NotebookNode) -> None:
+    pages = shown(executed, "\npages")
+    assert '<th scope="row">hijacked.example</th>' in pages["text/html"]
+    assert "nowhere" in pages["text/html"]
+    assert "… and 16 more" in pages["text/html"]
+    assert "detection limit" in pages["text/plain"]
+    drawing = shown(executed, "pages.plot()")["text/html"]
+    assert drawing.startswith('<img alt="Estimated shares: ')
+    for library in ("pd.DataFrame.from_arrow(pages)", "pl.DataFrame(pages)"):
+        cell = next(each for each in executed.cells if library in each.source)
+        assert all(page in cell.outputs[0].data["text/html"] for page in ("news.", "hijacked."))
+
+
+def test_notebook_marks_the_day_of_change(executed: nbformat.NotebookNode) -> None:
+    """Shares of 10,000 a day step by 15 and 10 points, over 10 standard errors; seeded."""
+    assert "2026-11-09 ▲ 10." in shown(executed, "\ndays")["text/html"]
+    assert "Changed on 2026-11-09" in shown(executed, 'by="day", **source).plot()')["text/html"]
+
+
+def test_notebook_is_kept_without_outputs() -> None:
+    notebook = read(SOURCE)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert cells
+    assert all(not cell.outputs and cell.execution_count is None for cell in cells)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store, its registry, an export and a list of candidates."""
+    folder = tmp_path_factory.mktemp("sources")
+    shutil.copy(SOURCE / "metrics.toml", folder)
+    asyncio.run(fill(f"sqlite:///{folder}/hubbub.db"))
+    (folder / "names.txt").write_text("\n".join(CANDIDATES), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("metric", "options"),
+    [
+        ("homepage", {"method": "regression"}),
+        ("homepage", {"by": "day", "correction": "bonferroni", "alpha": 0.01}),
+        (
+            "homepage",
+            {
+                "since": "2026-11-03",
+                "until": "2026-11-04",
+                "method": "regression",
+                "detected_only": True,
+            },
+        ),
+        ("theme", {}),
+    ],
+)
+def test_result_is_the_commands(folder: Path, metric: str, options: dict[str, Any]) -> None:
+    """A list of candidates gives the numbers of a file of them, and both those of the command."""
+    where: dict[str, Any] = {
+        "metrics": folder / "metrics.toml",
+        "store": f"sqlite:///{folder}/hubbub.db",
+    }
+    arguments = ["--detected-only"] if options.get("detected_only") else []
+    for name, value in (where | options).items():
+        if value is not True:
+            arguments += [f"--{name}", str(value)]
+    listed: list[dict[str, Any]] = [{}]
+    if metric == "homepage":
+        names = folder / "names.txt"
+        listed = [{"candidates": names}, {"candidates": [*CANDIDATES, "nowhere 1"]}]
+        arguments += ["--candidates", str(names)]
+    results = [decode_metric(metric, **where, **options, **each) for each in listed]
+    written = folder / "result.csv"
+    command = ["decode", metric, *arguments, "--output", str(written)]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    for result in results:
+        file = io.BytesIO()
+        write_csv(result, file)
+        assert file.getvalue() == written.read_bytes()
+
+
+def test_provenance_tells_a_list_from_a_file(folder: Path) -> None:
+    store = f"sqlite:///{folder}/hubbub.db"
+    result = decode_metric("homepage", metrics=folder / "metrics.toml", store=store,
+                           candidates=CANDIDATES, method="regression")  # fmt: skip
+    sources = result.document()["provenance"]["sources"]  # type: ignore[index]
+    assert sources[0] == {
+        "role": "candidates",
+        "name": "a list",
+        "sha256": hashlib.sha256("".join(f"{c}\n" for c in CANDIDATES).encode()).hexdigest(),
+    }
+
+
+def test_files_of_other_programs_are_decoded_too(tmp_path: Path) -> None:
+    held = {"a": 3_000, "b": 2_000}
+    params = Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25)
+    files = write_reports_of(tmp_path, params, held, [*held, "c", "d"])
+    result = decode_metric(params=files.params, counts=files.counts, map=files.map)
+    found = pl.DataFrame(result).filter("detected")
+    assert set(found["string"]) == set(held)
+
+
+def test_decoding_works_where_a_loop_is_running(folder: Path) -> None:
+    async def cell() -> Result:
+        return decode_metric("theme", metrics=folder / "metrics.toml",
+                             store=f"sqlite:///{folder}/hubbub.db")  # fmt: skip
+
+    assert len(pl.DataFrame(asyncio.run(cell()))) == 3
+
+
+def test_mistakes_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics, store = folder / "metrics.toml", f"sqlite:///{folder}/hubbub.db"
+    with pytest.raises(OptionError, match="Missing option '--metrics'"):
+        decode_metric("theme")
+    with pytest.raises(OptionError, match="Missing option '--candidates'"):
+        decode_metric("homepage", metrics=metrics, store=store)
+    with pytest.raises(OptionError, match="candidates: must be left out"):
+        decode_metric("theme", metrics=metrics, store=store, candidates=["a"])
+    with pytest.raises(CandidateError, match="at least one string"):
+        decode_metric("homepage", metrics=metrics, store=store, candidates=[])
+    with pytest.raises(ValueError, match="by = 'week': must be 'day'"):
+        decode_metric("theme", metrics=metrics, store=store, by="week")
+    with pytest.raises(ValueError, match="alpha = 2: must be between 0 and 1"):
+        decode_metric("theme", metrics=metrics, store=store, alpha=2)
+    with pytest.raises(ValueError, match="'guess' is not a valid Method"):
+        decode_metric("theme", metrics=metrics, store=store, method="guess")
+    monkeypatch.setenv("HUBBUB_MIN_REPORTS", "1000000")
+    with pytest.raises(UndecodableError, match="at least 1,000,000 are needed for a release"):
+        decode_metric("theme", metrics=metrics, store=store)
+
+
+def test_notes_about_candidates_are_warnings(folder: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("a\na\nb\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match="1 repeated candidates left out"):
+        decode_metric("homepage", metrics=folder / "metrics.toml", candidates=names,
+                      store=f"sqlite:///{folder}/hubbub.db", method="regression")  # fmt: skip

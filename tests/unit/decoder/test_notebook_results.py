@@ -1,0 +1,141 @@
+"""What a notebook makes of a result: tables of three libraries, HTML, drawings, text."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from evaluation.calibration.categories import LOOSE, draw_counts, enum, ordinal
+from hubbub.decoder import decode_categories
+from hubbub.decoder.categories.result import CategoriesResult
+from hubbub.decoder.results.result import Result
+from hubbub.decoder.results.strings import CHUNK, COLUMNS, StringsResult
+from unit.decoder.decodings import make_decoding, make_provenance
+from unit.decoder.pages import Page, assert_self_contained
+from unit.decoder.rendered import csv_of
+
+STRANGE = ["<script>alert(1)</script>", "a\nb", "日本語", "", "& 'quoted\" {{ x }}"]
+
+
+def strings(n: int = len(STRANGE), limit: int = 40) -> StringsResult:
+    names = [*STRANGE, *(f"string {i}" for i in range(n - len(STRANGE)))]
+    share = [0.2, math.nan, *[0.1] * (n - 2)]
+    return StringsResult(make_decoding(names, share), provenance=make_provenance(), limit=limit)
+
+
+def categories() -> CategoriesResult:
+    case = ordinal(5, 1_000, LOOSE)
+    return CategoriesResult(
+        decode_categories(draw_counts(case, np.random.default_rng(1)), case.metric)
+    )
+
+
+@pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])
+def test_three_libraries_read_the_same_rows_and_columns(result: Result) -> None:
+    arrow = pa.table(result)
+    assert arrow.column_names == list(result.types)
+    text = csv_of(result)
+    assert arrow.num_rows == len(pd.DataFrame.from_arrow(result)) == len(pl.DataFrame(result)) > 4
+    assert pl.DataFrame(result).to_dicts() == arrow.to_pylist()
+    frame = pd.DataFrame.from_arrow(result)
+    assert list(frame.columns) == arrow.column_names
+    assert frame["detected"].tolist() == arrow["detected"].to_pylist()
+    assert text.partition("\n")[0] == ",".join(arrow.column_names)
+
+
+def test_strings_arrive_exactly_and_unknown_numbers_are_null() -> None:
+    frame = pl.DataFrame(strings())
+    assert frame["string"].to_list() == STRANGE
+    assert frame["proportion"].to_list() == [0.2, None, *[0.1] * 3]
+    assert pd.DataFrame.from_arrow(strings())["proportion"].isna().tolist() == [
+        False,
+        True,
+        *[False] * 3,
+    ]
+
+
+def test_many_rows_come_in_parts_and_bring_the_summary() -> None:
+    n = 2 * CHUNK + 1
+    reader = pa.RecordBatchReader.from_stream(strings(n))
+    assert [len(batch) for batch in reader] == [CHUNK, CHUNK, 1]
+    metadata = pa.table(strings(n)).schema.metadata
+    assert json.loads(metadata[b"hubbub.summary"])["candidates"] == n
+
+
+def test_other_types_may_be_asked_for() -> None:
+    wanted = pa.schema([(name, pa.large_string() if kind is str else kind_of(kind))
+                        for name, kind in strings().types.items()])  # fmt: skip
+    assert pa.table(strings(), schema=wanted).schema.types == wanted.types
+
+
+def kind_of(kind: type) -> pa.DataType:
+    return pa.bool_() if kind is bool else pa.float64()
+
+
+def test_html_is_escaped_and_shows_no_more_rows_than_a_terminal() -> None:
+    html = strings(3_000, limit=7)._repr_html_()
+    page = Page(html)
+    assert_self_contained(page)
+    assert not page.all("script")
+    assert "&lt;script&gt;" in html
+    assert len(page.all("tr")) < 7 + 30
+    assert "… and 2,993 more; tables made of the result hold them all." in html
+    assert "unknown mass" in html
+
+
+def test_long_strings_are_shortened_and_whole_in_their_title() -> None:
+    long = "https://example.com/" + "x" * 500 + "/end"
+    result = StringsResult(make_decoding([long]), provenance=make_provenance())
+    (name,) = [head for head in Page(result._repr_html_()).all("th") if head.get("title") == long]
+    assert name["scope"] == "row"
+    assert f">{long}<" not in result._repr_html_()
+    assert long not in repr(result)
+    assert pl.DataFrame(result)["string"].to_list() == [long]
+
+
+def test_text_is_what_a_terminal_shows() -> None:
+    lines = repr(strings(50, limit=7)).splitlines()
+    assert lines[0].strip() == "Candidates, strongest first"
+    assert "… and 43 more; tables made of the result hold them all" in lines
+    assert max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])
+def test_plot_is_an_image_that_says_what_it_shows(result: Result, tmp_path: Path) -> None:
+    drawing = result.plot()
+    (chart,) = drawing.charts
+    assert chart.labels.title == "Estimated shares"
+    (image,) = Page(drawing._repr_html_()).all("img")
+    assert image["alt"] == repr(drawing) == f"Estimated shares: {chart.labels.description}"
+    kind, _, data = image["src"].partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert base64.b64decode(data).decode("utf-8") == drawing.svg
+    assert "prefers-color-scheme: dark" in drawing.svg
+    drawing.save(tmp_path / "shares.svg")
+    assert (tmp_path / "shares.svg").read_text("utf-8") == drawing.svg
+    drawing.save(str(tmp_path / "shares.png"))
+    assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match=r"shares\.pdf: must end in \.svg or \.png"):
+        drawing.save("shares.pdf")
+
+
+def test_nothing_detected_is_still_a_drawing() -> None:
+    result = StringsResult(make_decoding(["a"], [0.01], [False]))
+    assert [chart.labels.title for chart in result.plot().charts] == ["Unknown mass"]
+
+
+def test_columns_are_those_of_files() -> None:
+    assert tuple(pa.table(strings()).column_names) == COLUMNS
+    case = enum(4, 1_000, LOOSE)
+    result = CategoriesResult(
+        decode_categories(draw_counts(case, np.random.default_rng(1)), case.metric)
+    )
+    assert {"behind", "behind_std_error"} <= set(pl.DataFrame(result).columns)
