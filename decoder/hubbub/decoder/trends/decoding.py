@@ -479,7 +479,7 @@ def _tested(
     q_value = np.exp(log_q_values(log_p, correction))
     changed = q_value <= alpha
     n_changed, log_alpha = int(np.count_nonzero(changed)), math.log(alpha)
-    level = math.exp(log_cutoff(log_p, n_changed, log_alpha, correction))
+    level = math.exp(log_cutoff(n_changed, len(log_p), log_alpha, correction))
     changes = tuple(
         change_points(share[:, index], own[:, index], level, float(shared[index]))
         if changed[index]
