@@ -185,8 +185,8 @@ def test_change_is_marked_on_its_day_and_only_there(trends: Trends[Decoding]) ->
 def test_every_marked_series_has_a_day_and_no_other_has(
     trends: Trends[Decoding], correction: Correction
 ) -> None:
-    """Nine series changed much; where they did, p = 0.08 is enough for the tenth."""
-    z = np.array([6.0] * 9 + [1.75])
+    """Nine series changed much; beside them p = 0.04 is enough for the tenth, alone it isn't."""
+    z = np.array([6.0] * 9 + [2.05])
     std_error = np.full(10, 0.01)
     before, after = (
         DayEstimates(share, std_error, share, share, std_error**2)
@@ -204,7 +204,7 @@ def test_every_marked_series_has_a_day_and_no_other_has(
         correction=correction,
         min_reports=1,
     )
-    assert found.p_value[9] > 0.05
+    assert 0.005 < found.p_value[9] < 0.05
     marked = (found.q_value <= 0.05).tolist()
     assert marked == [True] * 9 + [correction is Correction.BH]
     assert [bool(each) for each in found.changes] == marked

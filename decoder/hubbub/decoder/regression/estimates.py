@@ -30,7 +30,7 @@ from hubbub.decoder.regression.model import Fit, reports_by_row, row_weights, un
 from hubbub.protocol.params import RapporParams
 
 _EXACT = 16_384
-_SAMPLE = 4_096
+_SAMPLE, _ROUGH_SAMPLE = 4_096, 256
 _INTERESTING_Z = 3.0
 _BLOCK = 64
 _ABSENT_Z = 3.0
@@ -107,6 +107,8 @@ def estimate_all(
     bits: BitEstimates,
     params: RapporParams,
     sums: CandidateSums | None = None,
+    *,
+    roughly: bool = False,
 ) -> Estimates:
     """Estimate every candidate as if it alone were added to the fit as a fixed effect.
 
@@ -116,10 +118,13 @@ def estimate_all(
         To which the model was fitted.
     sums : CandidateSums, optional
         Of this fit, if they are known.
+    roughly : bool
+        Whether approximate errors of those outside the fit are enough, as while a model is
+        searched for.
     """
     score, weight, _ = sums or candidate_sums(fit, candidates)
     score = score.copy()
-    information = _information(fit, candidates, score, weight)
+    information = _information(fit, candidates, score, weight, roughly)
     share = np.divide(score, information, out=np.zeros_like(score), where=information > 0)
     own = np.diag(fit.covariance)[1:]
     share[fit.selected] = fit.coefficients[1:] / np.maximum(fit.reliability, _UNDETERMINED)
@@ -167,7 +172,7 @@ def total_share(
 
 
 def _information(
-    fit: Fit, candidates: Candidates, score: FloatArray, weight: FloatArray
+    fit: Fit, candidates: Candidates, score: FloatArray, weight: FloatArray, roughly: bool
 ) -> FloatArray:
     """Return x'Px of those outside: the information of their rows beyond what the model explains.
 
@@ -175,14 +180,16 @@ def _information(
     mean quotient of the two, which differs little between absent strings.
     """
     n = len(candidates)
-    if n <= _EXACT:
+    if n <= _EXACT and not roughly:
         outside = np.setdiff1d(np.arange(n), fit.selected)
         exactly = weight.copy()
         exactly[outside] -= _explained(fit, candidates, outside)
         return exactly
-    sample = np.linspace(0, n - 1, _SAMPLE).astype(np.int64)
+    sample = np.linspace(0, n - 1, _ROUGH_SAMPLE if roughly else _SAMPLE).astype(np.int64)
     quotient = 1 - _explained(fit, candidates, sample).sum() / weight[sample].sum()
     information: FloatArray = weight * quotient
+    if roughly:
+        return information
     exact = np.flatnonzero(np.abs(score) > _INTERESTING_Z * np.sqrt(np.maximum(information, 0)))
     information[exact] = weight[exact] - _explained(fit, candidates, exact)
     return information

@@ -249,8 +249,11 @@ class Search:
             Candidates that are tested in other models than this one.
         """
         sums = candidate_sums(fit, self.candidates)
-        estimates = estimate_all(fit, self.candidates, self.bits, self.params, sums)
-        exact = np.inf if self.listed is None else _EXACT_BELOW_Z
+        searching = self.listed is not None
+        estimates = estimate_all(
+            fit, self.candidates, self.bits, self.params, sums, roughly=searching
+        )
+        exact = _EXACT_BELOW_Z if searching else np.inf
         tests = PresenceTests(
             fit, self.candidates, self.bits, self.params, with_rivals or {}, exact
         )
