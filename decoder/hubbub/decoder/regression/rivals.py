@@ -13,16 +13,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy import linalg, sparse, special
+from scipy import linalg, sparse
 
 from hubbub.decoder.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.candidates.listing import make_design
-from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.regression.estimates import LeftOut, PresenceTests, bounded_scores
 from hubbub.decoder.regression.model import Fit
+from hubbub.decoder.regression.sensitivity import threshold_z
 
 _BEYOND_DOUBT = float(np.log(1e-4))
-_ALMOST = 0.85
 _OWN_INFORMATION = 1e-6
 
 
@@ -49,7 +48,7 @@ def models_with_rivals(
     entries = numbers.reshape(len(numbers), -1).astype(np.intp)
     outside = np.ones(len(candidates), dtype=np.bool_)
     outside[fit.selected] = False
-    almost = -_ALMOST * float(special.ndtri_exp(log_cutoff))
+    needed = threshold_z(tests.null(), float(np.exp(log_cutoff)))
     place_of = {candidate: place for place, candidate in enumerate(fit.selected.tolist())}
     found = {}
     for candidate in tested.tolist():
@@ -61,13 +60,8 @@ def models_with_rivals(
         totals = np.take(table.ravel(), entries).sum(axis=1)
         mean = params.h * table.mean(axis=1).sum()
         deviation = np.sqrt(params.h * table.var(axis=1).sum())
-        likely = np.flatnonzero(outside & (totals - mean > almost * deviation))
-        null = HashNull(table, params.h)
-        rivals = [
-            other
-            for other in likely.tolist()
-            if other != candidate and null.log_tail(float(totals[other])) <= log_cutoff
-        ]
+        passing = outside & (totals - mean >= needed * deviation)
+        rivals = [other for other in np.flatnonzero(passing).tolist() if other != candidate]
         if rivals:
             joining = rivals if candidate in place_of else [candidate, *rivals]
             rows = np.array(joining, dtype=np.int64)
