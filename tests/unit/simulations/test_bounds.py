@@ -70,9 +70,10 @@ def test_too_many_false_names_are_broken() -> None:
 
 
 def test_worse_total_variation_than_the_baselines_is_broken() -> None:
-    worse = replace(GOOD, total_variation=0.06)
+    worse = replace(GOOD, total_variation=0.06, total_variation_all=0.12)
     assert broken(*[worse] * 5) == ("total variation",)
-    assert broken(*[replace(GOOD, total_variation=0.0524)] * 5) == ()
+    assert broken(*[replace(worse, total_variation=0.0524)] * 5) == ()
+    assert broken(*[replace(worse, total_variation_all=0.104)] * 5) == ()
 
 
 def test_null_case_may_have_a_false_name_now_and_then_but_not_always() -> None:
