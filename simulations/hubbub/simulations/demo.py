@@ -21,6 +21,7 @@ from hubbub.decoder.formats.data_files import write_json
 from hubbub.decoder.formats.files import write_whole
 from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.results.result import Block, Heading, Line, Result, Table, headings
+from hubbub.decoder.results.strings import mass_interval
 from hubbub.decoder.results.wording import certainty
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.charts import estimates_chart
@@ -111,7 +112,8 @@ class DemoResult(Result):
             f"epsilon {summary['epsilon_report']:.2f} a report, "
             f"{summary['epsilon_permanent']:.2f} for life; a share of "
             f"{summary['detection_limit']:.2%} is found with probability 0.9; "
-            f"{summary['unknown_share']:.0%} of the reports hold names that are too rare to detect"
+            f"{mass_interval(summary['unknown_share'], summary['unknown_std_error'])} of the "
+            "reports hold names that are too rare to detect"
         )
 
 
