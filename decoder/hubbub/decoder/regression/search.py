@@ -39,7 +39,7 @@ from hubbub.decoder.regression.estimates import (
     candidate_sums,
     estimate_all,
 )
-from hubbub.decoder.regression.model import Fit, Members, fit_members
+from hubbub.decoder.regression.model import Fit, Members, fit_members, unknown_column
 from hubbub.decoder.regression.rivals import models_with_rivals
 from hubbub.protocol.params import RapporParams
 
@@ -133,7 +133,9 @@ class Search:
         log_p = null.log_tails(totals[:, 0])
         n_absent = counted_tests(log_p, Correction.BH, above_half=null.above_half())
         if n <= MOST_LISTED and n_absent <= _MOSTLY_ABSENT * n:
-            return self._run_whole_list(np.full(n, n <= _CROWDED * rows))
+            # Rows of a filter that is half full tell less of each string.
+            empty = 1.0 - unknown_column(self.params)
+            return self._run_whole_list(np.full(n, n <= _CROWDED * empty**2 * rows))
         return replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
 
     def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
