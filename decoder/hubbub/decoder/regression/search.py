@@ -132,11 +132,14 @@ class Search:
         null = HashNull(scores, self.params.h)
         log_p = null.log_tails(totals[:, 0])
         n_absent = counted_tests(log_p, Correction.BH, above_half=null.above_half())
-        if n <= MOST_LISTED and n_absent <= _MOSTLY_ABSENT * n:
-            # Rows of a filter that is half full tell less of each string.
-            empty = 1.0 - unknown_column(self.params)
-            return self._run_whole_list(np.full(n, n <= _CROWDED * empty**2 * rows))
-        return replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
+        # Rows of a filter that is half full tell less of each string.
+        fixed = n <= _CROWDED * (1.0 - unknown_column(self.params)) ** 2 * rows
+        if n > MOST_LISTED or n_absent > _MOSTLY_ABSENT * n:
+            found = replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
+            n_detected = np.count_nonzero(self._detected(found))
+            if n > MOST_LISTED or n_detected <= (1 - _MOSTLY_ABSENT) * n:
+                return found
+        return self._run_whole_list(np.full(n, fixed))
 
     def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
         """Return the model by which the constrained shares of the detected are fitted.
