@@ -234,8 +234,7 @@ def decode(
 
 def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.run()
-    estimates = found.estimates
-    detected = found.log_q <= search.log_alpha
+    estimates, detected = found.estimates, found.detected
     chosen = np.flatnonzero(detected)
     # The distribution of an absent string's score, no row's part bounded.
     noise = HashNull(found.fit.scores.reshape(search.bits.rate.shape), search.params.h)

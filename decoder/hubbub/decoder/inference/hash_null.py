@@ -129,6 +129,11 @@ class HashNull:
                 totals += row[rng.integers(0, len(row), _DRAWN)]
         return float(np.mean(self.log_tails(totals) > np.log(1 / 2)))
 
+    def z_scores(self, totals: FloatArray) -> FloatArray:
+        """Return how many standard deviations totals lie above the mean; 0 if there is only one."""
+        centred = totals - self._constant - self._mean
+        return np.asarray(centred / self._deviation if self._deviation else np.zeros_like(centred))
+
     def _is_enumerable(self) -> bool:
         draws = len(self._scores) * self._hashes
         return bool(draws * np.log(self._scores.shape[1]) <= np.log(_ENUMERABLE))

@@ -12,11 +12,13 @@ from __future__ import annotations
 import enum
 
 import numpy as np
+from scipy import special
 
 from hubbub.decoder.arrays import FloatArray
 
 _HALF = 0.5
 _LOG_HALF = float(np.log(_HALF))
+_LARGEST_LOG_P = -1e-9
 
 
 class Correction(enum.StrEnum):
@@ -28,6 +30,17 @@ class Correction(enum.StrEnum):
 
     BH = "bh"
     BONFERRONI = "bonferroni"
+
+
+def z_scores(log_p: FloatArray) -> FloatArray:
+    """Return the z-scores whose one-sided p-values these are.
+
+    Parameters
+    ----------
+    log_p : float64 array, any shape
+        Natural logarithms.
+    """
+    return np.asarray(-special.ndtri_exp(np.minimum(log_p, _LARGEST_LOG_P)))
 
 
 def counted_tests(

@@ -17,10 +17,10 @@ import numpy as np
 from scipy import special
 
 from hubbub.decoder.arrays import BoolArray, FloatArray
+from hubbub.decoder.inference.multiple_testing import z_scores
 
 _HALF_WIDTH = 0.5
 _RELATIVE_ERROR = 0.4
-_LARGEST_LOG_P = -1e-9
 
 
 def selection_bias(
@@ -54,8 +54,8 @@ def selection_bias(
     known = ~np.isnan(share)
     if not detected.any():
         return 0.0, 0.0
-    z = -special.ndtri_exp(np.minimum(log_p[known], _LARGEST_LOG_P))
-    cutoff = -float(special.ndtri_exp(log_cutoff))
+    z = z_scores(log_p[known])
+    cutoff = float(z_scores(np.array(log_cutoff)))
     near = np.abs(z - cutoff) < _HALF_WIDTH
     scale = std_error[known][near]
     edges = special.ndtr([cutoff - _HALF_WIDTH, cutoff + _HALF_WIDTH])

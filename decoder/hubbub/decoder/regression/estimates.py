@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from hubbub.decoder.candidates.listing import Candidates, make_design
 from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.counts import BitEstimates
 from hubbub.decoder.inference.hash_null import HashNull, score_totals
+from hubbub.decoder.inference.multiple_testing import z_scores
 from hubbub.decoder.regression.model import Fit, reports_by_row, row_weights, unknown_column
 from hubbub.protocol.params import RapporParams
 
@@ -43,7 +45,6 @@ _CLIP = 4.0
 _EXACT_FROM_Z = 1.2
 _SEARCH_STEPS = 5
 _CLOSE = 0.01
-_LARGEST_LOG_P = -1e-9
 _SURE_Z = 12.0
 
 
@@ -347,7 +348,7 @@ class LeftOut(NamedTuple):
     place: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PresenceTests:
     """Tests of candidates against a fitted model.
 
@@ -369,8 +370,9 @@ class PresenceTests:
     with_rivals: Mapping[int, LeftOut] = field(default_factory=dict)
     exact_below_z: float = np.inf
 
+    @cached_property
     def null(self) -> HashNull:
-        """Return the distribution of the score of an absent candidate that isn't a member."""
+        """The distribution of the score of an absent candidate that isn't a member."""
         scores = bounded_scores(self.fit.scores, self.fit.weights, self.params)
         return HashNull(scores, self.params.h)
 
@@ -386,7 +388,7 @@ class PresenceTests:
             Of this fit, if they are known.
         """
         sums = sums or candidate_sums(self.fit, self.candidates)
-        log_p = self.null().log_tails(sums.total)
+        log_p = self.null.log_tails(sums.total)
         selected = self.fit.selected
         share, std_error = estimates.share[selected], estimates.std_error[selected]
         z = np.divide(share, std_error, out=np.zeros_like(share), where=std_error > 0)
@@ -394,10 +396,14 @@ class PresenceTests:
         for place in np.flatnonzero((z > _EXACT_FROM_Z) & (z < self.exact_below_z)):
             candidate = int(selected[place])
             log_p[candidate] = self._log_p_of(candidate, LeftOut(self.fit, int(place)))
-        for candidate, member in self.with_rivals.items():
-            log_p[candidate] = self._log_p_of(candidate, member)
+        self.test_with_rivals(log_p)
         log_p[np.isnan(estimates.share)] = 0.0
         return log_p
+
+    def test_with_rivals(self, log_p: FloatArray) -> None:
+        """Put in ln p of the candidates that are tested with their rivals."""
+        for candidate, member in self.with_rivals.items():
+            log_p[candidate] = self._log_p_of(candidate, member)
 
     def thresholds(
         self, estimates: Estimates, log_p: FloatArray, detected: IntArray, log_cutoff: float
@@ -419,9 +425,9 @@ class PresenceTests:
         inside = places < len(self.fit.selected)
         members[inside] = self.fit.selected[places[inside]] == detected[inside]
         sure = estimates.share[detected] > _SURE_Z * estimates.std_error[detected]
-        needed = float(_z_of(np.array(log_cutoff)))
+        needed = float(z_scores(np.array(log_cutoff)))
         errors = estimates.share[detected] / estimates.std_error[detected]
-        z = np.where(sure | members, errors, _z_of(log_p[detected]))
+        z = np.where(sure | members, errors, z_scores(log_p[detected]))
         parts = np.clip(needed / np.maximum(z, _CLOSE), 0.0, 1.0)
         for i in np.flatnonzero(~sure):
             candidate = int(detected[i])
@@ -443,7 +449,7 @@ class PresenceTests:
         previous, height = 0.0, 0.0
         for _ in range(_SEARCH_STEPS):
             log_p = self._log_p_at(candidate, residuals - (1 - part) * taken, weights)
-            reached = float(_z_of(np.array(log_p)))
+            reached = float(z_scores(np.array(log_p)))
             if abs(reached - needed) < _CLOSE or part == previous or reached == height:
                 break
             slope = (reached - height) / (part - previous)
@@ -476,8 +482,3 @@ class PresenceTests:
         positions = self.candidates.positions(slice(candidate, candidate + 1))
         total = score_totals(scores, positions)[0]
         return HashNull(scores, self.params.h).log_tail(float(total))
-
-
-def _z_of(log_p: FloatArray) -> FloatArray:
-    """Return the z-scores whose one-sided p-values these are."""
-    return np.asarray(-special.ndtri_exp(np.minimum(log_p, _LARGEST_LOG_P)))

@@ -17,6 +17,7 @@ from scipy import linalg, sparse
 
 from hubbub.decoder.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.candidates.listing import make_design
+from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.regression.estimates import LeftOut, PresenceTests, bounded_scores
 from hubbub.decoder.regression.model import Fit
 from hubbub.decoder.regression.sensitivity import threshold_z
@@ -48,7 +49,7 @@ def models_with_rivals(
     entries = numbers.reshape(len(numbers), -1).astype(np.intp)
     outside = np.ones(len(candidates), dtype=np.bool_)
     outside[fit.selected] = False
-    needed = threshold_z(tests.null(), float(np.exp(log_cutoff)))
+    needed = threshold_z(tests.null, float(np.exp(log_cutoff)))
     place_of = {candidate: place for place, candidate in enumerate(fit.selected.tolist())}
     found = {}
     for candidate in tested.tolist():
@@ -58,9 +59,7 @@ def models_with_rivals(
             residuals, weights = fit.residuals, fit.weights
         table = bounded_scores(weights * residuals, weights, params)
         totals = np.take(table.ravel(), entries).sum(axis=1)
-        mean = params.h * table.mean(axis=1).sum()
-        deviation = np.sqrt(params.h * table.var(axis=1).sum())
-        passing = outside & (totals - mean >= needed * deviation)
+        passing = outside & (HashNull(table, params.h).z_scores(totals) >= needed)
         rivals = [other for other in np.flatnonzero(passing).tolist() if other != candidate]
         if rivals:
             joining = rivals if candidate in place_of else [candidate, *rivals]

@@ -30,6 +30,7 @@ from hubbub.decoder.inference.multiple_testing import (
     counted_tests,
     log_cutoff,
     log_q_values,
+    z_scores,
 )
 from hubbub.decoder.regression.estimates import (
     Estimates,
@@ -71,7 +72,6 @@ _MAX_SURVIVORS = 1000
 _MAX_NEAR = 4000
 _MAX_SHARE_OF_ROWS = 3  # at most a third as many candidates as rows leaves noise to be estimated
 _MAX_STEPS = 5000
-_LARGEST_LOG_P = -1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,7 @@ class SearchResult:
     Attributes
     ----------
     log_p, log_q : float64 array, shape (n,)
+    detected : bool array, shape (n,)
     log_cutoff : float
         ln of the largest p-value that counts as a detection.
     n_tests : float
@@ -95,6 +96,7 @@ class SearchResult:
     estimates: Estimates
     log_p: FloatArray
     log_q: FloatArray
+    detected: BoolArray
     log_cutoff: float
     n_tests: float
     tests: PresenceTests
@@ -136,7 +138,7 @@ class Search:
         fixed = n <= _CROWDED * (1.0 - unknown_column(self.params)) ** 2 * rows
         if n > MOST_LISTED or n_absent > _MOSTLY_ABSENT * n:
             found = replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
-            n_detected = np.count_nonzero(self._detected(found))
+            n_detected = np.count_nonzero(found.detected)
             if n > MOST_LISTED or n_detected <= (1 - _MOSTLY_ABSENT) * n:
                 return found
         return self._run_whole_list(np.full(n, fixed))
@@ -169,9 +171,8 @@ class Search:
             found = self.tested(fit)
             if fixed.all():
                 return found
-            detected = self._detected(found)
             room = max(rows // _ROOM - int(fixed.sum()), 0)
-            news = np.flatnonzero(detected & ~fixed)
+            news = np.flatnonzero(found.detected & ~fixed)
             news = news[np.argsort(found.log_p[news], kind="stable")[:room]]
             fixed = fixed.copy()
             fixed[news] = True
@@ -191,10 +192,11 @@ class Search:
         log_p : float64 array, shape (n,)
             Of the marginal tests, in that fit.
         """
-        z = -special.ndtri_exp(np.minimum(log_p, _LARGEST_LOG_P))
+        z = z_scores(log_p)
         order = np.argsort(-z, kind="stable")
         near = np.sort(order[:_MAX_NEAR])
-        best = np.sort(order[:_MAX_SURVIVORS][z[order[:_MAX_SURVIVORS]] > _SCREEN_Z])
+        strongest = order[:_MAX_SURVIVORS]
+        best = np.sort(strongest[z[strongest] > _SCREEN_Z])
         chosen = best[select(alone, self.candidates.take(best), self.bits, len(log_p))]
         for _ in range(_SCANS - 1):
             among = self._among(near)
@@ -205,7 +207,7 @@ class Search:
                 for candidate, member in settled.tests.with_rivals.items()
             }
             found = self.tested(fit, with_rivals)
-            chosen = np.flatnonzero(self._detected(found))
+            chosen = np.flatnonzero(found.detected)
             if np.isin(chosen, near).all():
                 return found
             near = np.union1d(near, chosen)
@@ -224,7 +226,7 @@ class Search:
         may_join = _FREE_ROUNDS
         while True:
             found = self.tested(self._fit_fixed(chosen))
-            detected = np.flatnonzero(self._detected(found))
+            detected = np.flatnonzero(found.detected)
             stable = np.array_equal(detected, found.fit.selected)
             if not stable:
                 if may_join <= 0:
@@ -235,15 +237,18 @@ class Search:
                 rivals = models_with_rivals(found.tests, found.log_p, found.log_cutoff)
                 if not rivals:
                     return found
-                found = self.tested(found.fit, rivals)
-                still = self._detected(found)[chosen]
+                found = self._with_rivals(found, rivals)
+                still = found.detected[chosen]
                 if still.all():
                     return found
                 kept, may_join = chosen[still], 0
             chosen, may_join = kept, may_join - 1
 
-    def _detected(self, found: SearchResult) -> BoolArray:
-        return np.asarray(found.log_q <= self.log_alpha)
+    def _with_rivals(self, found: SearchResult, rivals: Mapping[int, LeftOut]) -> SearchResult:
+        """Test those with rivals again; everything else stays as it was found."""
+        tests, log_p = replace(found.tests, with_rivals=rivals), found.log_p.copy()
+        tests.test_with_rivals(log_p)
+        return self._corrected(found.estimates, log_p, tests)
 
     def tested(self, fit: Fit, with_rivals: Mapping[int, LeftOut] | None = None) -> SearchResult:
         """Estimate and test all candidates in a given model.
@@ -262,15 +267,21 @@ class Search:
         tests = PresenceTests(
             fit, self.candidates, self.bits, self.params, with_rivals or {}, exact
         )
-        log_p = tests.log_p_values(estimates, sums)
+        return self._corrected(estimates, tests.log_p_values(estimates, sums), tests)
+
+    def _corrected(
+        self, estimates: Estimates, log_p: FloatArray, tests: PresenceTests
+    ) -> SearchResult:
         # Members' p-values above 1/2 come from the sign of their shares.
-        all_members = len(fit.selected) == len(log_p)
-        above_half = _HALF if all_members else tests.null().above_half()
+        all_members = len(tests.fit.selected) == len(log_p)
+        above_half = _HALF if all_members else tests.null.above_half()
         n_tests = counted_tests(log_p, self.correction, self.listed, above_half)
-        log_q = log_q_values(log_p, self.correction, n_tests * self.allowance)
-        detected = int(np.count_nonzero(log_q <= self.log_alpha))
-        cutoff = log_cutoff(detected, n_tests * self.allowance, self.log_alpha, self.correction)
-        return SearchResult(fit, estimates, log_p, log_q, cutoff, n_tests, tests)
+        raised = n_tests * self.allowance
+        log_q = log_q_values(log_p, self.correction, raised)
+        detected = log_q <= self.log_alpha
+        n_detected = int(np.count_nonzero(detected))
+        cutoff = log_cutoff(n_detected, raised, self.log_alpha, self.correction)
+        return SearchResult(tests.fit, estimates, log_p, log_q, detected, cutoff, n_tests, tests)
 
     def _fit_fixed(self, selected: IntArray) -> Fit:
         members = self._members(selected, np.ones(len(selected), dtype=np.bool_))
@@ -292,7 +303,7 @@ class Search:
         if known.sum() < _FEW:
             return 0.0
         z = share[known] / std_error[known]
-        limit = max(-float(special.ndtri_exp(found.log_cutoff)), float(z.max()))
+        limit = max(float(z_scores(np.array(found.log_cutoff))), float(z.max()))
 
         # On a grid: SciPy's minimisers take longer to import than all this takes.
         log_variance = np.linspace(0.0, _LARGEST_LOG_VARIANCE, _GRID)

@@ -235,6 +235,12 @@ class DayEstimates(NamedTuple):
     high: FloatArray
     own: FloatArray
 
+    @classmethod
+    def normal(cls, share: FloatArray, std_error: FloatArray, own: FloatArray) -> DayEstimates:
+        """Return estimates with the intervals of normal errors."""
+        half = Z_CONFIDENCE * std_error
+        return cls(share, std_error, share - half, share + half, own)
+
 
 @dataclass(frozen=True, slots=True)
 class Trends(Generic[Pooled]):
@@ -419,8 +425,7 @@ def follow(
     estimates = {}
     for day, counts in enough.items():
         share, std_error, own, _ = _estimated(counts, design, params)
-        half = Z_CONFIDENCE * std_error
-        estimates[day] = DayEstimates(share, std_error, share - half, share + half, own)
+        estimates[day] = DayEstimates.normal(share, std_error, own)
     return compare_days(
         by_day,
         estimates,

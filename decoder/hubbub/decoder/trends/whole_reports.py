@@ -23,7 +23,6 @@ from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import Decoding
-from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.likelihood.sums import Mixture, distinct_positions
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.packed import PackedReports
@@ -97,10 +96,7 @@ def decode_whole_days(
         share = centre + inverse @ (mean - 1.0)
         own = variance(mean, each.information / n_reports) / n_reports
         std_error = np.sqrt(own + shared)
-        half = Z_CONFIDENCE * std_error
-        estimates[day] = DayEstimates(
-            share, std_error, share - half, share + half, of_one / n_reports
-        )
+        estimates[day] = DayEstimates.normal(share, std_error, of_one / n_reports)
     return compare_days(
         by_day,
         estimates,

@@ -101,5 +101,4 @@ def oracle_detections(
     listed = hashed(candidates, params)
     everyone = Search(estimate_bits(counts, params), listed, params, log_alpha, Correction.BH)
     fit = replace(everyone, candidates=listed.take(rows)).run().fit
-    found = everyone.tested(replace(fit, selected=rows[fit.selected]))
-    return np.asarray(found.log_q <= log_alpha)
+    return everyone.tested(replace(fit, selected=rows[fit.selected])).detected
