@@ -12,6 +12,7 @@ from hubbub.client import Batch, Encoder, Metric, RapporParams, Registry, Report
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.randomness import ByteStream, KeyedStream
 from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES
 
@@ -113,6 +114,16 @@ def _memory_entries(metric: Metric) -> dict[str, object]:
     }
 
 
+def _type_entries(metric: Metric) -> dict[str, object]:
+    """Return the entries that depend on the type."""
+    a_type, params = metric.type, metric.params
+    if isinstance(a_type, OpenStringType):
+        return {"steps": list(a_type.steps), "k": params.k, "m": a_type.cohorts}
+    if isinstance(a_type, StringType):
+        return {"k": params.k, "h": params.h, "m": params.m}
+    return a_type.definition()
+
+
 def _metric_toml(metric: Metric) -> str:
     params = metric.params
     entries: dict[str, object] = {
@@ -121,8 +132,7 @@ def _metric_toml(metric: Metric) -> str:
         "description": metric.description,
         "owner": metric.owner,
         **_memory_entries(metric),
-        **metric.type.definition(),
-        **({"k": params.k, "h": params.h, "m": params.m} if metric.type.name == "string" else {}),
+        **_type_entries(metric),
         "f": params.f,
         "p": params.p,
         "q": params.q,

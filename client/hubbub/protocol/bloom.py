@@ -42,15 +42,20 @@ def canonical_bytes(value: object) -> bytes:
     return data
 
 
-def hash_words(value: object) -> tuple[int, int]:
+def hash_words(data: bytes) -> tuple[int, int]:
     """Return the first two little-endian 32-bit words of MurmurHash3_x86_128 with seed 0."""
-    first, second = _FIRST_WORDS(mmh3.hash_bytes(canonical_bytes(value), 0, False))
+    first, second = _FIRST_WORDS(mmh3.hash_bytes(data, 0, False))
     return first, second
 
 
 def bit_positions(value: object, cohort: int, params: RapporParams) -> tuple[int, ...]:
     """Return the h positions, not necessarily distinct, that a value sets in a cohort's filter."""
-    x, second = hash_words(value)
+    return byte_positions(canonical_bytes(value), cohort, params)
+
+
+def byte_positions(data: bytes, cohort: int, params: RapporParams) -> tuple[int, ...]:
+    """Return the positions of any bytes; of a value's canonical bytes, these are the value's."""
+    x, second = hash_words(data)
     step = second | 1
     x += cohort * params.h * step
     positions = []

@@ -100,5 +100,22 @@ def ascending_numbers(where: str, value: object, low: int, high: int) -> tuple[f
     return numbers
 
 
+def ascending_integers(
+    where: str, value: object, most: int, low: int, high: int
+) -> tuple[int, ...]:
+    """Return a strictly ascending list of 1 to `most` integers within a range."""
+    if (
+        not isinstance(value, list)
+        or not 1 <= len(value) <= most
+        or not all(isinstance(x, int) and not isinstance(x, bool) for x in value)
+        or any(a >= b for a, b in itertools.pairwise([low - 1, *value, high + 1]))
+    ):
+        raise MetricError(
+            f"{where} = {value!r}: must be 1 to {most} strictly ascending integers from {low} to "
+            f"{high}"
+        )
+    return tuple(value)
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

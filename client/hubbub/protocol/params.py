@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 _DIGITS = 50
+MOST_COHORTS = 65_535
+"""What two bytes can number; types may allow fewer."""
 
 
 class _Six(NamedTuple):
@@ -38,7 +40,7 @@ class RapporParams(_Six):
     h : int
         Hash functions, 1 to 8.
     m : int
-        Cohorts, 1 to 1024.
+        Cohorts, 1 to 65,535; a type may allow fewer.
     f : float
         Permanent noise, 0 <= f < 1: a bit becomes 1 with probability f/2, 0 with f/2, and stays
         as it is otherwise. f = 0 leaves the permanent response out (one-time collection only).
@@ -60,11 +62,11 @@ class RapporParams(_Six):
 
     def __new__(cls, k: int, h: int, m: int, f: float, p: float, q: float) -> Self:
         """Check and keep the six numbers."""
-        _check_integer("k", k, 8, 1024)
+        check_integer("k", k, 8, 1024)
         if k % 8:
             raise ParameterError(f"k = {k}: must be a multiple of 8 between 8 and 1024")
-        _check_integer("h", h, 1, 8)
-        _check_integer("m", m, 1, 1024)
+        check_integer("h", h, 1, 8)
+        check_integer("m", m, 1, MOST_COHORTS)
         f, p, q = _probability("f", f), _probability("p", p), _probability("q", q)
         if f > 0 and f / 2 == 0:
             raise ParameterError(f"f = {f}: must be 0, or large enough for f/2 to be above 0")
@@ -143,7 +145,8 @@ class RapporParams(_Six):
         return permanent * _exact(self.q) + (1 - permanent) * _exact(self.p)
 
 
-def _check_integer(name: str, value: object, low: int, high: int) -> None:
+def check_integer(name: str, value: object, low: int, high: int) -> None:
+    """Raise ParameterError unless a parameter is an integer within its range."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         kind = "a multiple of 8" if name == "k" else "an integer"
         raise ParameterError(f"{name} = {value!r}: must be {kind} between {low} and {high}")

@@ -153,7 +153,8 @@ def _metric(application: str, name: str, table: Any) -> Metric:
     types = types_for(table["type"])
     a_type = types[check.choice(f"{where}.type", table["type"], types)]
     memory = check.choice(f"{where}.memory", table.get("memory", _MEMORIES[0]), _MEMORIES)
-    known = _REQUIRED + _OPTIONAL + _OF_MEMORY[memory] + a_type.keys + _NOISE
+    of_type = a_type.keys + a_type.optional_keys
+    known = _REQUIRED + _OPTIONAL + _OF_MEMORY[memory] + of_type + _NOISE
     check.refuse_unknown(where, table, known)
     one_time = check.choice(f"{where}.mode", table.get("mode", _MODES[0]), _MODES) == _MODES[1]
     if memory == "period" and one_time:

@@ -29,7 +29,7 @@ from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.loading import Counting
 from hubbub.decoder.reports.packed import pack
 from hubbub.protocol.bloom import bit_positions as one_by_one
-from hubbub.protocol.bloom import hash_words
+from hubbub.protocol.bloom import canonical_bytes, hash_words
 
 _RECORDS, _CHUNKS = 1_000_000, 20
 _FEW_RECORDS, _FEW_STRINGS = 200_000, 20_000
@@ -106,7 +106,10 @@ def _count_one_by_one(records: bytes) -> int:
 
 def _reading(path: Path) -> Comparison:
     def plain() -> int:
-        words = {line.rstrip("\n"): hash_words(line.rstrip("\n")) for line in path.open()}
+        words = {
+            line.rstrip("\n"): hash_words(canonical_bytes(line.rstrip("\n")))
+            for line in path.open()
+        }
         return len(words)
 
     return compare(

@@ -13,12 +13,13 @@ from typing import TypeVar
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 
 __all__ = [
-    "METRIC_TYPES", "BooleanType", "EnumType", "MetricType", "OrdinalType", "StringType",
-    "register",
+    "METRIC_TYPES", "BooleanType", "EnumType", "MetricType", "OpenStringType", "OrdinalType",
+    "StringType", "register",
 ]  # fmt: skip
 
 _Type = TypeVar("_Type", bound=type[MetricType])
@@ -56,5 +57,5 @@ def types_for(name: object) -> Mapping[str, type[MetricType]]:
     return METRIC_TYPES
 
 
-for _metric_type in (StringType, EnumType, BooleanType, OrdinalType):
+for _metric_type in (StringType, EnumType, BooleanType, OrdinalType, OpenStringType):
     register(_metric_type)

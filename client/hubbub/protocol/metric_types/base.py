@@ -31,11 +31,14 @@ class MetricType(ABC):
         Of the class: `type` in metrics.toml.
     keys : tuple of str
         Of the class: the keys that its tables need in metrics.toml besides what all need.
+    optional_keys : tuple of str
+        Of the class: the keys that its tables may have as well.
     """
 
     __slots__ = ()
     name: ClassVar[str]
     keys: ClassVar[tuple[str, ...]] = ()
+    optional_keys: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     @abstractmethod

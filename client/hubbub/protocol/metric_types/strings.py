@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.params import check_integer
 
 if TYPE_CHECKING:
     from typing import Self
 
     from hubbub.protocol.params import RapporParams
+
+
+MOST_COHORTS = 1024
 
 
 class StringType(MetricType):
@@ -27,7 +31,8 @@ class StringType(MetricType):
         return cls()
 
     def filter_size(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        """Return k, h and m as the table has them."""
+        """Return k, h and m as the table has them (raises ParameterError for too many cohorts)."""
+        check_integer("m", table["m"], 1, MOST_COHORTS)
         return {key: table[key] for key in self.keys}
 
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:

@@ -1,0 +1,97 @@
+"""Texts that nobody listed, found prefix by prefix: the type "open-string".
+
+A client's cohort fixes one step, and its reports depend on the value up to that step alone: on its
+first bytes, or at the last step on all of it (Wang, Li, Jha: "Locally differentially private heavy
+hitter identification", arXiv 1708.06674). Invariant: a cohort belongs to one step, so a client that
+keeps its cohort answers one question, and the epsilons are those of a single string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hubbub.protocol.bloom import byte_positions, canonical_bytes
+from hubbub.protocol.checks import ascending_integers
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.params import MOST_COHORTS, RapporParams
+
+if TYPE_CHECKING:
+    from typing import Self
+
+MOST_STEPS = 8
+LONGEST_STEP = 64
+TERMINATOR = b"\xff"
+"""Follows a value where it is cut: no UTF-8 has this byte, so "at" isn't the beginning of "ate"."""
+
+
+class OpenStringType(MetricType):
+    """Any text, of which a client reports the beginning up to one step.
+
+    Parameters
+    ----------
+    steps : tuple of int
+        Lengths of the prefixes, in bytes of UTF-8, ascending. After them comes the last step, the
+        whole value, so there is one step more than lengths.
+    cohorts : int
+        Cohorts a step. Cohort c of the metric is cohort ``c % cohorts`` of step ``c // cohorts``.
+    """
+
+    __slots__ = ("cohorts", "steps")
+    name = "open-string"
+    keys = ("steps", "k", "m")
+    optional_keys = ("h",)
+
+    def __init__(self, steps: tuple[int, ...], cohorts: int) -> None:
+        self.steps = steps
+        self.cohorts = cohorts
+
+    @classmethod
+    def from_table(cls, where: str, table: Mapping[str, Any]) -> Self:
+        """Read the steps, and the cohorts of each."""
+        steps = ascending_integers(f"{where}.steps", table["steps"], MOST_STEPS, 1, LONGEST_STEP)
+        h, m, most = table.get("h", 1), table["m"], MOST_COHORTS // (len(steps) + 1)
+        if isinstance(h, bool) or h != 1:
+            raise MetricError(f"{where}.h = {h!r}: must be 1, or left out, for an open-string")
+        if isinstance(m, bool) or not isinstance(m, int) or not 1 <= m <= most:
+            raise MetricError(
+                f"{where}.m = {m!r}: must be an integer between 1 and {most}, the cohorts of each "
+                f"of {len(steps) + 1} steps"
+            )
+        return cls(steps, m)
+
+    def filter_size(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """Return k as the table has it, one hash, and the cohorts of all steps."""
+        return {"k": table["k"], "h": 1, "m": (len(self.steps) + 1) * self.cohorts}
+
+    def definition(self) -> dict[str, object]:
+        """Return the steps, and the cohorts of each."""
+        return {"steps": list(self.steps), "cohorts": self.cohorts}
+
+    def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
+        """Return the Bloom filter of the value's prefix at the cohort's step.
+
+        Raises
+        ------
+        EncodingError
+            If the value isn't a text of up to 64 KiB.
+        """
+        step, in_step = divmod(cohort, self.cohorts)
+        (position,) = byte_positions(self.prefix(canonical_bytes(value), step), in_step, params)
+        return 1 << position
+
+    def prefix(self, value: bytes, step: int) -> bytes:
+        """Return what is hashed of a value's canonical bytes at a step: 0 to ``len(steps)``.
+
+        A value that ends before the step is followed by the terminator, so that it differs from
+        all that go on. A cut may fall inside a character.
+        """
+        if step == len(self.steps):
+            return value
+        length = self.steps[step]
+        return (value[:length] + TERMINATOR)[:length]
+
+    def step_params(self, params: RapporParams) -> RapporParams:
+        """Return the parameters of one step's reports: as the metric's, with `cohorts` cohorts."""
+        return RapporParams(params.k, params.h, self.cohorts, params.f, params.p, params.q)
