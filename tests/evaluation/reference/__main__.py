@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import math
 import sys
@@ -58,6 +59,31 @@ NOISES = (
     {"f": 0.0, "p": 0.75, "q": 0.5},
     {"f": 0.25, "p": 0.0, "q": 1.0},
 )
+OPEN_STRINGS: tuple[dict[str, Any], ...] = (
+    {"type": "open-string", "steps": [4, 7], "k": 128, "m": 64},
+    {"type": "open-string", "steps": [1], "k": 8, "h": 1, "m": 1},
+    {"type": "open-string", "steps": [1, 2, 3, 5, 8, 13, 32, 64], "k": 64, "m": 7281},
+)
+PREFIXED = (
+    "",
+    "a",
+    "exam",
+    "example",
+    "exampl",
+    "example.com",
+    "example.org",
+    "Zürich",
+    "Zu\u0308rich",
+    "Zürichsee",
+    "e\u0301te\u0301",
+    "日本語",
+    "😀😀",
+    "\u0000",
+    "a\u0000bc\u0000defgh",
+    " 007 ",
+    "\u00ff",
+    "a longer text, so that every step cuts it: 0123456789 and so on, to its end",
+)
 DOMAINS = (
     Domain("com.example.browser", "homepage", 1),
     Domain("com.example.browser", "homepage", 2),
@@ -106,6 +132,45 @@ def types() -> list[dict[str, object]]:
                     }
                 )
     return rows
+
+
+def open_strings() -> list[dict[str, object]]:
+    """Give a client of each step, and what it makes of values up to the permanent response."""
+    rows: list[dict[str, object]] = []
+    for entry, noise, domain in zip(OPEN_STRINGS, NOISES, DOMAINS, strict=False):
+        steps, k, m = entry["steps"], entry["k"], entry["m"]
+        f = 0.5 if noise["f"] == 0 else noise["f"]
+        chances = {"f": f, "p": noise["p"], "q": noise["q"]}
+        permanent, report = protocol.epsilons("open-string", 1, **chances)
+        for step in range(len(steps) + 1):
+            secret, in_cohort = client_at(step, domain, len(steps) + 1, m)
+            for value in PREFIXED:
+                hashed = protocol.open_string_bytes(value, step, steps)
+                positions = protocol.hashed_positions(hashed, in_cohort - step * m, k, 1)
+                bits = protocol.bits_to_bytes(positions, k)
+                response = protocol.permanent(secret, domain, in_cohort, bits, f)
+                rows.append(
+                    {
+                        "entry": entry | chances,
+                        "secret": secret.hex(),
+                        **domain._asdict(),
+                        "value": value,
+                        "cohort": in_cohort,
+                        "hashed": hashed.hex(),
+                        "bits": bits.hex(),
+                        "permanent": response.hex(),
+                        "epsilon_permanent": finite(permanent),
+                        "epsilon_report": finite(report),
+                    }
+                )
+    return rows
+
+
+def client_at(step: int, domain: Domain, steps: int, m: int) -> tuple[bytes, int]:
+    """Return the first numbered client whose cohort is of a step: its secret and the cohort."""
+    secrets = (hashlib.sha256(f"client {i}".encode()).digest() for i in itertools.count())
+    clients = ((secret, protocol.cohort(secret, domain, steps * m)) for secret in secrets)
+    return next((secret, drawn) for secret, drawn in clients if drawn // m == step)
 
 
 def width(entry: dict[str, Any]) -> int:
@@ -231,7 +296,7 @@ def sums(account: Account) -> dict[str, object]:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    for make in (bloom, types, bernoulli, cohort, permanent, wire, account, updates):
+    for make in (bloom, types, open_strings, bernoulli, cohort, permanent, wire, account, updates):
         lines = ",\n".join(json.dumps(row) for row in make())
         (folder / f"{make.__name__}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 

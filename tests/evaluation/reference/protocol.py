@@ -20,12 +20,30 @@ class Domain(NamedTuple):
 
 
 def bloom_positions(value: str, cohort: int, k: int, h: int) -> list[int]:
-    words = murmur3_x86_128(unicodedata.normalize("NFC", value).encode())
+    return hashed_positions(value_bytes(value), cohort, k, h)
+
+
+def value_bytes(value: str) -> bytes:
+    return unicodedata.normalize("NFC", value).encode()
+
+
+def hashed_positions(data: bytes, cohort: int, k: int, h: int) -> list[int]:
+    words = murmur3_x86_128(data)
     positions = []
     for i in range(h):
         x = (words[0] + (cohort * h + i) * (words[1] | 1)) % 2**32
         positions.append(fmix32(x) % k)
     return positions
+
+
+def open_string_bytes(value: str, step: int, steps: list[int]) -> bytes:
+    """Return what is hashed of an open string's value at a step, the first being number 0."""
+    data = value_bytes(value)
+    if step == len(steps):
+        return data
+    if len(data) < steps[step]:
+        return data + b"\xff"
+    return data[: steps[step]]
 
 
 def category_bit(value: str, categories: list[str]) -> int:

@@ -13,13 +13,18 @@ import pytest
 
 from evaluation.reference import __main__ as writer
 from factories import make_metric, make_params
-from hubbub.client import Batch, Encoder, Report, Spending, batch_to_json
+from hubbub.client import Batch, Encoder, RapporParams, Report, Spending, batch_to_json
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
-from hubbub.protocol.bloom import bit_positions, bloom_bits
+from hubbub.protocol.bloom import bit_positions, bloom_bits, canonical_bytes
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 
 FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
-MAKERS = {"bloom", "types", "bernoulli", "cohort", "permanent", "wire", "account", "updates"}
+MAKERS = {
+    "bloom", "types", "open_strings", "bernoulli", "cohort", "permanent", "wire", "account",
+    "updates",
+}  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -68,6 +73,32 @@ def test_permanent_responses() -> None:
         assert bits.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
         permanent = client.permanent_response(bits)
         assert permanent.to_bytes(row["k"] // 8, "little").hex() == row["permanent"]
+
+
+def test_open_strings_from_the_value_to_the_permanent_response() -> None:
+    for row in vectors("open_strings"):
+        metric_type = OpenStringType.from_table("row", row["entry"])
+        noise = {name: row["entry"][name] for name in ("f", "p", "q")}
+        params = RapporParams(**metric_type.filter_size(row["entry"]), **noise)
+        client = encoder(row, params, metric_type)
+        assert client.cohort == row["cohort"]
+        step = client.cohort // metric_type.cohorts
+        hashed = metric_type.prefix(canonical_bytes(row["value"]), step)
+        assert hashed.hex() == row["hashed"]
+        bits = client.true_bits(row["value"])
+        assert bits.to_bytes(params.k // 8, "little").hex() == row["bits"]
+        permanent = client.permanent_response(bits)
+        assert permanent.to_bytes(params.k // 8, "little").hex() == row["permanent"]
+        metric = client.metric
+        stated = [float(f"{e:.9g}") for e in (metric.epsilon_permanent, metric.epsilon_report)]
+        assert stated == [row["epsilon_permanent"], row["epsilon_report"]]
+
+
+def test_vectors_of_open_strings_reach_every_step() -> None:
+    rows = vectors("open_strings")
+    for steps in {tuple(row["entry"]["steps"]) for row in rows}:
+        of_entry = [row for row in rows if tuple(row["entry"]["steps"]) == steps]
+        assert {r["cohort"] // r["entry"]["m"] for r in of_entry} == set(range(len(steps) + 1))
 
 
 def test_wire_bytes() -> None:
@@ -139,8 +170,14 @@ def assert_sums(spending: Spending, row: Row) -> None:
     assert float(f"{spending.epsilon:.9g}") == row["spent"]
 
 
-def encoder(row: dict[str, Any], params: Any) -> Encoder:
+def encoder(
+    row: dict[str, Any], params: RapporParams, metric_type: MetricType | None = None
+) -> Encoder:
     metric = make_metric(
-        row["metric"], version=row["version"], params=params, application=row["application"]
+        row["metric"],
+        version=row["version"],
+        params=params,
+        application=row["application"],
+        metric_type=metric_type,
     )
     return Encoder(metric, bytes.fromhex(row["secret"]))
