@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.reference.protocol import bloom_positions
+from evaluation.reference.protocol import bloom_positions, hashed_positions, open_string_bytes
 from significance import (
     ALARM,
     BitArray,
@@ -191,6 +191,26 @@ def test_a_periods_answers_are_exact_independent_and_in_uniform_cohorts(tmp_path
         bits[bloom_positions(VALUE, cohort, k=16, h=2)] = 1
         assert_rates_and_pairs(permanent, noise.permanent(bits), ALARM / 12)
         assert_rates_and_pairs(reported, noise.reported(bits), ALARM / 12)
+
+
+def test_open_strings_are_exact_and_independent_at_every_step(tmp_path: Path) -> None:
+    """All clients, half at each of two steps: the cohorts, permanent bits, a report of each.
+
+    P(false alarm) < 1e-6: half of it for the fit of the cohorts, the rest for the rates and pairs
+    of permanent and of reported bits, at each step an eighth each.
+    """
+    noise = NOISES["awkward"]
+    entry = {"type": "open-string", "steps": [2], "k": 16, "m": 1}
+    sample = Clients(entry, noise, tmp_path).draw([VALUE], ["period"])
+    steps = sample[:, :16] @ (1 << np.arange(16))
+    assert chi_squared_p(np.bincount(steps), np.full(2, CLIENTS / 2)) > ALARM / 2
+    for step in range(2):
+        drawn = sample[steps == step][:, 16:]
+        hashed = open_string_bytes(VALUE, step, [2])
+        bits = np.zeros(16, dtype=np.uint8)
+        bits[hashed_positions(hashed, 0, k=16, h=1)] = 1
+        assert_rates_and_pairs(drawn[:, :16], noise.permanent(bits), ALARM / 8)
+        assert_rates_and_pairs(drawn[:, 16:], noise.reported(bits), ALARM / 8)
 
 
 def test_two_answers_of_one_client_share_no_coin(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from significance import ALARM, FloatArray, IntArray, chi_squared_p, unpack
 
@@ -131,6 +132,20 @@ def test_other_types_keep_their_epsilons(
     metric = make_metric(metric_type=metric_type, params=make_params(f=0.3141, p=0.1234, q=0.7))
     encoder = Encoder(metric, make_secret())
     audit(metric, Values(encoder.true_bits(one), encoder.true_bits(other)), 80_000, rng)
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_open_strings_keep_their_epsilons_at_every_step(
+    step: int, rng: np.random.Generator
+) -> None:
+    """As for other types. The values share no bit in a cohort of the step; k = 8, h = 1."""
+    metric_type = OpenStringType((3,), 4)
+    metric = make_metric(
+        metric_type=metric_type, params=make_params(k=8, f=0.3141, p=0.1234, q=0.7)
+    )
+    cohort = step * metric_type.cohorts + 1
+    one, *others = (metric_type.bits(f"{i} value", cohort, metric.params) for i in range(10, 30))
+    audit(metric, Values(one, next(bits for bits in others if bits != one)), 80_000, rng)
 
 
 def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(

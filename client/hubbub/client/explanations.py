@@ -21,7 +21,7 @@ def describe_preview(
     elif verdict is Verdict.AGAIN and metric.memory == "period":
         sentence += " (drawn from this period's answer, which is fixed already)"
     return (
-        f"{describe_metric(metric)}\n{sentence}\n"
+        f"{describe_metric(metric)}\n{sentence}\n{_reported_part(metric, report.cohort)}"
         f"  group {report.cohort} of {metric.params.m}, and {metric.params.k} bits of which {ones} "
         "are 1, after two rounds of coin flips:\n"
         f"  {report.bits.hex()}\n"
@@ -65,6 +65,7 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
             f"{_number(metric.epsilon_permanent)}"
         )
         lines.append(f"  histories in which answers change: {_any_history(metric)}")
+        lines.extend(_possible_parts(metric))
     constant = math.fsum(metric.reserve for metric in registry.values())
     any_history = constant if all(m.hides_changes for m in registry.values()) else math.inf
     budget = spending.lifetime_epsilon
@@ -109,6 +110,21 @@ def describe_forgetting(spending: Spending | None) -> str:
         f"called back: it has spent {spent}. A later start draws a new secret, and then the same "
         "answers cost as much again, which no ledger will know."
     )
+
+
+def _reported_part(metric: Metric, cohort: int) -> str:
+    """Return a line about how much of the answer a report depends on, if that isn't always all."""
+    part = metric.type.part(cohort)
+    return f"  about {part} of your answer, in noise;\n" if part else ""
+
+
+def _possible_parts(metric: Metric) -> list[str]:
+    """Return a line about which parts of answers clients report, if these aren't always all."""
+    parts = metric.type.parts()
+    if not parts:
+        return []
+    lasting = "of each answer" if metric.memory == "period" else "of all its answers, for life"
+    return [f"  a client reports one part {lasting}: {', or '.join(parts)}"]
 
 
 def _bound(epsilon: float) -> str:

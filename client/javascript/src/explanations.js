@@ -55,6 +55,19 @@ export function describeExposure(metric) {
 }
 
 /**
+ * Return a line about which parts of answers clients report, unless these are always whole.
+ *
+ * @param {Metric} metric
+ * @returns {string[]}
+ */
+function describeParts({ type, memory }) {
+  const parts = type.parts();
+  if (!parts.length) return [];
+  const lasting = memory === "period" ? "of each answer" : "of all its answers, for life";
+  return [`a client reports one part ${lasting}: ${parts.join(", or ")}`];
+}
+
+/**
  * Return the text of a preview.
  *
  * @param {Metric} metric
@@ -64,9 +77,11 @@ export function describeExposure(metric) {
 export function describePreview(metric, report, { refusal, kind }) {
   const ones = report.bits.reduce((count, byte) => count + ones8(byte), 0);
   const { k, m } = metric.params;
+  const part = metric.type.part(report.cohort);
   return [
     describeMetric(metric),
     refusal ? `This would not be sent: ${refusal}.` : sentWords(metric, kind),
+    ...(part ? [`  about ${part} of your answer, in noise;`] : []),
     `  group ${report.cohort} of ${m}, and ${k} bits of which ${ones} are 1, after coin flips:`,
     `  ${toHex(report.bits)}`,
     "Your answer itself stays here. Epsilon bounds the logarithm of how much the odds between any " +
@@ -95,7 +110,8 @@ function sentWords({ memory }, kind) {
 export function explain(registry, spending, people) {
   const lines = [`What ${registry.application} asks, and how much it can reveal (epsilon):`, ""];
   for (const metric of registry.metrics.values()) {
-    lines.push(describeMetric(metric), ...describeExposure(metric).map((line) => `  ${line}`));
+    const exposure = [...describeExposure(metric), ...describeParts(metric)];
+    lines.push(describeMetric(metric), ...exposure.map((line) => `  ${line}`));
   }
   const { spent, committed, lifetimeEpsilon, resets, restores } = spending;
   const bound = lifetimeEpsilon === null ? "" : `, of at most ${number(lifetimeEpsilon)}`;

@@ -64,6 +64,16 @@ export class MetricType {
     throw new TypeError(`${this.name}: defines no bits`);
   }
 
+  /** @returns {string[]} which parts of a value its reports may be about; empty: always all of it */
+  parts() {
+    return [];
+  }
+
+  /** @param {number} _cohort @returns {string} the part that reports in this cohort are about, or "" */
+  part(_cohort) {
+    return "";
+  }
+
   /** @param {RapporParams} params @returns {number} what all reports of one value reveal */
   epsilonPermanent(params) {
     return 2 * params.h * permanentLogOdds(params);

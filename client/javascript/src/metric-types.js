@@ -6,19 +6,30 @@
  */
 
 import { bloomPositions, filterOf, normalText, utf8 } from "./bloom.js";
-import { list, unicode } from "./checks.js";
+import { integer, list, unicode } from "./checks.js";
 import { MetricError, shown, typeOf, ValueError } from "./errors.js";
 import { MetricType } from "./metric-type.js";
-import { permanentLogOdds, reportLogRatios } from "./params.js";
+import { MOST_COHORTS, permanentLogOdds, reportLogRatios } from "./params.js";
 
 /** @typedef {import("./metric-type.js").RapporParams} RapporParams */
 
 const MOST_BITS = 1024;
+const MOST_STRING_COHORTS = 1024;
+const MOST_STEPS = 8;
+const LONGEST_STEP = 64;
+/** Follows a value where it is cut; no UTF-8 has this byte. */
+const TERMINATOR = 0xff;
 
 /** Any text, in a Bloom filter of its cohort. */
 export class StringType extends MetricType {
   static typeName = "string";
   static keys = ["k", "h", "m"];
+
+  /** @override @param {Record<string, unknown>} entry @param {string} path */
+  static fromEntry(entry, path) {
+    integer(entry.m, `${path}.m`, 1, MOST_STRING_COHORTS);
+    return new StringType();
+  }
 
   /** @override @param {Record<string, unknown>} entry */
   filterSize({ k, h, m }) {
@@ -28,6 +39,82 @@ export class StringType extends MetricType {
   /** @override @param {unknown} value @param {number} cohort @param {RapporParams} params */
   bits(value, cohort, params) {
     return filterOf(bloomPositions(utf8(normalText(value)), cohort, params), params.k);
+  }
+}
+
+/**
+ * Any text, of which a client reports the beginning up to one step: so many bytes, or all of it at the
+ * last step. The cohort says which: cohort c is cohort c % cohorts of step floor(c / cohorts).
+ */
+export class OpenStringType extends MetricType {
+  static typeName = "open-string";
+  static keys = ["steps", "k", "h", "m"];
+
+  /** @param {readonly number[]} steps ascending lengths in bytes @param {number} cohorts of each step */
+  constructor(steps, cohorts) {
+    super();
+    this.steps = Object.freeze([...steps]);
+    this.cohorts = cohorts;
+  }
+
+  /** @override @param {Record<string, unknown>} entry @param {string} path */
+  static fromEntry(entry, path) {
+    const at = `${path}.steps`;
+    const steps = list(entry.steps, at, 1, MOST_STEPS, "ascending integers").map((step, i, all) => {
+      const length = integer(step, `${at}[${i}]`, 1, LONGEST_STEP);
+      if (i && length <= Number(all[i - 1])) {
+        throw new MetricError(`${at}[${i}] = ${length}: must be above the step before it`);
+      }
+      return length;
+    });
+    if (entry.h !== undefined && entry.h !== 1) {
+      throw new MetricError(`${path}.h = ${shown(entry.h)}: must be 1, or left out`);
+    }
+    const most = Math.floor(MOST_COHORTS / (steps.length + 1));
+    return new OpenStringType(steps, integer(entry.m, `${path}.m`, 1, most));
+  }
+
+  /** @override @param {Record<string, unknown>} entry */
+  filterSize({ k }) {
+    return { k, h: 1, m: (this.steps.length + 1) * this.cohorts };
+  }
+
+  /** @override */
+  definition() {
+    return { steps: this.steps, cohorts: this.cohorts };
+  }
+
+  /** @override @param {unknown} value @param {number} cohort @param {RapporParams} params */
+  bits(value, cohort, params) {
+    const hashed = this.prefix(utf8(normalText(value)), Math.floor(cohort / this.cohorts));
+    return filterOf(bloomPositions(hashed, cohort % this.cohorts, params), params.k);
+  }
+
+  /**
+   * Return what is hashed of a value at a step, from 0 to the number of lengths. A value that ends
+   * before the step is followed by the terminator, so that it differs from all that go on.
+   *
+   * @param {Uint8Array} bytes of the value's normal form @param {number} step
+   * @returns {Uint8Array}
+   */
+  prefix(bytes, step) {
+    if (step === this.steps.length) return bytes;
+    const length = this.steps[step];
+    return bytes.length < length ? Uint8Array.of(...bytes, TERMINATOR) : bytes.subarray(0, length);
+  }
+
+  /** @override */
+  parts() {
+    const beginnings = this.steps.map((length) => {
+      const ofBytes = length === 1 ? "byte (a letter," : `${length} bytes (letters,`;
+      return `only the first ${ofBytes} for plain English text)`;
+    });
+    return [...beginnings, "the whole"];
+  }
+
+  /** @override @param {number} cohort */
+  part(cohort) {
+    return this.parts()[Math.floor(cohort / this.cohorts)];
   }
 }
 
@@ -162,5 +249,8 @@ export class BooleanType extends MetricType {
 
 /** In the order in which messages list them. @type {ReadonlyMap<string, TypeClass>} */
 export const METRIC_TYPES = new Map(
-  [StringType, EnumType, OrdinalType, BooleanType].map((type) => [type.typeName, type]),
+  [StringType, EnumType, OrdinalType, BooleanType, OpenStringType].map((type) => [
+    type.typeName,
+    type,
+  ]),
 );

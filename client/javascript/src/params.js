@@ -8,6 +8,9 @@
 import { integer, probability } from "./checks.js";
 import { MetricError } from "./errors.js";
 
+/** What two bytes can number; types may allow fewer. */
+export const MOST_COHORTS = 65_535;
+
 /**
  * @typedef {object} RapporParams
  * @property {number} k bits of the filter
@@ -28,7 +31,7 @@ import { MetricError } from "./errors.js";
 export function makeParams(given, path) {
   const k = integer(given.k, `${path}.k`, 8, 1024, 8);
   const h = integer(given.h, `${path}.h`, 1, 8);
-  const m = integer(given.m, `${path}.m`, 1, 1024);
+  const m = integer(given.m, `${path}.m`, 1, MOST_COHORTS);
   const f = probability(given.f, `${path}.f`);
   const p = probability(given.p, `${path}.p`);
   const q = probability(given.q, `${path}.q`);

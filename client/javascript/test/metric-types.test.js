@@ -63,6 +63,29 @@ test("a text that is no category is refused", () => {
   assert.match(refusal({ type: "enum", categories: ["a", "b"] }, "c"), /one of the metric's categ/);
 });
 
+const OPEN = { type: "open-string", steps: [4, 7], m: 2 };
+
+test("an open string's early steps depend on its first bytes alone, the last on all of it", () => {
+  const at = (/** @type {string} */ value, /** @type {number} */ step) => {
+    const metric = buildMetric({ ...OPEN, k: 1024 });
+    return toHex(trueBits(metric, value, 2 * step + 1));
+  };
+  assert.equal(at("exam", 0), at("example.com", 0));
+  assert.equal(at("example", 1), at("example.com", 1));
+  assert.notEqual(at("example", 2), at("example.com", 2));
+  assert.notEqual(at("exa", 0), at("exam", 0));
+  assert.notEqual(at("exa", 0), at("exa\u00ff", 0));
+  assert.equal(at("Zu\u0308rich", 0), at("Zürc", 0));
+});
+
+test("an open string's value is a text like any other, at every step", () => {
+  for (const cohort of [0, 5]) {
+    for (const wrong of [1, null, undefined, "\ud800", "a".repeat(LARGEST_TEXT + 1)]) {
+      assert.throws(() => trueBits(buildMetric(OPEN), wrong, cohort), ValueError);
+    }
+  }
+});
+
 test("infinities belong to the outer buckets, not-a-number to none", () => {
   const fields = { type: "ordinal", edges: [-1, 0, 1] };
   assert.equal(bitsOf(fields, -Infinity), "01");

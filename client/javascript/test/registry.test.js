@@ -7,6 +7,7 @@ import { buildMetric, buildRegistry, makeEntry } from "../testing/making.js";
 
 const ENUM = { type: "enum", categories: ["light", "dark"] };
 const PERIOD = { memory: "period", period_days: 7 };
+const OPEN = { type: "open-string", steps: [4, 7] };
 const ORDINAL = { type: "ordinal", edges: [0, 1] };
 
 /** Fields of an entry, and the message that they must give. */
@@ -87,6 +88,38 @@ const WRONG = [
     { ...ORDINAL, edges: [Infinity] },
     "metrics.homepage.edges[0] = Infinity: must be a finite number",
   ],
+  [
+    { ...OPEN, steps: [7, 4] },
+    "metrics.homepage.steps[1] = 4: must be above the step before it",
+  ],
+  [
+    { ...OPEN, steps: [4, 4] },
+    "metrics.homepage.steps[1] = 4: must be above the step before it",
+  ],
+  [
+    { ...OPEN, steps: [] },
+    "metrics.homepage.steps = []: must be a list of 1 to 8 ascending integers",
+  ],
+  [{ ...OPEN, steps: undefined }, /steps = \(missing\): must be a list of 1 to 8/],
+  [{ ...OPEN, steps: 4 }, /steps = 4: must be a list of 1 to 8 ascending integers/],
+  [{ ...OPEN, steps: [1, 2, 3, 4, 5, 6, 7, 8, 9] }, /steps = .*: must be a list of 1 to 8/],
+  [
+    { ...OPEN, steps: [0] },
+    "metrics.homepage.steps[0] = 0: must be an integer between 1 and 64",
+  ],
+  [{ ...OPEN, steps: [65] }, /steps\[0\] = 65: must be an integer between 1 and 64/],
+  [{ ...OPEN, steps: [1, true] }, /steps\[1\] = true: must be an integer between 1 and 64/],
+  [{ ...OPEN, steps: [4.5] }, /steps\[0\] = 4.5: must be an integer between 1 and 64/],
+  [{ ...OPEN, steps: ["4"] }, /steps\[0\] = "4": must be an integer between 1 and 64/],
+  [{ ...OPEN, h: 2 }, "metrics.homepage.h = 2: must be 1, or left out"],
+  [{ ...OPEN, h: true }, "metrics.homepage.h = true: must be 1, or left out"],
+  [
+    { ...OPEN, m: 21_846 },
+    "metrics.homepage.m = 21846: must be an integer between 1 and 21845",
+  ],
+  [{ ...OPEN, m: 0 }, "metrics.homepage.m = 0: must be an integer between 1 and 21845"],
+  [{ ...OPEN, categories: ["a"] }, /a metric of type open-string has no categories/],
+  [{ steps: [4] }, "metrics.homepage.steps = [4]: a metric of type string has no steps"],
   [{ ...ORDINAL, edges: ["1"] }, 'metrics.homepage.edges[0] = "1": must be a finite number'],
 ];
 
@@ -150,6 +183,12 @@ test("the number of bits follows from the type", () => {
   assert.equal(kOf({ ...ORDINAL, edges: [1, 2, 3, 4, 5, 6, 7, 8] }), 16);
   const { h, m } = buildMetric(ENUM).params;
   assert.deepEqual([h, m], [1, 1]);
+});
+
+test("the cohorts of an open string are those of all its steps, up to 65,535", () => {
+  const { params } = buildMetric({ ...OPEN, m: 21_845 });
+  assert.deepEqual([params.h, params.m], [1, 65_535]);
+  assert.equal(buildMetric({ ...OPEN, h: 1 }).params.m, 192);
 });
 
 test("a day may come as a Date, as some TOML parsers make it", () => {

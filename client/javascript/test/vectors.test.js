@@ -49,6 +49,22 @@ test("epsilons are those of the vectors, to nine digits", () => {
   }
 });
 
+test("open strings make the permanent responses of the vectors, of a client of each step", () => {
+  for (const vector of vectors("open_strings")) {
+    const { entry, application, metric: name, version, value } = vector;
+    const metric = metricOf({ ...entry, application, name, version });
+    const encoder = new Encoder(metric, fromHex(vector.secret));
+    assert.equal(encoder.cohort, vector.cohort);
+    const step = Math.floor(vector.cohort / entry.m);
+    assert.equal(toHex(metric.type.prefix(bytes(value), step)), vector.hashed);
+    const filter = encoder.filter(value);
+    assert.equal(toHex(filter), vector.bits);
+    assert.equal(toHex(encoder.permanentResponse(filter)), vector.permanent);
+    assert.equal(nineDigits(metric.epsilonPermanent), vector.epsilon_permanent);
+    assert.equal(nineDigits(metric.epsilonReport), vector.epsilon_report);
+  }
+});
+
 test("coins of a known stream fall as in the vectors", () => {
   for (const { low, high, selector, stream_message, bits } of vectors("bernoulli")) {
     const stream = new Shake256(fromHex(stream_message));

@@ -15,7 +15,8 @@ export function vectors(name) {
 
 /** @param {Record<string, unknown>} [fields] @returns {Record<string, any>} */
 export function makeEntry(fields = {}) {
-  const size = (fields.type ?? "string") === "string" ? { k: 128, h: 2, m: 64 } : {};
+  const sizes = { string: { k: 128, h: 2, m: 64 }, "open-string": { k: 128, m: 64 } };
+  const size = sizes[fields.type ?? "string"] ?? {};
   return {
     version: 1,
     type: "string",

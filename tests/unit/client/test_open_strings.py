@@ -1,17 +1,21 @@
-"""Texts that are found prefix by prefix: what is hashed, in which cohort, and what is refused."""
+"""Texts that are found prefix by prefix: what is hashed, said, refused."""
 
 from __future__ import annotations
 
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factories import make_metric, make_params, make_registry, registry_toml
-from hubbub.client import EncodingError, MetricError, Registry
+from factories import make_metric, make_params, make_registry, make_secret, registry_toml
+from hubbub.client import Encoder, EncodingError, MetricError, Registry
+from hubbub.client.state import open_state
+from hubbub.client.testing import RecordingTelemetry
 from hubbub.protocol.bloom import bloom_bits, canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from unit.client.accounts import DiskClient, MemoryClient, Outcome
 
 TYPE = OpenStringType((4, 7), 64)
 METRIC = make_metric(metric_type=TYPE)
@@ -143,3 +147,73 @@ def test_a_string_keeps_its_bound_on_cohorts() -> None:
         Registry.parse(registry_toml().replace("m = 64", "m = 1025"))
     expected = "metrics.homepage.m = 1025: must be an integer between 1 and 1024"
     assert str(caught.value) == expected
+
+
+def client_at(step: int) -> Encoder:
+    """Return a client whose cohort is of a step."""
+    clients = (Encoder(METRIC, make_secret(i)) for i in range(1000))
+    return next(client for client in clients if client.cohort // TYPE.cohorts == step)
+
+
+@pytest.mark.parametrize(("step", "alike"), [(0, 3), (1, 2), (2, 1)])
+def test_values_that_begin_alike_are_one_value_to_a_client_of_that_step(
+    step: int, alike: int
+) -> None:
+    """The first few of the values have the response of the first, the others their own."""
+    client = client_at(step)
+    bits = [client.true_bits(value) for value in ("example.com", "example.org", "exampli", "other")]
+    assert len({client.lasting_response(each) for each in bits[:alike]}) == 1
+    assert len({client.value_digest(each) for each in bits[:alike]}) == 1
+    assert len({client.value_digest(each) for each in bits}) == 4 - (alike - 1)
+
+
+def assert_charged_by_beginnings(client: MemoryClient | DiskClient, step: int) -> None:
+    values = ("example.com", "example.org", "exampli", "other", "example.com")
+    outcomes = [client.record(float(i), "homepage", value) for i, value in enumerate(values)]
+    admitted = [outcome for outcome in outcomes if outcome.result == "admitted"]
+    assert outcomes[-1] == Outcome("again", 0)
+    assert len(admitted) == 2 + step
+    price = METRIC.epsilon_permanent
+    assert client.spending().committed == pytest.approx(len(admitted) * price)
+
+
+def test_account_charges_for_what_is_revealed(tmp_path: Path) -> None:
+    """A change behind the client's step changes no bit, so it costs nothing."""
+    registry = make_registry(METRIC)
+    for client, secret in (
+        (MemoryClient(registry), make_secret()),
+        (DiskClient(tmp_path, registry), open_state(tmp_path, registry).secret),
+    ):
+        assert_charged_by_beginnings(client, Encoder(METRIC, secret).cohort // TYPE.cohorts)
+
+
+@pytest.mark.parametrize("period_days", [0, 7])
+def test_preview_says_which_part_of_the_answer_is_reported(period_days: int) -> None:
+    metric = make_metric(metric_type=TYPE, period_days=period_days)
+    beginnings = [
+        f"  about only the first {n} bytes (letters, for plain English text) of your answer, in"
+        for n in (4, 7)
+    ]
+    expected = [*beginnings, "  about the whole of your answer, in"]
+    seen = set()
+    for _ in range(200):
+        preview = RecordingTelemetry(make_registry(metric)).preview("homepage", "example.com")
+        step = preview.report.cohort // TYPE.cohorts
+        assert [line in preview.words for line in expected] == [i == step for i in range(3)]
+        seen.add(step)
+    assert seen == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("period_days", "lasting"), [(0, "of all its answers, for life"), (7, "of each answer")]
+)
+def test_explanation_says_that_a_client_reports_one_part(period_days: int, lasting: str) -> None:
+    metric = make_metric(metric_type=OpenStringType((1, 4), 8), period_days=period_days)
+    registry = make_registry(metric, make_metric("other"))
+    words = RecordingTelemetry(registry).explain()
+    expected = (
+        f"\n  a client reports one part {lasting}: only the first byte (a letter, for plain "
+        "English text), or only the first 4 bytes (letters, for plain English text), or the whole\n"
+    )
+    assert expected in words
+    assert words.count("one part") == 1

@@ -13,6 +13,7 @@ from factories import make_metric, registry_toml
 from hubbub.client import Registry
 from hubbub.client.registry_json import main
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from unit.javascript.node import CLIENT, run_node
 
@@ -26,6 +27,7 @@ const metrics = [...registry.metrics.values()].map((m) => [m.name, {
   version: m.version, type: m.type.name, mode: m.mode, memory: m.memory, days: m.periodDays,
   answers: m.maxAnswers, description: m.description, owner: m.owner, expires: m.expires,
   params: m.params, categories: m.type.categories ?? [], edges: m.type.edges ?? [],
+  steps: m.type.steps ?? [],
 }]);
 const { application, lifetimeEpsilon } = registry;
 console.log(JSON.stringify({ application, lifetimeEpsilon, metrics: Object.fromEntries(metrics) }));
@@ -50,6 +52,7 @@ def as_python_reads_it(registry: Registry) -> dict[str, object]:
                 "params": metric.params._asdict(),
                 "categories": metric.type.definition().get("categories", []),
                 "edges": metric.type.definition().get("edges", []),
+                "steps": metric.type.definition().get("steps", []),
             }
             for name, metric in registry.items()
         },
@@ -65,6 +68,7 @@ def write(folder: Path, text: str) -> Path:
 ODD = registry_toml(
     make_metric("snack", metric_type=EnumType(("Käse", "→", '"quoted"'))),
     make_metric("size", metric_type=OrdinalType((-1e-300, 0.1, 2.0**53, 1e300)), period_days=7),
+    make_metric("words", metric_type=OpenStringType((1, 2, 64), 16_383)),
     lifetime_epsilon=1000.5,
 )
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from hubbub.collector.operations.page import balance_outline
 from hubbub.collector.poisoning import Balance, cohort_balance
 
 ALARM = 1e-6
+STEP = re.compile(r"V([\d.]+)H(\d+)")
 
 
 def test_equal_cohorts_need_nobody() -> None:
@@ -67,3 +71,17 @@ def test_no_cohorts_and_alarms_that_are_no_probabilities_are_refused() -> None:
         cohort_balance(np.array([], dtype=np.int64), ALARM)
     with pytest.raises(ValueError, match=r"alarm = 1\.0: must be between 0 and 1"):
         cohort_balance(np.ones(4, dtype=np.int64), 1.0)
+
+
+@pytest.mark.parametrize("m", [1, 2, 1024, 1025, 65_535])
+def test_outline_is_of_all_cohorts_and_bounded(m: int) -> None:
+    shares = [0.5 + i / m for i in range(m)]
+    drawn = [(2 - float(v), int(h)) for v, h in STEP.findall(balance_outline(shares))]
+    heights, ends = zip(*drawn, strict=True)
+    assert len(drawn) <= 1024
+    assert ends[-1] == m
+    blocks = np.diff(ends, prepend=0)
+    assert np.average(heights, weights=blocks) == pytest.approx(np.mean(shares), abs=1e-3)
+    assert heights == tuple(sorted(heights))
+    if m <= 1024:
+        assert set(blocks.tolist()) == {1}

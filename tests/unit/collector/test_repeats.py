@@ -59,6 +59,15 @@ def test_same_bits_in_different_cohorts_are_no_repeat(rng: np.random.Generator) 
     assert found([noise(5000, rng), *spread]).suspicious == 0
 
 
+def test_each_of_65_535_cohorts_has_repeats_of_its_own(rng: np.random.Generator) -> None:
+    """Copies in cohorts 1,024 apart, one each; then all of them in the last one."""
+    params = make_params(k=64, h=1, m=65_535)
+    others = noise(5000, rng, params)
+    spread = [copies(1, cohort) for cohort in range(3, params.m, 1024)]
+    assert found([others, *spread], params=params).most == 1
+    assert found([others, copies(64, 65_534)], params=params).most == 64
+
+
 def test_reports_that_differ_in_two_bits_are_no_repeat() -> None:
     """All 2,016 patterns of two bits among 64: what a weak hash would mix up."""
     pairs = [np.isin(np.arange(64), pair) for pair in itertools.combinations(range(64), 2)]

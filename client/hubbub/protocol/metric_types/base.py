@@ -87,6 +87,14 @@ class MetricType(ABC):
         """Return how many bits a value may set before any noise; no value of others is encoded."""
         return range(1, 2)
 
+    def parts(self) -> tuple[str, ...]:
+        """Return which parts of a value its reports may be about, in words; empty: always all."""
+        return ()
+
+    def part(self, cohort: int) -> str:  # noqa: ARG002
+        """Return the one of `parts` that reports in a cohort are about, if there are any."""
+        return ""
+
     def epsilon_permanent(self, params: RapporParams) -> float:
         """Return the bound on what all reports ever made of one value reveal.
 

@@ -81,6 +81,14 @@ class OpenStringType(MetricType):
         (position,) = byte_positions(self.prefix(canonical_bytes(value), step), in_step, params)
         return 1 << position
 
+    def parts(self) -> tuple[str, ...]:
+        """Return a beginning for each step, and the whole."""
+        return (*map(_beginning, self.steps), "the whole")
+
+    def part(self, cohort: int) -> str:
+        """Return the beginning that is reported in a cohort, or the whole."""
+        return self.parts()[cohort // self.cohorts]
+
     def prefix(self, value: bytes, step: int) -> bytes:
         """Return what is hashed of a value's canonical bytes at a step: 0 to ``len(steps)``.
 
@@ -95,3 +103,8 @@ class OpenStringType(MetricType):
     def step_params(self, params: RapporParams) -> RapporParams:
         """Return the parameters of one step's reports: as the metric's, with `cohorts` cohorts."""
         return RapporParams(params.k, params.h, self.cohorts, params.f, params.p, params.q)
+
+
+def _beginning(length: int) -> str:
+    of_bytes = "byte (a letter," if length == 1 else f"{length} bytes (letters,"
+    return f"only the first {of_bytes} for plain English text)"

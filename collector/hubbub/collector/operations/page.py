@@ -10,6 +10,7 @@ import base64
 import datetime as dt
 import hashlib
 import importlib.resources
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,6 +37,7 @@ CONTENT_SECURITY_POLICY = (
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _PARAMETERS = ("k", "h", "m", "f", "p", "q")
 _CHART_HEIGHT = 2.0
+_MOST_OUTLINED = 1024
 
 
 def render(status: Status, refresh: int | None = None) -> str:
@@ -142,10 +144,16 @@ def bars(values: Sequence[float], highest: float) -> str:
 
 
 def balance_outline(shares: Sequence[float]) -> str:
-    """Return an SVG path of the cohorts' shares, on a picture that is 2 high; 1 is an equal one."""
+    """Return an SVG path of the cohorts' shares, on a picture that is 2 high; 1 is an equal one.
+
+    Of thousands of cohorts, neighbours are drawn as one, at their mean.
+    """
+    width = math.ceil(len(shares) / _MOST_OUTLINED)
+    blocks = [shares[start : start + width] for start in range(0, len(shares), width)]
+    ends = itertools.accumulate(map(len, blocks))
     steps = "".join(
-        f"V{_CHART_HEIGHT - min(share, _CHART_HEIGHT):.3f}H{i + 1}"
-        for i, share in enumerate(shares)
+        f"V{_CHART_HEIGHT - min(sum(block) / len(block), _CHART_HEIGHT):.3f}H{end}"
+        for block, end in zip(blocks, ends, strict=True)
     )
     return f"M0 {_CHART_HEIGHT:g}{steps}V{_CHART_HEIGHT:g}Z"
 
