@@ -14,11 +14,13 @@ from hubbub.client import Encoder, EncodingError, Metric, MetricError, Registry
 from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 
 COLOURS = EnumType(("red", "green", "blue"))
 TABS = OrdinalType((1.0, 10.0, 100.0))
+OPEN_TEXT = OpenStringType((1, 5), 2)
 PARAMS = make_params(k=8, h=1, m=1)
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -81,17 +83,17 @@ def test_only_numbers_have_a_bucket(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "metric_type", [COLOURS, TABS, BooleanType(), StringType()], ids=lambda k: k.name
+    "metric_type", [COLOURS, TABS, BooleanType(), StringType(), OPEN_TEXT], ids=lambda k: k.name
 )
 def test_every_type_makes_reports_of_the_registered_size(metric_type: MetricType) -> None:
     metric = make_metric(metric_type=metric_type)
-    values: dict[str, Value] = {"enum": "red", "ordinal": 5, "boolean": True, "string": "x"}
-    report = Encoder(metric, make_secret()).encode(values[metric_type.name])
+    values: dict[str, Value] = {"enum": "red", "ordinal": 5, "boolean": True}
+    report = Encoder(metric, make_secret()).encode(values.get(metric_type.name, "x"))
     assert len(report.bits) == metric.params.k // 8
 
 
 @pytest.mark.parametrize(
-    "metric_type", [COLOURS, TABS, BooleanType(), StringType()], ids=lambda k: k.name
+    "metric_type", [COLOURS, TABS, BooleanType(), StringType(), OPEN_TEXT], ids=lambda k: k.name
 )
 def test_every_type_survives_metrics_toml(metric_type: MetricType) -> None:
     metric = make_metric(metric_type=metric_type)

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from factories import make_params
 from hubbub.collector.operations.page import balance_outline
+from hubbub.collector.operations.sampling import examine
 from hubbub.collector.poisoning import Balance, cohort_balance
+from unit.collector.forgeries import records_of
 
 ALARM = 1e-6
+MOST = make_params(h=1, m=65_535)
 STEP = re.compile(r"V([\d.]+)H(\d+)")
 
 
@@ -71,6 +75,28 @@ def test_no_cohorts_and_alarms_that_are_no_probabilities_are_refused() -> None:
         cohort_balance(np.array([], dtype=np.int64), ALARM)
     with pytest.raises(ValueError, match=r"alarm = 1\.0: must be between 0 and 1"):
         cohort_balance(np.ones(4, dtype=np.int64), 1.0)
+
+
+def test_honest_reports_in_65_535_cohorts_need_nobody(rng: np.random.Generator) -> None:
+    """Fewer reports than cohorts. P(false alarm) < 1e-6 for cohorts and for repeats each."""
+    bits = rng.random((50_000, MOST.k)) < MOST.p_star
+    sample = examine(records_of(bits, rng.integers(MOST.m, size=50_000)), MOST)
+    assert sample.cohorts is not None
+    assert sample.equal is not None
+    assert len(sample.cohorts.shares) == 65_535
+    assert sample.cohorts.clients_must_send < 1
+    assert sample.equal.suspicious == 0
+
+
+def test_last_of_65_535_cohorts_that_sticks_out_is_named(rng: np.random.Generator) -> None:
+    """500 of 50,000 reports."""
+    bits = rng.random((50_000, MOST.k)) < MOST.p_star
+    cohorts = rng.integers(MOST.m, size=50_000)
+    cohorts[:500] = 65_534
+    balance = examine(records_of(bits, cohorts), MOST).cohorts
+    assert balance is not None
+    assert balance.cohort == 65_534
+    assert balance.clients_must_send > 50
 
 
 @pytest.mark.parametrize("m", [1, 2, 1024, 1025, 65_535])

@@ -16,6 +16,7 @@ from hubbub.client import Batch, Metric, Report, batch_to_json
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.store import Declared, MetricVersion, NewBatch
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.records import Records, cohorts
 
 _JSON = "application/json"
@@ -72,6 +73,20 @@ def test_json_batch_becomes_its_records(batch: Batch) -> None:
 @given(batches)
 def test_messagepack_batch_becomes_its_records(batch: Batch) -> None:
     _assert_same(_READER.read(batch_to_msgpack(batch), _MSGPACK), batch)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_the_last_of_65_535_cohorts_is_the_last(old: bool) -> None:
+    metric = make_metric(metric_type=OpenStringType((4, 7), 21_845))
+    later = make_metric(version=2) if old else metric
+    declared = [Declared(metric.name, metric.version, metric.definition)]
+    reader = BatchReader(make_registry(later), declared)
+    batch = Batch((make_report(metric, cohort=65_534), make_report(metric)))
+    _assert_same(reader.read(batch_to_json(batch), _JSON), batch)
+    for cohort in (65_535, 65_536, -1):
+        wrong = Batch((make_report(metric, cohort=cohort),))
+        with pytest.raises(BatchError, match=r"cohort = .*: must be between 0 and 65534"):
+            reader.read(batch_to_json(wrong), _JSON)
 
 
 @given(st.binary(), media_types | st.text())

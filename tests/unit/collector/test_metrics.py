@@ -59,8 +59,8 @@ def test_histogram_holds_every_commit_in_its_bucket(metrics: Metrics) -> None:
 
 
 def test_labels_are_bounded_in_number_and_form(metrics: Metrics) -> None:
-    for cohort in range(70_000):
-        metrics.improbable("homepage", cohort, 1)
+    for i in range(70_000):
+        metrics.improbable(f"metric-{i // 1000}", i, 1)
     metrics.shed('a"b\n{}')
     metrics.shed("x" * 65)
     found = _samples(metrics)
@@ -70,6 +70,18 @@ def test_labels_are_bounded_in_number_and_form(metrics: Metrics) -> None:
     assert sum(told) == 70_000
     assert found["hubbub_improbable_reports_total", ("other", "other")] == 70_000 - most
     assert found["hubbub_shed_total", ("other",)] == 2
+
+
+def test_a_metric_with_many_cohorts_leaves_room_for_others(metrics: Metrics) -> None:
+    for cohort in range(65_535):
+        metrics.improbable("words", cohort, 2)
+    metrics.improbable("words", 1023, 3)
+    metrics.improbable("homepage", 63, 1)
+    found = _samples(metrics)
+    name = "hubbub_improbable_reports_total"
+    assert found[name, ("words", "1023")] == 5
+    assert found[name, ("words", "other")] == 2 * (65_535 - 1024)
+    assert found[name, ("homepage", "63")] == 1
 
 
 def test_rates_are_of_the_last_minutes() -> None:

@@ -23,12 +23,14 @@ from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.records import Records
 from unit.collector.forgeries import joined, records_of
 
 TEXT = StringType()
+OPEN_TEXT = OpenStringType((4, 7), 64)
 YES_NO = BooleanType()
 COLOURS = EnumType(tuple(f"colour {i}" for i in range(19)))
 AGES = OrdinalType((18.0, 30.0, 50.0))
@@ -55,7 +57,7 @@ def outside(params: RapporParams, true_bits: int, bounds: SetBits) -> float:
                                    *ONE_TIME.values()])  # fmt: skip
 @pytest.mark.parametrize(
     ("metric_type", "true_bits"),
-    [(TEXT, (1, 2)), (COLOURS, (1,)), (AGES, (1,)), (YES_NO, (0, 1))],
+    [(TEXT, (1, 2)), (OPEN_TEXT, (1,)), (COLOURS, (1,)), (AGES, (1,)), (YES_NO, (0, 1))],
     ids=lambda x: getattr(x, "name", ""),
 )
 def test_range_holds_for_every_value_and_no_narrower_one_does(

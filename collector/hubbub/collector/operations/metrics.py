@@ -12,6 +12,7 @@ import enum
 import re
 import time
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -32,6 +33,7 @@ from hubbub.collector.operations.counters import CounterName, Counters, ProcessC
 
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OTHER = "other"
+_COHORTS_A_METRIC = 1024
 
 
 class FamilyType(enum.Enum):
@@ -252,6 +254,7 @@ class Metrics(Collector):
         self._values = self._counters.values
         self._slots: dict[tuple[object, ...], int] = {}
         self._sizes: dict[str, int] = {}
+        self._improbable_cohorts: defaultdict[str, set[int]] = defaultdict(set)
         for family in ("duplicates", "queue_depth", "connections", "processes", "store_size"):
             self._slot(family)  # published from the start
         self._histograms: dict[str, int] = {}
@@ -280,7 +283,16 @@ class Metrics(Collector):
         self._values[self._slot("reports", metric, version)] += n
 
     def improbable(self, metric: str, cohort: int, n: int) -> None:
-        """Count reports whose number of set bits is improbable under the mechanism."""
+        """Count reports whose number of set bits is improbable under the mechanism.
+
+        A metric may have 65,535 cohorts. All beyond a thousand are counted as one, so that those
+        who spread improbable reports of one metric leave room for what others count.
+        """
+        seen = self._improbable_cohorts[metric]
+        if len(seen) >= _COHORTS_A_METRIC and cohort not in seen:
+            self._values[self._slot("improbable", metric, _OTHER)] += n
+            return
+        seen.add(cohort)
         self._values[self._slot("improbable", metric, cohort)] += n
 
     def duplicates(self, n: int) -> None:

@@ -1,0 +1,99 @@
+"""Open strings over real HTTP: reports depend on their client's part of a value, and arrive."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from evaluation.reference import protocol
+from factories import make_metric, make_params, make_registry, registry_toml
+from hubbub.client import Encoder, Metric, Telemetry
+from hubbub.client.state import open_state
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.simulations.experiments.processes import running_collector
+from service.posting import stored_records
+
+STEPS = [4, 7]
+COHORTS = 21_845
+# Hardly any noise, so that stored bits are the true ones.
+PARAMS = make_params(f=1e-12, p=1e-12, q=1 - 1e-12)
+TYPE = OpenStringType(tuple(STEPS), COHORTS)
+WORDS = make_metric("words", metric_type=TYPE, params=PARAMS)
+VISITS = make_metric("visits", metric_type=TYPE, params=PARAMS, period_days=3650)
+VALUES = ["example.com", "exam", "ex", "", "Zu\u0308rich \u65e5\u672c", "a\0b"]
+
+
+def expected_record(value: str, cohort: int) -> bytes:
+    """Return the record without noise, by the plain implementation of the protocol."""
+    step, in_step = divmod(cohort, COHORTS)
+    hashed = protocol.open_string_bytes(value, step, STEPS)
+    positions = protocol.hashed_positions(hashed, in_step, PARAMS.k, 1)
+    return cohort.to_bytes(2, "little") + protocol.bits_to_bytes(positions, PARAMS.k)
+
+
+def program(*arguments: object) -> str:
+    command = [sys.executable, "-m", "hubbub.collector", *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> Path:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_toml(WORDS, VISITS), encoding="utf-8")
+    return path
+
+
+def test_stored_reports_are_of_each_clients_part_in_its_cohort(
+    metrics: Path, database: Path, tmp_path: Path
+) -> None:
+    """24 clients, 4 of each value; 65,535 cohorts, of which some only two bytes can number.
+
+    P(false failure) < 1e-6: 72 reports of 128 bits, two lanes in 1e12 wrong (2e-8), and all
+    lasting cohorts at one step or below 256 (2e-11).
+    """
+    clients = {tmp_path / f"client {i}": VALUES[i % len(VALUES)] for i in range(24)}
+    with running_collector(metrics, database) as collector:
+
+        def report(folder: Path) -> None:
+            with Telemetry(metrics, collector.url, folder) as telemetry:
+                telemetry.record("words", clients[folder])
+                telemetry.record("words", clients[folder])
+                telemetry.record("visits", "example.com")
+                assert telemetry.flush(timeout=60)
+            assert telemetry.status().delivered == 3
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(report, clients))
+    cohorts = {folder: lasting_cohort(folder) for folder in clients}
+    assert len({cohort // COHORTS for cohort in cohorts.values()}) > 1
+    assert max(cohorts.values()) > 255
+    expected = Counter(expected_record(value, cohorts[f]) for f, value in clients.items())
+    stored = Counter(stored_records(database, WORDS))
+    assert stored == Counter({record: 2 * times for record, times in expected.items()})
+    drawn = stored_records(database, VISITS)
+    assert len(drawn) == 24
+    for record in drawn:
+        cohort = int.from_bytes(record[:2], "little")
+        assert record == expected_record("example.com", cohort)
+    assert_export_and_import_keep(metrics, database, tmp_path)
+
+
+def lasting_cohort(folder: Path) -> int:
+    return Encoder(WORDS, open_state(folder, make_registry(WORDS, VISITS)).secret).cohort
+
+
+def assert_export_and_import_keep(metrics: Path, database: Path, folder: Path) -> None:
+    moved = folder / "moved.db"
+    program("export", "--store", f"sqlite:///{database}", "--to", folder / "out")
+    program("import", folder / "out", "--metrics", metrics, "--store", f"sqlite:///{moved}")
+
+    def contents(path: Path, metric: Metric) -> Counter[bytes]:
+        return Counter(stored_records(path, metric))
+
+    for metric in (WORDS, VISITS):
+        assert contents(moved, metric) == contents(database, metric)
