@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
 from hubbub.client import Encoder, EncodingError, MetricError, Registry
 from hubbub.client.state import open_state
@@ -62,6 +63,19 @@ def test_prefix_is_cut_by_bytes_and_ends_with_the_terminator(
 def test_last_step_is_a_string_in_the_cohort_of_its_step(value: str, cohort: int) -> None:
     string = make_params(h=1, m=64)
     assert TYPE.bits(value, 128 + cohort, METRIC.params) == bloom_bits(value, cohort, string)
+
+
+@given(
+    value=text, lengths=steps, k=st.integers(1, 128), cohorts=st.integers(1, 7281), data=st.data()
+)
+def test_bits_equal_the_reference(
+    value: str, lengths: tuple[int, ...], k: int, cohorts: int, data: st.DataObject
+) -> None:
+    metric = make_metric(metric_type=OpenStringType(lengths, cohorts), params=make_params(k=8 * k))
+    step, in_step = data.draw(st.integers(0, len(lengths))), data.draw(st.integers(0, cohorts - 1))
+    hashed = protocol.open_string_bytes(value, step, list(lengths))
+    (position,) = protocol.hashed_positions(hashed, in_step, 8 * k, 1)
+    assert metric.type.bits(value, step * cohorts + in_step, metric.params) == 1 << position
 
 
 @given(value=text, more=text, lengths=steps, data=st.data())
