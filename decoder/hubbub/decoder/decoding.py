@@ -242,7 +242,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         estimates.share,
         estimates.std_error,
         chosen,
-        found.tests.thresholds(estimates, found.log_p, chosen, found.log_cutoff),
+        found.tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen]),
         noise,
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
@@ -286,7 +286,7 @@ def _summary(
     n = len(detected)
     total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
     bias, added = selection_bias(
-        estimates.share, estimates.std_error, found.log_p, detected, found.log_cutoff, found.n_tests
+        estimates.share, estimates.std_error, found.log_p, detected, found.log_cutoffs, found.n_tests
     )
     listed, listed_error = np.nan, np.nan
     if len(fit.selected) == n and not fit.penalties.any():

@@ -17,7 +17,8 @@ from scipy import special
 from hubbub.decoder.arrays import FloatArray
 
 _HALF = 0.5
-_LOG_HALF = float(np.log(_HALF))
+LOG_HALF = float(np.log(_HALF))
+"""ln of the largest p-value that can count as a detection."""
 _LARGEST_LOG_P = -1e-9
 
 
@@ -67,7 +68,7 @@ def counted_tests(
     total = n_candidates or len(log_p)
     if correction is Correction.BONFERRONI or above_half <= 0:
         return float(total)
-    above = int(np.count_nonzero(log_p > _LOG_HALF)) + total - len(log_p)
+    above = int(np.count_nonzero(log_p > LOG_HALF)) + total - len(log_p)
     return min((1 + above) / above_half, float(total))
 
 
@@ -94,7 +95,7 @@ def log_q_values(
     adjusted = np.empty(len(log_p))
     adjusted[order] = np.minimum(stepped, 0.0, out=stepped)
     if n_tests is not None:
-        adjusted[log_p > _LOG_HALF] = 0.0
+        adjusted[log_p > LOG_HALF] = 0.0
     return adjusted
 
 
@@ -105,4 +106,4 @@ def log_cutoff(detected: int, n_tests: float, log_alpha: float, correction: Corr
     1/2, and is what a detected candidate had to stay below whatever its own p-value.
     """
     steps = max(detected, 1) if correction is Correction.BH else 1
-    return float(min(log_alpha + np.log(steps / n_tests), _LOG_HALF))
+    return float(min(log_alpha + np.log(steps / n_tests), LOG_HALF))

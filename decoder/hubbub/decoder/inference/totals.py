@@ -28,7 +28,7 @@ def selection_bias(
     std_error: FloatArray,
     log_p: FloatArray,
     detected: BoolArray,
-    log_cutoff: float,
+    log_cutoff: FloatArray | float,
     n_absent: float,
 ) -> tuple[float, float]:
     """Return by how much the sum of the detected is expected to be too high, and its variance.
@@ -38,7 +38,7 @@ def selection_bias(
     share, std_error, log_p : float64 array, shape (n,)
         Of all candidates; nan where they aren't determined.
     detected : bool array, shape (n,)
-    log_cutoff : float
+    log_cutoff : float64 array, shape (n,), or float
         ln of the largest p-value that counts as a detection.
     n_absent : float
         About how many candidates are absent.
@@ -55,12 +55,12 @@ def selection_bias(
     if not detected.any():
         return 0.0, 0.0
     z = z_scores(log_p[known])
-    cutoff = float(z_scores(np.array(log_cutoff)))
-    near = np.abs(z - cutoff) < _HALF_WIDTH
+    cutoffs = z_scores(np.broadcast_to(log_cutoff, share.shape)[known])
+    near = np.abs(z - cutoffs) < _HALF_WIDTH
     scale = std_error[known][near]
-    edges = special.ndtr([cutoff - _HALF_WIDTH, cutoff + _HALF_WIDTH])
-    of_absent = np.exp(-(cutoff**2) / 2) / np.sqrt(2 * np.pi)
-    of_absent -= (edges[1] - edges[0]) / (2 * _HALF_WIDTH)
+    within = special.ndtr(cutoffs + _HALF_WIDTH) - special.ndtr(cutoffs - _HALF_WIDTH)
+    at_cutoffs = np.exp(-(cutoffs**2) / 2) / np.sqrt(2 * np.pi)
+    of_absent = float(np.mean(at_cutoffs - within / (2 * _HALF_WIDTH)))
     typical = float(np.median(std_error[known]))
     bias = float(scale.sum()) / (2 * _HALF_WIDTH) + n_absent * of_absent * typical
     counted = float(scale @ scale) / (2 * _HALF_WIDTH) ** 2

@@ -406,7 +406,11 @@ class PresenceTests:
             log_p[candidate] = self._log_p_of(candidate, member)
 
     def thresholds(
-        self, estimates: Estimates, log_p: FloatArray, detected: IntArray, log_cutoff: float
+        self,
+        estimates: Estimates,
+        log_p: FloatArray,
+        detected: IntArray,
+        log_cutoff: FloatArray | float,
     ) -> FloatArray:
         """Return the shares above which detected candidates are detected; shape (d,).
 
@@ -417,7 +421,7 @@ class PresenceTests:
         ----------
         log_p : float64 array, shape (n,)
         detected : int64 array, shape (d,)
-        log_cutoff : float
+        log_cutoff : float64 array, shape (d,), or float
             ln of the largest p-value that counts as a detection.
         """
         places = np.searchsorted(self.fit.selected, detected)
@@ -425,7 +429,7 @@ class PresenceTests:
         inside = places < len(self.fit.selected)
         members[inside] = self.fit.selected[places[inside]] == detected[inside]
         sure = estimates.share[detected] > _SURE_Z * estimates.std_error[detected]
-        needed = float(z_scores(np.array(log_cutoff)))
+        needed = z_scores(np.broadcast_to(log_cutoff, detected.shape))
         errors = estimates.share[detected] / estimates.std_error[detected]
         z = np.where(sure | members, errors, z_scores(log_p[detected]))
         parts = np.clip(needed / np.maximum(z, _CLOSE), 0.0, 1.0)
@@ -434,7 +438,7 @@ class PresenceTests:
             member = self.with_rivals.get(candidate)
             if member or members[i]:
                 member = member or LeftOut(self.fit, int(places[i]))
-                parts[i] = self._part_at(candidate, member, float(parts[i]), needed)
+                parts[i] = self._part_at(candidate, member, float(parts[i]), float(needed[i]))
         return np.asarray(estimates.share[detected] * parts)
 
     def _part_at(self, candidate: int, member: LeftOut, part: float, needed: float) -> float:

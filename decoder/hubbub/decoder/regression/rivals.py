@@ -20,14 +20,14 @@ from hubbub.decoder.candidates.listing import make_design
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.regression.estimates import LeftOut, PresenceTests, bounded_scores
 from hubbub.decoder.regression.model import Fit
-from hubbub.decoder.regression.sensitivity import threshold_z
+from hubbub.decoder.regression.sensitivity import thresholds_z
 
 _BEYOND_DOUBT = float(np.log(1e-4))
 _OWN_INFORMATION = 1e-6
 
 
 def models_with_rivals(
-    tests: PresenceTests, log_p: FloatArray, log_cutoff: float
+    tests: PresenceTests, log_p: FloatArray, log_cutoff: FloatArray | float
 ) -> dict[int, LeftOut]:
     """Return the models in which candidates near the limit are to be tested, where rivals exist.
 
@@ -37,7 +37,7 @@ def models_with_rivals(
         Of the candidates among which rivals are looked for; all members are fixed effects.
     log_p : float64 array, shape (n,)
         As found in the model without rivals.
-    log_cutoff : float
+    log_cutoff : float64 array, shape (n,), or float
         ln of the largest p-value that counts as a detection; one that is smaller by a factor of
         10,000 is beyond doubt.
     """
@@ -49,7 +49,7 @@ def models_with_rivals(
     entries = numbers.reshape(len(numbers), -1).astype(np.intp)
     outside = np.ones(len(candidates), dtype=np.bool_)
     outside[fit.selected] = False
-    needed = threshold_z(tests.null, float(np.exp(log_cutoff)))
+    needed = thresholds_z(tests.null, log_cutoff)
     place_of = {candidate: place for place, candidate in enumerate(fit.selected.tolist())}
     found = {}
     for candidate in tested.tolist():

@@ -26,6 +26,7 @@ from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.counts import BitEstimates
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.multiple_testing import (
+    LOG_HALF,
     Correction,
     counted_tests,
     log_cutoff,
@@ -83,11 +84,13 @@ class SearchResult:
     log_p, log_q : float64 array, shape (n,)
     detected : bool array, shape (n,)
     log_cutoff : float
-        ln of the largest p-value that counts as a detection.
+        ln of the largest p-value, divided by its weight, that counts as a detection.
     n_tests : float
         By how many tests p-values were corrected, an allowance for the search apart.
     tests : PresenceTests
         By which the members' p-values were found.
+    log_weights : float64 array, shape (n,), optional
+        By which p-values were divided before they were compared.
     settled : bool
         Whether nothing changes any more.
     """
@@ -100,7 +103,15 @@ class SearchResult:
     log_cutoff: float
     n_tests: float
     tests: PresenceTests
+    log_weights: FloatArray | None = None
     settled: bool = True
+
+    @property
+    def log_cutoffs(self) -> FloatArray:
+        """Return ln of the largest p-value at which each candidate is detected; shape (n,)."""
+        if self.log_weights is None:
+            return np.full(len(self.log_p), self.log_cutoff)
+        return np.minimum(self.log_cutoff + self.log_weights, LOG_HALF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,10 @@ class Search:
         How many candidates are tested in all, if these are some of them: those that stand out.
     allowance : float
         By which q-values are raised.
+    log_weights : float64 array, shape (n,), optional
+        Logarithms of what was expected of each candidate before these reports were seen: p-values
+        are divided by their weights, whose mean over all listed is 1 (Genovese, Roeder and
+        Wasserman, Biometrika 93, 2006).
     """
 
     bits: BitEstimates
@@ -122,6 +137,7 @@ class Search:
     correction: Correction
     listed: int | None = None
     allowance: float = 1.0
+    log_weights: FloatArray | None = None
 
     def run(self) -> SearchResult:
         """Return the model in which nothing changes any more, or the last one tried."""
@@ -192,7 +208,7 @@ class Search:
         log_p : float64 array, shape (n,)
             Of the marginal tests, in that fit.
         """
-        z = z_scores(log_p)
+        z = z_scores(self._weighted(log_p))
         order = np.argsort(-z, kind="stable")
         near = np.sort(order[:_MAX_NEAR])
         strongest = order[:_MAX_SURVIVORS]
@@ -216,7 +232,10 @@ class Search:
 
     def _among(self, near: IntArray) -> Search:
         listed = len(self.candidates)
-        return replace(self, candidates=self.candidates.take(near), listed=listed)
+        weights = None if self.log_weights is None else self.log_weights[near]
+        return replace(
+            self, candidates=self.candidates.take(near), listed=listed, log_weights=weights
+        )
 
     def _settle(self, chosen: IntArray) -> SearchResult:
         """Let in and out until the members are those that are detected, with rivals too.
@@ -234,7 +253,7 @@ class Search:
                 kept = keep_fittest(detected, -found.log_p[detected], self.bits)
                 stable = np.array_equal(kept, chosen)
             if stable:
-                rivals = models_with_rivals(found.tests, found.log_p, found.log_cutoff)
+                rivals = models_with_rivals(found.tests, found.log_p, found.log_cutoffs)
                 if not rivals:
                     return found
                 found = self._with_rivals(found, rivals)
@@ -275,13 +294,22 @@ class Search:
         # Members' p-values above 1/2 come from the sign of their shares.
         all_members = len(tests.fit.selected) == len(log_p)
         above_half = _HALF if all_members else tests.null.above_half()
-        n_tests = counted_tests(log_p, self.correction, self.listed, above_half)
+        if self.log_weights is None:
+            n_tests = counted_tests(log_p, self.correction, self.listed, above_half)
+        else:
+            n_tests = float(self.listed or len(log_p))
         raised = n_tests * self.allowance
-        log_q = log_q_values(log_p, self.correction, raised)
+        log_q = log_q_values(self._weighted(log_p), self.correction, raised)
+        log_q[log_p > LOG_HALF] = 0.0
         detected = log_q <= self.log_alpha
         n_detected = int(np.count_nonzero(detected))
         cutoff = log_cutoff(n_detected, raised, self.log_alpha, self.correction)
-        return SearchResult(tests.fit, estimates, log_p, log_q, detected, cutoff, n_tests, tests)
+        return SearchResult(
+            tests.fit, estimates, log_p, log_q, detected, cutoff, n_tests, tests, self.log_weights
+        )
+
+    def _weighted(self, log_p: FloatArray) -> FloatArray:
+        return log_p if self.log_weights is None else np.minimum(log_p - self.log_weights, 0.0)
 
     def _fit_fixed(self, selected: IntArray) -> Fit:
         members = self._members(selected, np.ones(len(selected), dtype=np.bool_))

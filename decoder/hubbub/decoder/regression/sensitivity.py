@@ -15,9 +15,10 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from hubbub.decoder.arrays import SparseMatrix
+from hubbub.decoder.arrays import FloatArray, SparseMatrix
 from hubbub.decoder.counts import BitEstimates
 from hubbub.decoder.inference.hash_null import HashNull
+from hubbub.decoder.inference.multiple_testing import z_scores
 from hubbub.decoder.regression.estimates import Estimates
 from hubbub.decoder.regression.model import Fit, unknown_column
 from hubbub.protocol.params import RapporParams
@@ -66,14 +67,23 @@ def threshold_z(null: HashNull, level: float) -> float:
 
     Infinite if no score is that rare: there are too few cohorts for such a small level.
     """
+    return float(thresholds_z(null, np.log(level)))
+
+
+def thresholds_z(null: HashNull, log_levels: FloatArray | float) -> FloatArray:
+    """Return the same for many levels.
+
+    Parameters
+    ----------
+    log_levels : float64 array, any shape
+        ln of the chance that it does.
+    """
     distribution = null.standardised()
     if distribution is None:
-        smallest = null.log_smallest()
-        return -float(special.ndtri(level)) if np.log(level) >= smallest else np.inf
+        return np.where(log_levels >= null.log_smallest(), z_scores(np.asarray(log_levels)), np.inf)
     z, log_tails = distribution
-    if log_tails[-1] > np.log(level):
-        return np.inf
-    return float(np.interp(-np.log(level), -log_tails, z))
+    needed = np.interp(-np.asarray(log_levels), -log_tails, z)
+    return np.where(log_levels < log_tails[-1], np.inf, needed)
 
 
 def largest_shift(fit: Fit, bits: BitEstimates, params: RapporParams, share: float) -> float:
