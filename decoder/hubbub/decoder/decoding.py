@@ -28,7 +28,7 @@ from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, l
 from hubbub.protocol.params import RapporParams
 
 POWER = 0.9
-LEAST_SQUARES = "least squares"
+LEAST_SQUARES, LIKELIHOOD = "least squares", "likelihood"
 
 
 @dataclass(frozen=True, slots=True)

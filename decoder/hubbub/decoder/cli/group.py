@@ -6,6 +6,8 @@ a second to import, and a person who asks for --help shouldn't wait for them.
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from hubbub.decoder.cli.decode import decode
@@ -17,6 +19,9 @@ from hubbub.decoder.cli.privacy import privacy
 @click.version_option(package_name="hubbub")
 def main() -> None:
     """Find which values noisy reports hold, and how often."""
+    # Linear algebra takes one thread (`hubbub.decoder.cli.decode`); others would wait for work, and
+    # waiting takes the processor's time, too. It is read once, when numpy is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 main.add_command(decode)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.cells import require_tabulable
-from hubbub.decoder.likelihood.decoding import MOST_MEMBERS, decode_reports
+from hubbub.decoder.likelihood.limits import MOST_MEMBERS, require_tabulable
 from hubbub.decoder.reports.packed import GROUPED_BITS, PackedReports, ReportSpool
 from hubbub.protocol.params import RapporParams
 
@@ -137,6 +136,10 @@ class Choice:
             If the likelihood is asked for, but the reports hold too little information.
         """
         if reports is not None:
+            from hubbub.decoder.likelihood.decoding import (  # noqa: PLC0415 - counts need none
+                decode_reports,
+            )
+
             reason = self.reason
             try:
                 return decode_reports(
