@@ -234,7 +234,8 @@ def decode(
 
 def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.run()
-    estimates, detected = found.estimates, found.detected
+    detected = found.detected
+    estimates, tests = found.reported()
     chosen = np.flatnonzero(detected)
     # The distribution of an absent string's score, no row's part bounded.
     noise = HashNull(found.fit.scores.reshape(search.bits.rate.shape), search.params.h)
@@ -242,7 +243,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         estimates.share,
         estimates.std_error,
         chosen,
-        found.tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen]),
+        tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen]),
         noise,
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
@@ -286,7 +287,12 @@ def _summary(
     n = len(detected)
     total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
     bias, added = selection_bias(
-        estimates.share, estimates.std_error, found.log_p, detected, found.log_cutoffs, found.n_tests
+        estimates.share,
+        estimates.std_error,
+        found.log_p,
+        detected,
+        found.log_cutoffs,
+        found.n_tests,
     )
     listed, listed_error = np.nan, np.nan
     if len(fit.selected) == n and not fit.penalties.any():

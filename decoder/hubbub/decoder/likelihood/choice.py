@@ -24,9 +24,9 @@ LONGEST = 5.0
 """Seconds of one core that the likelihood may take at least, on such as it was timed on."""
 _MOST_RATIO = 2.0  # to least squares' seconds, if those are many
 _SECONDS_PER_DENSITY = 1e-7
+_SECONDS_PER_REPORT = 3e-6
 _SECONDS_PER_TUPLE = 8e-7
 _SECONDS_PER_CANDIDATE = 1e-5  # of least squares
-_OVERHEAD = 30  # a report takes as long as so many densities
 ASKED_FOR = "as asked for"
 ONLY_COUNTS = "there are bit counts only"
 TOO_LITTLE = "so few whole reports tell too little at these parameters"
@@ -47,12 +47,18 @@ def variance_gain(params: RapporParams) -> float:
 
 def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) -> float:
     """Return roughly how long the likelihood takes on one core; a long list may take thrice."""
+    densities, rows, tuples = cost_terms(params, n_reports, n_candidates)
+    seconds = densities * _SECONDS_PER_DENSITY + rows * _SECONDS_PER_REPORT
+    return seconds + tuples * _SECONDS_PER_TUPLE
+
+
+def cost_terms(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[int, int, float]:
+    """Return how many densities, reports and position tuples the likelihood goes over."""
     rows = n_reports
     if params.k <= GROUPED_BITS:
         rows = min(n_reports, params.m << params.k)
     components = 1 + min(n_candidates, MOST_MEMBERS)
-    tuples = params.m * math.pow(params.k, params.h)
-    return rows * (components + _OVERHEAD) * _SECONDS_PER_DENSITY + tuples * _SECONDS_PER_TUPLE
+    return rows * components, rows, params.m * math.pow(params.k, params.h)
 
 
 def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[bool, str]:
