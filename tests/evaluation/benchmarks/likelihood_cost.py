@@ -41,7 +41,6 @@ SIZES = (
     Size(make_params(k=128, h=2, m=64), 300_000, 200),
     Size(make_params(k=128, h=2, m=64), 1_000_000, 400),
     Size(make_params(k=32, h=2, m=64), 300_000, 100),
-    Size(make_params(k=8, h=2, m=64), 1_000_000, 200),
 )
 
 

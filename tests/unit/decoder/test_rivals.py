@@ -108,7 +108,7 @@ def test_ally_is_out_of_the_model_that_a_string_is_estimated_in(rng: np.random.G
     positions[1] += 4
     candidates = mapped([f"string {i}" for i in range(40)], positions, crowded)
     design = make_design(positions, crowded)
-    truth = np.concatenate([[0.035, 0.035], np.zeros(38)])
+    truth = np.concatenate([[0.025, 0.025], np.zeros(38)])
     bits = noisy_bits(design, rng, truth, 2e3, crowded)
     fit = fit_selected(bits, design, np.array([0, 1]), crowded)
     tests = PresenceTests(fit, candidates, bits, crowded)

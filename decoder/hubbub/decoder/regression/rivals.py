@@ -6,6 +6,11 @@ was found with it, a string that is there and shares bits with it may be missing
 explains was attributed to the other, which then passes its test with help from its own noise. Such
 *rivals* are the candidates outside of the model that are detected where the tested one is left out.
 Before a candidate near the limit counts as detected they join the model, for its test alone.
+
+The reverse are *allies*: members that wouldn't be detected where the candidate is left out, because
+their filters have few bits in common and each raises the other's estimate. A candidate's estimate
+depends on its own noise alone in a model without its allies and with its rivals: there it is
+estimated. Its test keeps the allies; q-values of searched models are raised for what that does.
 """
 
 from __future__ import annotations
