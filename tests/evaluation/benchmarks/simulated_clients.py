@@ -15,7 +15,6 @@ from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.simulated_clients.clients import (
     LongitudinalClients,
     SimulatedClients,
-    packed_filters,
 )
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,

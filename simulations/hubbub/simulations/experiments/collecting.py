@@ -158,7 +158,8 @@ def run_through_collector(
     how = ("--correction", experiment.correction, "--alpha", str(experiment.alpha))
     output = ("--method", experiment.method, "--output", str(folder / "estimates.json"))
     run_decoder(["decode", _METRIC, *where, *names, *how, *output])
-    return judge_estimates(experiment, holders, DecodedShares.read(folder / "estimates.json"))
+    estimates = DecodedShares.read(folder / "estimates.json")
+    return judge_estimates(experiment, holders, experiment.scenario.candidates, estimates)
 
 
 def _prepare(folder: Path, experiment: Experiment) -> Path:
