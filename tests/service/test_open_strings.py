@@ -32,7 +32,8 @@ def expected_record(value: str, cohort: int) -> bytes:
     """Return the record without noise, by the plain implementation of the protocol."""
     step, in_step = divmod(cohort, COHORTS)
     hashed = protocol.open_string_bytes(value, step, STEPS)
-    positions = protocol.hashed_positions(hashed, in_step, PARAMS.k, 1)
+    number = protocol.open_string_cohort(in_step, step, STEPS, COHORTS)
+    positions = protocol.hashed_positions(hashed, number, PARAMS.k, 1)
     return cohort.to_bytes(2, "little") + protocol.bits_to_bytes(positions, PARAMS.k)
 
 

@@ -17,7 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.reference.protocol import bloom_positions, hashed_positions, open_string_bytes
+from evaluation.reference.protocol import (
+    bloom_positions,
+    hashed_positions,
+    open_string_bytes,
+    open_string_cohort,
+)
 from significance import (
     ALARM,
     BitArray,
@@ -208,7 +213,7 @@ def test_open_strings_are_exact_and_independent_at_every_step(tmp_path: Path) ->
         drawn = sample[steps == step][:, 16:]
         hashed = open_string_bytes(VALUE, step, [2])
         bits = np.zeros(16, dtype=np.uint8)
-        bits[hashed_positions(hashed, 0, k=16, h=1)] = 1
+        bits[hashed_positions(hashed, open_string_cohort(0, step, [2], 1), k=16, h=1)] = 1
         assert_rates_and_pairs(drawn[:, :16], noise.permanent(bits), ALARM / 8)
         assert_rates_and_pairs(drawn[:, 16:], noise.reported(bits), ALARM / 8)
 

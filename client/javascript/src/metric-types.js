@@ -87,7 +87,9 @@ export class OpenStringType extends MetricType {
   /** @override @param {unknown} value @param {number} cohort @param {RapporParams} params */
   bits(value, cohort, params) {
     const hashed = this.prefix(utf8(normalText(value)), Math.floor(cohort / this.cohorts));
-    return filterOf(bloomPositions(hashed, cohort % this.cohorts, params), params.k);
+    // The last step's cohorts are hashed as numbers from 0 on, as a string's; the others' follow.
+    const number = (cohort + this.cohorts) % ((this.steps.length + 1) * this.cohorts);
+    return filterOf(bloomPositions(hashed, number, params), params.k);
   }
 
   /**

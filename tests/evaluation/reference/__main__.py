@@ -146,7 +146,8 @@ def open_strings() -> list[dict[str, object]]:
             secret, in_cohort = client_at(step, domain, len(steps) + 1, m)
             for value in PREFIXED:
                 hashed = protocol.open_string_bytes(value, step, steps)
-                positions = protocol.hashed_positions(hashed, in_cohort - step * m, k, 1)
+                number = protocol.open_string_cohort(in_cohort - step * m, step, steps, m)
+                positions = protocol.hashed_positions(hashed, number, k, 1)
                 bits = protocol.bits_to_bytes(positions, k)
                 response = protocol.permanent(secret, domain, in_cohort, bits, f)
                 rows.append(

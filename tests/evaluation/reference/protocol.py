@@ -46,6 +46,11 @@ def open_string_bytes(value: str, step: int, steps: list[int]) -> bytes:
     return data[: steps[step]]
 
 
+def open_string_cohort(in_step: int, step: int, steps: list[int], cohorts: int) -> int:
+    """Return the number with which a step's cohort is hashed: those of the last step come first."""
+    return in_step if step == len(steps) else (step + 1) * cohorts + in_step
+
+
 def category_bit(value: str, categories: list[str]) -> int:
     normal = [unicodedata.normalize("NFC", category) for category in categories]
     return normal.index(unicodedata.normalize("NFC", value))

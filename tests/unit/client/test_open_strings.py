@@ -74,8 +74,17 @@ def test_bits_equal_the_reference(
     metric = make_metric(metric_type=OpenStringType(lengths, cohorts), params=make_params(k=8 * k))
     step, in_step = data.draw(st.integers(0, len(lengths))), data.draw(st.integers(0, cohorts - 1))
     hashed = protocol.open_string_bytes(value, step, list(lengths))
-    (position,) = protocol.hashed_positions(hashed, in_step, 8 * k, 1)
+    number = protocol.open_string_cohort(in_step, step, list(lengths), cohorts)
+    (position,) = protocol.hashed_positions(hashed, number, 8 * k, 1)
     assert metric.type.bits(value, step * cohorts + in_step, metric.params) == 1 << position
+
+
+@given(cohorts=st.integers(1, 7281), lengths=steps)
+def test_no_two_cohorts_are_hashed_alike(cohorts: int, lengths: tuple[int, ...]) -> None:
+    kind = OpenStringType(lengths, cohorts)
+    total = (len(lengths) + 1) * cohorts
+    assert sorted(map(kind.hashed_cohort, range(total))) == list(range(total))
+    assert [kind.hashed_cohort(c) for c in range(total - cohorts, total)] == list(range(cohorts))
 
 
 @given(value=text, more=text, lengths=steps, data=st.data())

@@ -43,7 +43,7 @@ def bits_of(
 ) -> BitEstimates:
     """Return rates over the m * k rows as if so many reports stood behind each cohort."""
     reports = np.full((params.m, 1), n_reports)
-    return BitEstimates(rates.reshape(params.m, params.k), reports)
+    return BitEstimates(rates.reshape(params.m, params.k), reports, float(reports.sum()))
 
 
 def rates_of(

@@ -143,7 +143,7 @@ def exact_fit(shares: FloatArray, reports: FloatArray) -> tuple[Fit, BitEstimate
     """Return the fit of true rates: its shares are the truth, the rest is unknown."""
     design = design_of(len(shares), TINY)
     rates = rates_of(design, shares, 1 - shares.sum(), TINY)
-    bits = BitEstimates(rates.reshape(TINY.m, TINY.k), reports)
+    bits = BitEstimates(rates.reshape(TINY.m, TINY.k), reports, float(reports.sum()))
     return fit_selected(bits, design, np.arange(len(shares)), TINY), bits, design
 
 

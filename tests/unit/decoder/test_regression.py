@@ -234,5 +234,5 @@ def test_drawn_columns_may_be_dependent_and_more_than_the_rows(rng: np.random.Ge
 
 
 def test_reports_are_repeated_for_each_bit_of_a_cohort() -> None:
-    bits = BitEstimates(np.zeros((2, 3)), np.array([[5.0], [7.0]]))
+    bits = BitEstimates(np.zeros((2, 3)), np.array([[5.0], [7.0]]), 12.0)
     assert reports_by_row(bits).tolist() == [5, 5, 5, 7, 7, 7]

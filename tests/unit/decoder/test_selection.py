@@ -59,7 +59,7 @@ def test_selection_is_ascending_and_deterministic(rng: np.random.Generator) -> N
 def test_nothing_is_selected_where_nothing_sticks_out() -> None:
     """Rates that are flat to the last digit give no candidate a score above the penalty."""
     flat = np.full((PARAMS.m, PARAMS.k), unknown_column(PARAMS))
-    assert not len(selected_from(BitEstimates(flat, np.full((PARAMS.m, 1), 1e4))))
+    assert not len(selected_from(BitEstimates(flat, np.full((PARAMS.m, 1), 1e4), PARAMS.m * 1e4)))
 
 
 def test_penalty_lets_about_one_of_n_nulls_pass(rng: np.random.Generator) -> None:
@@ -79,7 +79,7 @@ def test_penalty_lets_about_one_of_n_nulls_pass(rng: np.random.Generator) -> Non
 def bits_of_shape(params: RapporParams, empty: int = 0) -> BitEstimates:
     reports = np.full((params.m, 1), 100.0)
     reports[:empty] = 0
-    return BitEstimates(np.zeros((params.m, params.k)), reports)
+    return BitEstimates(np.zeros((params.m, params.k)), reports, float(reports.sum()))
 
 
 @given(arrays(np.float64, st.integers(0, 60), elements=st.floats(-1, 1)), st.integers(1, 9))

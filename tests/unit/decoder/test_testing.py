@@ -120,7 +120,7 @@ def test_threshold_is_where_the_p_value_crosses_the_cutoff(
     assert 0 < threshold < estimates.share[member]
     less = estimates.share[member] - threshold
     moved = bits.rate.ravel() - less * DESIGN.matrix[[member]].toarray()[0]
-    again = BitEstimates(moved.reshape(bits.rate.shape), bits.reports)
+    again = BitEstimates(moved.reshape(bits.rate.shape), bits.reports, bits.collected)
     _, at_threshold, its_log_p = model_of(again)
     assert at_threshold.share[member] == pytest.approx(
         threshold, abs=0.1 * estimates.std_error[member]

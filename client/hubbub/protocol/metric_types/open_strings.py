@@ -77,9 +77,17 @@ class OpenStringType(MetricType):
         EncodingError
             If the value isn't a text of up to 64 KiB.
         """
-        step, in_step = divmod(cohort, self.cohorts)
-        (position,) = byte_positions(self.prefix(canonical_bytes(value), step), in_step, params)
+        hashed = self.prefix(canonical_bytes(value), cohort // self.cohorts)
+        (position,) = byte_positions(hashed, self.hashed_cohort(cohort), params)
         return 1 << position
+
+    def hashed_cohort(self, cohort: int) -> int:
+        """Return the number with which a cohort's filters are hashed, another for each.
+
+        The last step's are 0 to ``cohorts - 1``, so it is a string metric; the others' follow, so
+        that a string that is as long as a step has independent positions there and as a whole.
+        """
+        return (cohort + self.cohorts) % ((len(self.steps) + 1) * self.cohorts)
 
     def parts(self) -> tuple[str, ...]:
         """Return a beginning for each step, and the whole."""
