@@ -56,8 +56,10 @@ class _PrefixBits:
     def __init__(
         self, values: tuple[str, ...], params: RapporParams, open_type: OpenStringType
     ) -> None:
-        self._cohorts = open_type.cohorts
-        self._params = open_type.step_params(params)
+        self._params = params
+        cohorts = range(params.m)
+        self._step = np.array([cohort // open_type.cohorts for cohort in cohorts])
+        self._hashed_cohort = np.array([open_type.hashed_cohort(cohort) for cohort in cohorts])
         encoded = [canonical_bytes(value) for value in values]
         steps = range(len(open_type.steps) + 1)
         self._words = np.stack(
@@ -65,8 +67,8 @@ class _PrefixBits:
         )
 
     def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:
-        step, in_step = np.divmod(cohorts, self._cohorts)
-        position = positions_in(self._words[step, held], in_step, self._params)[:, 0]
+        words = self._words[self._step[cohorts], held]
+        position = positions_in(words, self._hashed_cohort[cohorts], self._params)[:, 0]
         bits = np.zeros((len(held), self._params.k // 8), dtype=np.uint8)
         bits[np.arange(len(held)), position >> 3] = 1 << (position & 7)
         return bits
