@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from disposable_email_domains import blocklist
 
 from hubbub.decoder.arrays import FloatArray
 
@@ -147,8 +148,6 @@ def domain_names() -> Population:
     They are those of the package disposable-email-domains, which has no ranks: they stand in the
     order of their SHA-256, which is a shuffle that every machine repeats.
     """
-    from disposable_email_domains import blocklist
-
     names = (name for name in blocklist if len(name.encode()) <= _LONGEST_DOMAIN)
     ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     return Population(tuple(ordered), family_shares("zipf", len(ordered)))

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from hubbub.simulations.populations import Population
     from hubbub.simulations.simulated_clients.attacks import Attack
 
-_DEFAULTS = {"population": "zipf:1.0", "k": 480, "m": 96, "missing": 0.1}
-_OPEN_DEFAULTS = {"population": "census", "steps": "4,7", "k": 256, "m": 256, "missing": 1.0}
+_POPULATION = "zipf:1.0"
 _UNIQUE = 1_000
+_OPEN_POPULATION = "census"
+_OPEN_DEFAULTS = {"steps": "4,7", "k": 256, "m": 256, "missing": 1.0}
 _MOST_REPORTS = 10**12
 _OUT = Path("out")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -144,8 +145,8 @@ class Count(click.ParamType[int]):
 @click.option(
     "--population",
     help="uniform, zipf:EXPONENT, exponential:RATE, gauss, geometric:RATIO, census (first names "
-    "of 1990), surnames (its surnames) or domains (Zipf); if not given, zipf:1.0, or of open "
-    "strings census.",
+    "of 1990), surnames (its surnames) or domains (Zipf); zipf:1.0, or of open strings census, if "
+    "not given.",
 )
 @click.option(
     "--values", help="Instead: a file with a client's value on each line; - for standard input."
@@ -158,13 +159,17 @@ class Count(click.ParamType[int]):
     help="Honest clients, each of which reports once a day.",
 )  # fmt: skip
 @click.option(
-    "--steps", metavar="LENGTHS",
-    help="Lengths in bytes of an open string's prefixes; 4,7 if not given.",
+    "--steps", metavar="LENGTHS", help="Lengths of open strings' prefixes in bytes, such as 4,7.",
 )  # fmt: skip
 # As `hubbub-decoder plan` chooses for a million reports, 900 candidates, epsilons 4.39 and 2.04.
-@click.option("--k", type=int, help="Bits of the Bloom filter; 480, or of open strings 256.")
+@click.option(
+    "--k", default=480, show_default="480, or of open strings 256", help="Bits of the Bloom filter."
+)
 @click.option("--h", default=1, show_default=True, help="Hash functions.")
-@click.option("--m", type=int, help="Cohorts: 96; or of each step of open strings: 256.")
+@click.option(
+    "--m", default=96, show_default="96, or of open strings 256",
+    help="Cohorts; of open strings those of each step.",
+)  # fmt: skip
 @click.option(
     "--epsilon", type=float,
     help="Instead of f, p and q: one report a client for life, f = 0, p = 1/(e^epsilon + 1), "
@@ -178,8 +183,9 @@ class Count(click.ParamType[int]):
     help="Candidates that nobody holds.",
 )  # fmt: skip
 @click.option(
-    "--missing", type=click.FloatRange(0, 1),
-    help="Share of the values that aren't among the candidates: 0.1, or of open strings 1.",
+    "--missing", type=click.FloatRange(0, 1), default=0.1,
+    show_default="0.1, or of open strings 1",
+    help="Share of the values that aren't among the candidates.",
 )  # fmt: skip
 @click.option(
     "--days", type=click.IntRange(1), default=1, show_default=True,
@@ -219,7 +225,7 @@ class Count(click.ParamType[int]):
 @_folder("out/run")
 @click.pass_context
 def run(
-    context: click.Context, output: Path, workers: int | None, through: str, **options: Any
+    context: click.Context, /, output: Path, workers: int | None, through: str, **options: Any
 ) -> None:
     """Simulate one population's reports, decode them, and score the result.
 
@@ -270,21 +276,23 @@ def _fill_in(context: click.Context, options: dict[str, Any]) -> None:
     """Set what wasn't given, where that depends on other options."""
     from hubbub.simulations.populations import LISTS
 
+    def given(name: str) -> bool:
+        return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
     is_open = options["metric_type"] == "open-string"
-    if not is_open and options["steps"] is not None:
+    if is_open:
+        options |= {name: new for name, new in _OPEN_DEFAULTS.items() if not given(name)}
+    elif given("steps"):
         raise click.UsageError("--steps: only open strings have steps; add --type open-string")
-    defaults = _OPEN_DEFAULTS if is_open else _DEFAULTS
-    if options["values"] is not None:
-        defaults = {**defaults, "population": None}
-    for name, value in defaults.items():
-        options[name] = value if options[name] is None else options[name]
-    if options["values"] is None and options["unique"] is None:
-        options["unique"] = None if options["population"] in LISTS else _UNIQUE
-    epsilon = options["epsilon"]
-    if epsilon is None:
+    if options["values"] is None:
+        if not given("population"):
+            options["population"] = _OPEN_POPULATION if is_open else _POPULATION
+        if options["population"] not in LISTS and not given("unique"):
+            options["unique"] = _UNIQUE
+    if not given("epsilon"):
         return
-    given = click.core.ParameterSource.COMMANDLINE
-    if any(context.get_parameter_source(name) is given for name in ("f", "p", "q")):
+    epsilon = options["epsilon"]
+    if any(map(given, ("f", "p", "q"))):
         raise click.UsageError("--epsilon: can't go with --f, --p or --q, which it stands for")
     if not 0 < epsilon < math.inf:
         raise click.UsageError(f"--epsilon {epsilon}: must be a number above 0")
@@ -366,9 +374,7 @@ def _experiment(options: dict[str, Any]) -> Experiment:
     )
 
 
-def _check_targets(
-    attack: Attack | None, candidates: tuple[str, ...], *, is_open: bool
-) -> None:
+def _check_targets(attack: Attack | None, candidates: tuple[str, ...], *, is_open: bool) -> None:
     """Fail if an attack is for strings that aren't there."""
     if attack is None or (is_open and attack.string is not None):
         return

@@ -133,10 +133,10 @@ def forge(
         return cohorts, bernoulli_bytes(rng, nothing, 0.5, 0.5)
     absent, _ = reported_chances(params)
     noise = bernoulli_bytes(rng, nothing, absent, absent)
-    bits = true_bits(targets, params, open_type)
+    of_targets = true_bits(targets, params, open_type)
     wanted = np.zeros_like(noise)
     for target in range(len(targets)):
-        wanted |= bits.take(np.full(n, target), cohorts)
+        wanted |= of_targets.take(np.full(n, target), cohorts)
     return cohorts, noise | wanted if params.q > params.p else noise & ~wanted
 
 
