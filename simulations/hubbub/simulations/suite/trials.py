@@ -53,13 +53,13 @@ class Trial:
         Of least squares with the two-standard-error rule on the same counts; not of open strings.
     oracle : int or None
         Names that the oracle finds and somebody holds; not of open strings.
-    if_listed : int or None
-        Of open strings, names that would be found if all had been listed and reported whole.
     unknown_covered, unlisted_covered : bool, or None where the decoder doesn't tell
         Whether the 95% interval of the mass that isn't detected holds the truth; of the mass that
         isn't listed.
     seconds : float
         CPU time of the decoder.
+    if_listed : int or None
+        Of open strings, names that would be found if all had been listed and reported whole.
     """
 
     case: str
@@ -68,10 +68,10 @@ class Trial:
     ours: Score
     baseline: Score | None
     oracle: int | None
-    if_listed: int | None
     unknown_covered: bool | None
     unlisted_covered: bool | None
     seconds: float
+    if_listed: int | None = None
 
 
 def run_trial(case: AnyCase, run: int) -> Trial:
@@ -96,7 +96,6 @@ def _listed_trial(case: Case, run: int) -> Trial:
         ours=score_decoding(truth, ours),
         baseline=score(truth, plain.share, no_interval, no_interval, plain.detected),
         oracle=int(np.count_nonzero(oracle & (truth > 0))),
-        if_listed=None,
         unknown_covered=_covered(
             1 - float(truth[ours.detected].sum()), told.unknown_share, told.unknown_std_error
         ),
