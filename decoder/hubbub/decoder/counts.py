@@ -138,10 +138,13 @@ class BitEstimates:
         Unbiased; may fall outside [0, 1]. Zero in cohorts without reports.
     reports : float64 array, shape (m, 1)
         N_c, the number of reports behind each row.
+    collected : float
+        Of how many reports shares are asked for: these, or all of which these are a random part.
     """
 
     rate: FloatArray
     reports: FloatArray
+    collected: float
 
     @property
     def informative(self) -> int:
@@ -149,8 +152,17 @@ class BitEstimates:
         return int(np.count_nonzero(self.reports)) * int(self.rate.shape[1])
 
 
-def estimate_bits(counts: CohortCounts, params: RapporParams) -> BitEstimates:
+def estimate_bits(
+    counts: CohortCounts, params: RapporParams, collected: int | None = None
+) -> BitEstimates:
     """Invert the two randomized responses (Erlingsson et al. 2014, section 4).
+
+    Parameters
+    ----------
+    counts : CohortCounts
+    params : RapporParams
+    collected : int, optional
+        Of how many reports these are a random part, if they aren't all.
 
     Raises
     ------
@@ -168,7 +180,7 @@ def estimate_bits(counts: CohortCounts, params: RapporParams) -> BitEstimates:
     slope = params.q_star - params.p_star
     observed = counts.bits / np.maximum(n_reports, 1)
     rate = np.where(n_reports > 0, (observed - params.p_star) / slope, 0.0)
-    return BitEstimates(rate=rate, reports=n_reports)
+    return BitEstimates(rate, n_reports, float(collected or counts.total))
 
 
 def variance_of_one(rate: FloatArray, params: RapporParams) -> FloatArray:

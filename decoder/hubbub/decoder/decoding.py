@@ -170,6 +170,17 @@ class Decoding:
         everyone.constrained_share[same_bits.rows] = 0.0
         return everyone
 
+    def only(self, rows: IntArray) -> Decoding:
+        """Return some rows, in ascending order; the summary stays that of all."""
+        same, place = self.same_bits, np.full(len(self.candidates), -1)
+        place[rows] = np.arange(len(rows))
+        both = (place[same.rows] >= 0) & (place[same.first] >= 0)
+        return replace(
+            self._rows(rows),
+            candidates=[self.candidates[row] for row in rows.tolist()],
+            same_bits=SameBits(place[same.rows[both]], place[same.first[both]]),
+        )
+
     def firsts(self, marked: BoolArray) -> IntArray:
         """Return the marked candidates (an array to write into), one a group."""
         marked[self.same_bits.rows] = False
@@ -193,6 +204,8 @@ def decode(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    weights: FloatArray | None = None,
+    collected: int | None = None,
 ) -> Decoding:
     """Find which candidates are present, and how often.
 
@@ -205,6 +218,10 @@ def decode(
         given.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    weights : float64 array, shape (n,), optional
+        How much was expected of each candidate before these reports were seen, above 0.
+    collected : int, optional
+        Of how many reports these are a random part, if they aren't all; shares are of those.
 
     Raises
     ------
@@ -221,11 +238,19 @@ def decode(
         raise CandidateError("candidates: must be at least one string, each once")
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
     listed.check(params)
-    bits = estimate_bits(counts, params)
+    bits = estimate_bits(counts, params, collected)
     same_bits = indistinguishable(listed, counts.reports > 0)
     grouped = len(same_bits.rows) > 0
-    distinct = listed.take(same_bits.others(len(listed))) if grouped else listed
-    search = Search(bits, distinct, params, float(np.log(alpha)), correction)
+    rows = same_bits.others(len(listed))
+    distinct = listed.take(rows) if grouped else listed
+    log_weights = None
+    if weights is not None:
+        of_groups = weights.copy()
+        np.add.at(of_groups, same_bits.first, weights[same_bits.rows])
+        log_weights = np.log(of_groups[rows] / of_groups[rows].mean())
+    search = Search(
+        bits, distinct, params, float(np.log(alpha)), correction, log_weights=log_weights
+    )
     # The digits that sums of many threads end in depend on how many there are.
     with threadpool_limits(1):
         decoding = _decode(search, counts, alpha)
@@ -286,14 +311,19 @@ def _summary(
     n = len(detected)
     total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
     bias, added = selection_bias(
-        estimates.share, estimates.std_error, found.log_p, detected, found.log_cutoffs, found.n_tests
+        estimates.share,
+        estimates.std_error,
+        found.log_p,
+        detected,
+        found.log_cutoffs,
+        found.n_tests,
     )
     listed, listed_error = np.nan, np.nan
     if len(fit.selected) == n and not fit.penalties.any():
         listed, listed_error = total_share(fit, estimates, search.bits, params, np.arange(n))
     limit = limit_of_detection(estimates, noise, params, counts.total, alpha / n, POWER)
     return Summary(
-        reports=counts.total,
+        reports=int(search.bits.collected),
         cohorts=params.m,
         empty_cohorts=int(np.count_nonzero(counts.reports == 0)),
         candidates=n,

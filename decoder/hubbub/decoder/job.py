@@ -86,6 +86,10 @@ class Observer:
         """Return a context for counting reports; yields update(done, total)."""
         return nullcontext(lambda _done, _total: None)
 
+    def searching(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Return a context for finding open strings; yields update(done, steps)."""
+        return nullcontext(lambda _done, _total: None)
+
     def maximising(self) -> AbstractContextManager[Callable[[int, float], None]]:
         """Return a context for maximising the likelihood; yields update(passes, gap)."""
         return nullcontext(lambda _passes, _gap: None)
@@ -111,6 +115,7 @@ def decode_metric(
     rows: int = 40,
     min_reports: int | None = None,
     candidate_cache: str | PathLike[str] | None = None,
+    extend: str = "",
 ) -> Result:
     """Decode reports: the result that `hubbub-decoder decode` writes, as an object.
 
@@ -144,6 +149,8 @@ def decode_metric(
         HUBBUB_MIN_REPORTS of the environment, or 1,000.
     candidate_cache : path
         Directory to keep hashed candidates of a file in.
+    extend : str
+        Of a metric of type open-string, look only for strings that begin so.
 
     Returns
     -------
@@ -193,6 +200,7 @@ def decode_metric(
         by=by,
         candidate_cache=_path(candidate_cache),
         method=Method(method).value,
+        extend=extend,
     )
     check_reports(inputs)
     check_outputs(inputs, outputs)
@@ -227,6 +235,11 @@ def decode_inputs(
     job = DecodeJob(inputs, outputs, _metric(inputs), observer or Observer(), provenance)
     decoder = decoder_of(job.metric)
     refusal = decoder.refusal(job)
+    if outputs.extend and not decoder.finds_strings:
+        refusal = (
+            f"--extend: must be left out; metrics.{job.metric.name}.type = "
+            f"{job.metric.type.name!r} isn't searched prefix by prefix, as an open-string is."
+        )
     if refusal:
         raise OptionError(refusal)
     return decoder.decode(job)
@@ -376,6 +389,21 @@ class DecodeJob:
             daily = _run(loading)
         counts = reduce(add, daily.by_day.values())
         return daily, ReportInput(counts, detector.result(), daily.whole)
+
+    def given_strings(self) -> tuple[str, ...]:
+        """Read the list, if there is one; its strings in their normal form, each once."""
+        if self.inputs.candidates is None:
+            return ()
+        # The positions aren't used: strings of several steps have one set of them a step.
+        alone = RapporParams(8, 1, 1, 0.0, 0.25, 0.75)
+        listed, notes = list_candidates(self.inputs.candidates, None, alone)
+        for note in notes:
+            self.observer.note(note)
+        return tuple(listed.strings)
+
+    def search_progress(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Show the steps of a search for open strings."""
+        return self.observer.searching()
 
     def pass_counter(self) -> AbstractContextManager[Callable[[int, float], None]]:
         """Show the likelihood's passes."""

@@ -34,6 +34,7 @@ ENTRY_POINTS = "hubbub.type_decoders"
 _HERE = "hubbub.decoder.metric_types"
 _BUILT_IN = {
     "string": f"{_HERE}.strings:StringDecoder",
+    "open-string": f"{_HERE}.open_strings:OpenStringDecoder",
     "enum": f"{_HERE}.enums:EnumDecoder",
     "boolean": f"{_HERE}.booleans:BooleanDecoder",
     "ordinal": f"{_HERE}.ordinals:OrdinalDecoder",
@@ -58,6 +59,8 @@ class OutputOptions:
         A value of `hubbub.decoder.likelihood.choice.Method`.
     spreadsheet_safe : bool
         Whether CSV cells that a spreadsheet would run are quoted.
+    extend : str
+        Of open strings, look only for those that begin so.
     """
 
     alpha: float
@@ -70,6 +73,7 @@ class OutputOptions:
     candidate_cache: str | None = None
     method: str = "auto"
     spreadsheet_safe: bool = False
+    extend: str = ""
 
 
 class Job(Protocol):
@@ -94,6 +98,12 @@ class Job(Protocol):
 
     def reports_by_day(self, spool_for: SpoolFor = ...) -> tuple[DailyReports, ReportInput]:
         """Count the reports day by day, and together; see `load_days`."""
+
+    def given_strings(self) -> tuple[str, ...]:
+        """Return the candidates as they are, in their normal form; none if none were given."""
+
+    def search_progress(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Show how far a search for open strings is."""
 
     def pass_counter(self) -> AbstractContextManager[Callable[[int, float], None]]:
         """Show passes over the reports and the gap that is left."""
@@ -135,6 +145,9 @@ class TypeDecoder(ABC, Generic[_Type]):
     """
 
     theorem: ClassVar[str] = "Erlingsson, Pihur, Korolova 2014, theorem {}"
+
+    finds_strings: ClassVar[bool] = False
+    """Whether it finds strings by itself, so that --extend makes sense."""
 
     def refusal(self, job: Job) -> str | None:  # noqa: ARG002
         """Return why an option of the job makes no sense for the type; None if all do."""

@@ -59,6 +59,12 @@ def _without_time(
     help="Instead of --candidates: google/rappor's map.csv of strings and their bits.",
 )
 @click.option(
+    "--extend",
+    default="",
+    metavar="PREFIX",
+    help="Of a metric of type open-string: look only for strings that begin so, and closer.",
+)
+@click.option(
     "--candidate-cache",
     metavar="DIR",
     help="Keep hashed candidates here, for the next time with the same list.",
@@ -152,7 +158,8 @@ def decode(**options: Any) -> None:
     string no candidate names are summed up as unknown mass.
 
     Metrics of type enum, boolean and ordinal take no candidates: the registry lists their values.
-    "Detected" are those that somebody has.
+    "Detected" are those that somebody has. Metrics of type open-string need none: their strings are
+    found prefix by prefix; --candidates adds strings that are tested in any case.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if math.isnan(options["alpha"]):  # which every comparison of the range lets pass
         raise click.BadParameter("nan is not in the range 0<x<1.", param_hint="'--alpha'")

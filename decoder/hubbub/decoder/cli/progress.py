@@ -22,6 +22,10 @@ class OnTerminal(Observer):
         """Show a bar."""
         return progress_bar("counting reports")
 
+    def searching(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Show a bar."""
+        return progress_bar("looking for strings, step by step")
+
     def maximising(self) -> AbstractContextManager[Callable[[int, float], None]]:
         """Show passes and the gap."""
         return pass_counter("maximising the likelihood")

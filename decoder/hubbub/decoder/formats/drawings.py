@@ -35,6 +35,8 @@ from hubbub.decoder.results.charts import (
     Labels,
     Series,
     Stack,
+    Tree,
+    TreeNode,
     XYChart,
     span_of,
 )
@@ -51,6 +53,7 @@ _LETTER = 7.0
 """About as wide as a letter is."""
 _NAME, _LABEL = 24, 32
 """Columns that a point's name and a line's label may take."""
+_TREE_LEFT, _TREE_BAR, _TREE_ROW, _TREE_LEAST = 20.0, 8.0, 15.0, 2.0
 _GAP = 4.0
 """Space above the topmost tick in which names may stand."""
 _MARKED = 24
@@ -306,6 +309,49 @@ def _grouped_bars(chart: GroupedBars) -> Markup:
             if height > 0
         ]  # fmt: skip
     return drawing(chart.labels, bottom + 46, parts)
+
+
+@draw.register
+def _tree(chart: Tree) -> Markup:
+    """Draw a column a step; a node stands as near to its beginning as there is room."""
+    wide = (_RIGHT - _TREE_LEFT) / len(chart.columns)
+    tallest = max((sum(node.share for node in nodes) for nodes in chart.nodes), default=0.0)
+    most = max((len(nodes) for nodes in chart.nodes), default=0)
+    height = max(_HEIGHT, _TREE_ROW * most)
+    scale = (height - _TREE_ROW * most / 2) / max(tallest, 1e-300)
+    parts: list[str] = []
+    before: list[tuple[bytes, float, float]] = []
+    lowest = _TOP
+    for column, (head, nodes) in enumerate(zip(chart.columns, chart.nodes, strict=True)):
+        x = _TREE_LEFT + wide * column
+        parts.append(tag("text", head, x=x, y=_TOP + 4))
+        placed, y = [], _TOP + _LEGEND_ROW
+        for node, parent in _by_parent(nodes, before):
+            high = max(scale * node.share, _TREE_LEAST)
+            y = max(y, parent[1]) if parent else y
+            parts.append(tag("rect", class_="mark", x=x, y=y, width=_TREE_BAR, height=high))
+            if parent:
+                start = x - wide + _TREE_BAR
+                line = [(start, parent[1] + parent[2] / 2), (x, y + high / 2)]
+                parts.append(polyline(line, "grid branch"))
+            label = shortened(node.label, max(int((wide - 2 * _TREE_BAR) / _LETTER), 4))
+            label_y = y + min(high / 2, _TREE_ROW / 2) + 4
+            parts.append(_string(label, _LABEL, x + _TREE_BAR + 4, label_y, "start"))
+            placed.append((node.text, y, high))
+            y += max(high + 1, _TREE_ROW)
+        before, lowest = placed, max(lowest, y)
+    return drawing(chart.labels, lowest + 12, parts)
+
+
+def _by_parent(
+    nodes: Sequence[TreeNode], before: Sequence[tuple[bytes, float, float]]
+) -> list[tuple[TreeNode, tuple[bytes, float, float] | None]]:
+    """Return nodes from the top down, in the order of what they begin with, and that."""
+    found = []
+    for node in nodes:
+        beginnings = [each for each in before if node.text.startswith(each[0])]
+        found.append((node, max(beginnings, key=lambda each: len(each[0]), default=None)))
+    return sorted(found, key=lambda pair: pair[1][1] if pair[1] else float("inf"))
 
 
 @draw.register

@@ -138,7 +138,7 @@ def estimate_all(
     dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
     variance *= dispersion
     clipped = np.clip(share, 0.0, 1.0)
-    drawing = clipped * (1 - clipped) / bits.reports.sum()
+    drawing = clipped * (1 - clipped) / bits.collected
     std_error = np.sqrt(np.maximum(variance - drawing, _LEAST * variance))
     return Estimates(share, std_error, dispersion)
 
@@ -167,7 +167,7 @@ def total_share(
     variance = float((moved / reliability + penalties * own * (own - 2 * moved)).sum())
     variance += float(correlated_bits(fit, bits, params, combination)[0])
     clipped = float(np.clip(total, 0.0, 1.0))
-    drawing = clipped * (1 - clipped) / float(bits.reports.sum())
+    drawing = clipped * (1 - clipped) / bits.collected
     variance = max(estimates.dispersion * variance - drawing, _LEAST * variance)
     return total, float(np.sqrt(variance + apart))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -277,7 +277,55 @@ class GroupedBars:
         )
 
 
-Chart = IntervalChart | Histogram | Agreement | Stack | Course | XYChart | GroupedBars
+class TreeNode(NamedTuple):
+    """A prefix or a string in a `Tree`.
+
+    Attributes
+    ----------
+    label : str
+        As people see it.
+    text : bytes
+        What it begins with tells below which node of the column before it belongs.
+    share : float
+        In percent, above 0.
+    """
+
+    label: str
+    text: bytes
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Columns of shares, each share beside the one of the column before that it begins with.
+
+    Attributes
+    ----------
+    columns : tuple of str, length c
+    nodes : tuple of c tuples of TreeNode
+        The largest of each column first.
+    """
+
+    labels: Labels
+    columns: tuple[str, ...]
+    nodes: tuple[tuple[TreeNode, ...], ...]
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return (self.labels.x, "begins", self.labels.y)
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        return tuple(
+            (column, node.label, f"{node.share:.4g}%")
+            for column, nodes in zip(self.columns, self.nodes, strict=True)
+            for node in nodes
+        )
+
+
+Chart = IntervalChart | Histogram | Agreement | Stack | Course | XYChart | GroupedBars | Tree
 """What a report or a picture may hold."""
 
 

@@ -1,0 +1,1 @@
+"""Strings that nobody listed: found prefix by prefix, tested as whole strings."""

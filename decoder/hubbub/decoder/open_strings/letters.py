@@ -1,0 +1,203 @@
+"""A letter model: how likely each byte, or the end, comes after the two bytes before it.
+
+It decides which extensions of a prefix are worth looking at, so it costs detections where it is
+poor, never honesty. It starts from fixed frequencies of letters and learns from prefixes that
+were decoded; that is post-processing of reports and costs no privacy. Invariant: only sequences
+that are UTF-8, or the beginning of UTF-8, have a chance above 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.decoder.arrays import FloatArray, IntArray
+
+SymbolArray = NDArray[np.uint16]
+"""Bytes, and END."""
+
+END = 256
+"""The symbol after a string's last byte."""
+BEFORE = 257
+"""What stands before a string's first byte."""
+N_SYMBOLS = 257
+
+_CONTEXT = 258
+_LEAST_END = 0.1
+_UNIFORM = 0.1
+_TRUST = (20.0, 10.0, 10.0)
+_LETTERS = "etaoinsrhldcumfpgwybvkxjqz"
+_FREQUENCIES = (
+    12.7, 9.1, 8.2, 7.5, 7.0, 6.7, 6.3, 6.0, 6.1, 4.0, 4.3, 2.8, 2.8, 2.4, 2.2, 1.9, 2.0, 2.4,
+    2.0, 1.5, 1.0, 0.8, 0.15, 0.15, 0.1, 0.07,
+)  # fmt: skip
+_VOWELS = "aeiouy"
+_MARKS = " .-_/:"
+_ADDRESSES = ("www.", "http://", "https://")
+_ADDRESS_WEIGHT = 0.5
+_FOLLOWERS = {
+    "before": (0.17, 0.33, 0.08, 0.22, 0.12, 0.04),
+    "vowel": (0.22, 0.66, 0.01, 0.02, 0.04, 0.03),
+    "consonant": (0.56, 0.33, 0.01, 0.01, 0.04, 0.03),
+    "upper vowel": (0.14, 0.53, 0.06, 0.20, 0.02, 0.03),
+    "upper consonant": (0.52, 0.20, 0.16, 0.07, 0.02, 0.02),
+    "digit": (0.07, 0.16, 0.02, 0.04, 0.55, 0.14),
+    "mark": (0.17, 0.36, 0.06, 0.16, 0.16, 0.06),
+    "other": (0.15, 0.25, 0.02, 0.04, 0.03, 0.08),
+}
+"""Chance of a vowel, a consonant, both as capitals, a digit and a mark; the rest is for others."""
+
+
+def _alphabets() -> FloatArray:
+    """Return the chances of symbols within each of six classes, and of all others; (7, 257)."""
+    alphabets = np.zeros((7, N_SYMBOLS))
+    for letter, frequency in zip(_LETTERS, _FREQUENCIES, strict=True):
+        consonant = letter not in _VOWELS
+        alphabets[int(consonant), ord(letter)] = frequency + 0.3
+        alphabets[2 + consonant, ord(letter.upper())] = frequency + 0.3
+    alphabets[4, 0x30:0x3A] = 1
+    alphabets[5, [ord(mark) for mark in _MARKS]] = 1
+    alphabets[6, 0x20:0x7F] = alphabets[:6, 0x20:0x7F].sum(axis=0) == 0
+    alphabets[6, 0x80:0xF5] = 0.1
+    alphabets[6, :0x20] = alphabets[6, 0x7F] = 0.001
+    return np.asarray(alphabets / alphabets.sum(axis=1, keepdims=True))
+
+
+def _start() -> tuple[FloatArray, IntArray]:
+    """Return what follows a symbol of each class, (8, 257), and each symbol's class, (258,)."""
+    alphabets = _alphabets()
+    mixed = np.array([(*shares, 1 - sum(shares)) for shares in _FOLLOWERS.values()])
+    start = (1 - _LEAST_END) * mixed @ alphabets
+    start[:, END] = _LEAST_END
+    classes = np.full(_CONTEXT, len(_FOLLOWERS) - 1, dtype=np.int64)
+    for number in range(6):
+        classes[np.flatnonzero(alphabets[number])] = 1 + number
+    classes[BEFORE] = 0
+    return start, classes
+
+
+@dataclass(frozen=True, slots=True)
+class LetterModel:
+    """Chances of symbols after the last two, backing off to one and to none.
+
+    Attributes
+    ----------
+    single : float64 array, shape (257,)
+    pairs : float64 array, shape (258, 257)
+        After one symbol.
+    contexts : int64 array, shape (c,)
+        Numbers of the pairs of symbols that were seen, ascending.
+    triples : float64 array, shape (c, 257)
+        Weights of what came after them.
+    """
+
+    single: FloatArray
+    pairs: FloatArray
+    contexts: IntArray
+    triples: FloatArray
+
+    @classmethod
+    def at_start(cls) -> LetterModel:
+        """Return the model that knows how addresses begin and end, and nothing else."""
+        nothing = cls(
+            np.zeros(N_SYMBOLS),
+            np.zeros((_CONTEXT, N_SYMBOLS)),
+            np.zeros(0, dtype=np.int64),
+            np.zeros((0, N_SYMBOLS)),
+        )
+        addresses = nothing
+        for text in _ADDRESSES:
+            symbols = np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint16)[None, :]
+            addresses = addresses.learned(symbols, np.full(1, _ADDRESS_WEIGHT), 0)
+        return replace(nothing, contexts=addresses.contexts, triples=addresses.triples)
+
+    def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> LetterModel:
+        """Return the model that has also seen some sequences.
+
+        Parameters
+        ----------
+        symbols : uint16 array, shape (n, length)
+            END from the end on.
+        weights : float64 array, shape (n,)
+            How many times each counts.
+        begin : int
+            The first place that wasn't learned before.
+        """
+        single, pairs = self.single.copy(), self.pairs.copy()
+        codes, followers, added = [], [], []
+        for place in range(begin, symbols.shape[1]):
+            before, last = contexts_at(symbols, place)
+            live = last != END
+            symbol, weight = symbols[live, place].astype(np.int64), weights[live]
+            np.add.at(single, symbol, weight)
+            np.add.at(pairs, (last[live], symbol), weight)
+            codes.append(before[live] * _CONTEXT + last[live])
+            followers.append(symbol)
+            added.append(weight)
+        code = np.concatenate([self.contexts, *codes])
+        contexts, where = np.unique(code, return_inverse=True)
+        triples = np.zeros((len(contexts), N_SYMBOLS))
+        triples[where[: len(self.contexts)]] = self.triples
+        rows = where[len(self.contexts) :]
+        np.add.at(triples, (rows, np.concatenate(followers)), np.concatenate(added))
+        return LetterModel(single, pairs, contexts, triples)
+
+    def chances(self, before: IntArray, last: IntArray, pending: IntArray) -> FloatArray:
+        """Return the chance of each symbol in some contexts, shape (c, 257).
+
+        Parameters
+        ----------
+        before, last : int64 array, shape (c,)
+            The last symbol but one, and the last.
+        pending : int64 array, shape (c,)
+            How many bytes the last character still needs.
+        """
+        first, second, third = _TRUST
+        start = _START[_CLASSES[last]]
+        single = (self.single + first * start) / (self.single.sum() + first)
+        seen = self.pairs[last]
+        chances = (seen + second * single) / (seen.sum(axis=1, keepdims=True) + second)
+        code = before * _CONTEXT + last
+        if len(self.contexts):
+            place = np.minimum(np.searchsorted(self.contexts, code), len(self.contexts) - 1)
+            seen = np.where((self.contexts[place] == code)[:, None], self.triples[place], 0.0)
+            chances = (seen + third * chances) / (seen.sum(axis=1, keepdims=True) + third)
+        chances = (1 - _UNIFORM) * chances + _UNIFORM * start
+        chances[:, END] = np.maximum(chances[:, END], _LEAST_END)
+        chances *= _FOLLOWS[np.minimum(pending, 1)]
+        chances /= chances.sum(axis=1, keepdims=True)
+        return np.asarray(chances)
+
+
+def contexts_at(symbols: SymbolArray, place: int) -> tuple[IntArray, IntArray]:
+    """Return the last symbol but one, and the last one, before a place of sequences."""
+    outside = np.full(len(symbols), BEFORE, dtype=np.int64)
+    last = symbols[:, place - 1].astype(np.int64) if place > 0 else outside
+    before = symbols[:, place - 2].astype(np.int64) if place > 1 else outside
+    return before, last
+
+
+def pending_after(pending: IntArray, symbols: IntArray) -> IntArray:
+    """Return how many bytes the last character needs after one more symbol, shape (n,)."""
+    return np.where(pending > 0, pending - 1, _NEEDS[symbols])
+
+
+def _needs() -> IntArray:
+    needs = np.zeros(N_SYMBOLS, dtype=np.int64)
+    needs[0xC2:0xE0], needs[0xE0:0xF0], needs[0xF0:0xF5] = 1, 2, 3
+    return needs
+
+
+def _follows() -> FloatArray:
+    """Return which symbols may follow a whole character, and an unfinished one; shape (2, 257)."""
+    follows = np.zeros((2, N_SYMBOLS))
+    follows[0, :0x80] = follows[0, 0xC2:0xF5] = follows[0, END] = 1
+    follows[1, 0x80:0xC0] = 1
+    return follows
+
+
+_START, _CLASSES = _start()
+_NEEDS = _needs()
+_FOLLOWS = _follows()
