@@ -198,10 +198,11 @@ class ExperimentResult(Result):
             f"total variation {result.total_variation:.4f} over the detected, "
             f"{result.total_variation_all:.4f} over all strings."
         )
-        covered = (
-            f"95% intervals hold the truth for {_known(result.interval_coverage, '.1%')} of the "
-            f"candidates, {_known(result.interval_coverage_detected, '.1%')} of the detected."
-        )
+        covered = f"{_known(result.interval_coverage_detected, '.1%')} of the detected."
+        if experiment.scenario.candidates:
+            everyone = _known(result.interval_coverage, ".1%")
+            covered = f"{everyone} of the candidates, {covered}"
+        covered = f"95% intervals hold the truth for {covered}"
         ratio = "an infinite likelihood ratio"
         if math.isfinite(audit.observed):
             ratio = f"a likelihood ratio of e^{audit.observed:.3f}"

@@ -64,15 +64,16 @@ class DecodedShares:
         return DecodedShares(**columns, detected=detected, summary=self.summary)
 
     @classmethod
-    def read(cls, path: Path) -> DecodedShares:
-        """Read what `hubbub-decoder decode --output` wrote as JSON."""
+    def read(cls, path: Path) -> tuple[tuple[str, ...], DecodedShares]:
+        """Read what `hubbub-decoder decode --output` wrote as JSON, and of which strings it is."""
         document = json.loads(path.read_text(encoding="utf-8"))
         columns = {
             name: np.array([row[column] for row in document["rows"]], dtype=np.float64)
             for name, column in _COLUMNS.items()
         }
         detected = np.array([row["detected"] for row in document["rows"]], dtype=np.bool_)
-        return cls(**columns, detected=detected, summary=document["summary"])
+        strings = tuple(row["string"] for row in document["rows"])
+        return strings, cls(**columns, detected=detected, summary=document["summary"])
 
 
 @dataclass(frozen=True, slots=True)
