@@ -6,6 +6,7 @@ import asyncio
 import csv
 import datetime as dt
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -97,7 +98,24 @@ def test_counts_wait_for_no_library_that_they_do_not_need(tmp_path: Path) -> Non
         capture_output=True, encoding="utf-8", timeout=120, check=True,
     )  # fmt: skip
     slow = {"sqlalchemy", "jinja2", "rich.progress", "pyarrow", "matplotlib", "sklearn"}
-    assert not (slow | {"scipy.stats", "scipy.optimize"}) & set(done.stderr.split())
+    slow |= {"scipy.stats", "scipy.optimize", "asyncio", "hubbub.decoder.formats.drawings"}
+    assert not (slow | {"hubbub.decoder.likelihood.decoding"}) & set(done.stderr.split())
+
+
+def test_linear_algebra_starts_no_threads_that_would_only_wait(tmp_path: Path) -> None:
+    params = Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25)
+    files = write_reports_of(tmp_path, params, HELD, CANDIDATES)
+    code = (
+        "import sys; from hubbub.decoder.cli.group import main; main(standalone_mode=False); "
+        "from threadpoolctl import threadpool_info; "
+        "print(*(each['num_threads'] for each in threadpool_info()), file=sys.stderr)"
+    )
+    environment = {name: value for name, value in os.environ.items() if "THREADS" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "decode", *options_of(files)],
+        capture_output=True, encoding="utf-8", timeout=120, check=True, env=environment,
+    )  # fmt: skip
+    assert set(done.stderr.split()) == {"1"}
 
 
 @pytest.fixture

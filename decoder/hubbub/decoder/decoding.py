@@ -28,7 +28,7 @@ from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, l
 from hubbub.protocol.params import RapporParams
 
 POWER = 0.9
-LEAST_SQUARES = "least squares"
+LEAST_SQUARES, LIKELIHOOD = "least squares", "likelihood"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,8 @@ def decode(
 
 def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     found = search.run()
-    estimates, detected = found.estimates, found.detected
+    detected = found.detected
+    estimates, tests = found.reported()
     chosen = np.flatnonzero(detected)
     # The distribution of an absent string's score, no row's part bounded.
     noise = HashNull(found.fit.scores.reshape(search.bits.rate.shape), search.params.h)
@@ -267,7 +268,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         estimates.share,
         estimates.std_error,
         chosen,
-        found.tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen]),
+        tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen]),
         noise,
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)

@@ -7,7 +7,6 @@ are quickly found come first.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import os
 import warnings
@@ -463,6 +462,8 @@ class DecodeJob:
 
 def _run(loading: Coroutine[None, None, _Loaded]) -> _Loaded:
     """Await it to its end; in a thread of its own where a loop is running, as in Jupyter."""
+    import asyncio  # noqa: PLC0415 - files need no loop, and it takes long to import
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

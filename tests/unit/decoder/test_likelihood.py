@@ -13,7 +13,8 @@ from hubbub.decoder import Decoding, count_records, decode
 from hubbub.decoder.candidates.listing import hashed, mapped
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.choice import TOO_LITTLE, Choice, Method
-from hubbub.decoder.likelihood.decoding import MOST_MEMBERS, decode_reports, fit_reports, propose
+from hubbub.decoder.likelihood.decoding import decode_reports, fit_reports, propose
+from hubbub.decoder.likelihood.limits import MOST_MEMBERS
 from hubbub.decoder.reports.packed import pack
 from unit.decoder.packed import records_of
 

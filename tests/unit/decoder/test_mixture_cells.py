@@ -10,13 +10,8 @@ from hubbub.client import RapporParams
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.candidates.listing import hashed
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.cells import (
-    CellTables,
-    make_cells,
-    require_tabulable,
-    tabulate,
-    totals,
-)
+from hubbub.decoder.likelihood.cells import CellTables, make_cells, tabulate, totals
+from hubbub.decoder.likelihood.limits import require_tabulable
 from hubbub.decoder.likelihood.sums import Mixture
 from unit.decoder.packed import every_tuple, members_of, reports_of
 

@@ -1,4 +1,4 @@
-"""A candidate near the limit is tested with its rivals in the model."""
+"""Candidates near the limit: tested with their rivals, and estimated without their allies, too."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from hubbub.decoder import Correction
 from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.candidates.listing import Candidates, make_design, mapped
 from hubbub.decoder.counts import BitEstimates
-from hubbub.decoder.regression.estimates import LeftOut, PresenceTests, estimate_all
+from hubbub.decoder.regression.estimates import (
+    LeftOut,
+    PresenceTests,
+    estimate_all,
+    estimated_in,
+)
 from hubbub.decoder.regression.model import Fit, fit_selected
-from hubbub.decoder.regression.rivals import extended, models_with_rivals
+from hubbub.decoder.regression.rivals import (
+    extended,
+    models_with_rivals,
+    models_without_feedback,
+    reduced,
+)
 from hubbub.decoder.regression.search import Search
 from unit.decoder.models import candidates_of, design_of, noisy_bits
 
@@ -51,6 +61,17 @@ def test_columns_that_the_fit_explains_are_left_out(rng: np.random.Generator) ->
     assert extended(fit, rows[:1], DESIGN.matrix[rows[:1]]) is fit
 
 
+def test_reduced_fit_is_the_one_that_was_extended(rng: np.random.Generator) -> None:
+    fit = fit_of(bits_of(rng), np.arange(8))
+    rows = np.array([20, 9, 31])
+    again = reduced(extended(fit, rows, DESIGN.matrix[rows]), np.array([8, 9, 10]))
+    assert again.selected.tolist() == list(range(8))
+    np.testing.assert_allclose(again.coefficients, fit.coefficients, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(again.covariance, fit.covariance, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(again.residuals, fit.residuals, atol=1e-9)
+    np.testing.assert_array_equal(again.basis.toarray(), fit.basis.toarray())
+
+
 def shadowing(n_shared: int) -> Candidates:
     """Return two strings, the second of which nobody has but which has most bits of the first."""
     rng = np.random.default_rng(8)
@@ -74,6 +95,46 @@ def test_shadow_of_a_string_that_is_there_is_tested_beside_it(rng: np.random.Gen
     assert found[1].fit.selected.tolist() == [1, 0]
     again = PresenceTests(fit, candidates, bits, PARAMS, found)
     assert again.log_p_values(estimate_all(fit, candidates, bits, PARAMS))[1] > np.log(0.01)
+
+
+def test_ally_is_out_of_the_model_that_a_string_is_estimated_in(rng: np.random.Generator) -> None:
+    """Two strings without a common bit raise each other's shares, and so help each other in."""
+    crowded = make_params(k=8, h=2, m=64)
+    draws = np.random.default_rng(8)
+    positions = draws.integers(0, crowded.k, (40, crowded.m, crowded.h)).astype(np.int16)
+    positions[0], positions[1] = draws.permuted(
+        np.tile(np.arange(4, dtype=np.int16), (2, crowded.m, 1)), axis=2
+    )[:, :, :2]
+    positions[1] += 4
+    candidates = mapped([f"string {i}" for i in range(40)], positions, crowded)
+    design = make_design(positions, crowded)
+    truth = np.concatenate([[0.025, 0.025], np.zeros(38)])
+    bits = noisy_bits(design, rng, truth, 2e3, crowded)
+    fit = fit_selected(bits, design, np.array([0, 1]), crowded)
+    tests = PresenceTests(fit, candidates, bits, crowded)
+    estimates = estimate_all(fit, candidates, bits, crowded)
+    log_p = tests.log_p_values(estimates)
+    stronger, weaker = np.argsort(log_p[:2]).tolist()
+
+    just_passed = float(log_p[weaker]) + 0.1  # beside the other string, and not without it
+    without = models_without_feedback(tests, log_p, just_passed)
+    assert without[stronger].fit.selected.tolist() == [stronger]
+    found = estimated_in({stronger: without[stronger]}, fit, estimates)
+    alone = reduced(fit, np.array([weaker]))
+    assert found.share[stronger] == pytest.approx(alone.coefficients[1])
+    assert found.share[stronger] < estimates.share[stronger]
+    assert found.std_error[stronger] < estimates.std_error[stronger]
+    others = np.arange(40) != stronger
+    np.testing.assert_array_equal(found.share[others], estimates.share[others])
+
+    weaker_alone = reduced(fit, np.array([stronger]))
+    easily_passed = 1.0 + float(
+        PresenceTests(weaker_alone, candidates, bits, crowded).log_p_values(
+            estimate_all(weaker_alone, candidates, bits, crowded)
+        )[weaker]
+    )
+    assert easily_passed + np.log(1e-4) < log_p[stronger] < easily_passed
+    assert models_without_feedback(tests, log_p, easily_passed) == {}
 
 
 def test_model_without_the_tested_is_the_same_however_it_came_about(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,20 +17,32 @@ import click
 
 from hubbub.decoder.formats.data_files import write_csv, write_json, write_parquet
 from hubbub.decoder.formats.files import STDOUT, refuse_places, write_whole
-from hubbub.decoder.formats.html_page import write_html
-from hubbub.decoder.formats.picture import write_png, write_svg
 from hubbub.decoder.formats.terminal import show, stdout_console
 from hubbub.decoder.results.result import Result
 
 Writer = Callable[[Result, BinaryIO], None]
+
+
+def _drawn(module: str, function: str) -> Writer:
+    """Return a writer whose module, and all that draws, is imported when something is drawn."""
+
+    def write(result: Result, file: BinaryIO) -> None:
+        getattr(import_module(f"hubbub.decoder.formats.{module}"), function)(result, file)
+
+    return write
+
+
 DECODED: dict[str, Writer] = {
     ".csv": write_csv,
     ".json": write_json,
     ".parquet": write_parquet,
-    ".html": write_html,
+    ".html": _drawn("html_page", "write_html"),
 }
 """Formats of what is decoded, by suffix."""
-PICTURES: dict[str, Writer] = {".png": write_png, ".svg": write_svg}
+PICTURES: dict[str, Writer] = {
+    ".png": _drawn("picture", "write_png"),
+    ".svg": _drawn("picture", "write_svg"),
+}
 """Formats of results that have a picture."""
 
 

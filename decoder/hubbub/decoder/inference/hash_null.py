@@ -53,6 +53,8 @@ class HashNull:
         self._mean = hashes * float(self._scores.mean(axis=1).sum())
         self._deviation = float(np.sqrt(hashes * self._scores.var(axis=1).sum()))
         self._classes, self._chances = _classes(self._scores)
+        self._squares = self._classes**2
+        self._highest, self._lowest = self._classes.max(axis=1), self._classes.min(axis=1)
 
     def log_tails(self, totals: FloatArray) -> FloatArray:
         """Return ln P(T >= t) for many t at once.
@@ -76,19 +78,21 @@ class HashNull:
         if self._is_enumerable() or abs(z) < _NEAR_MEAN:
             return float(self.log_tails(np.array([total]))[0])
         end = _FARTHEST if z > 0 else -_FARTHEST / 2
-        beyond = self._cumulants(end / self._deviation)
-        if (given - beyond.mean) * z >= 0:
+        saddle = self._saddle(given, z, end)
+        if saddle is None:
             # Beyond the grid: the least log tail that any total has.
             saddles = np.geomspace(end / _FARTHEST, end, _GRID_END) / self._deviation
             tails = [_log_tail_at(t, self._cumulants(t)) for t in saddles]
             return max(min(tails), self.log_smallest()) if end > 0 else tails[-1]
-        t, cumulants = self._saddle(given, z, end)
-        return max(_log_tail_at(t, cumulants), self.log_smallest())
+        return max(_log_tail_at(*saddle), self.log_smallest())
 
-    def _saddle(self, given: float, z: float, end: float) -> tuple[float, _Cumulants]:
-        """Return t for which K'(t) is a total: Newton's steps, and halving where these leave."""
+    def _saddle(self, given: float, z: float, end: float) -> tuple[float, _Cumulants] | None:
+        """Return t for which K'(t) is a total: Newton's steps, and halving where these leave.
+
+        None if t would lie beyond the end, which is asked only where a step goes there.
+        """
         low, high = sorted((0.0, end))
-        scaled = float(np.clip(z, low, high))
+        scaled, within = float(np.clip(z, low, high)), False
         for _ in range(_NEWTON_STEPS):
             cumulants = self._cumulants(scaled / self._deviation)
             short = (given - cumulants.mean) / self._deviation
@@ -98,7 +102,9 @@ class HashNull:
             slope = cumulants.variance / self._deviation**2
             scaled = scaled + short / slope if slope > 0 else np.inf
             if not low < scaled < high:
-                scaled = (low + high) / 2
+                if not within and (given - self._cumulants(end / self._deviation).mean) * z >= 0:
+                    return None
+                scaled, within = (low + high) / 2, True
         return scaled / self._deviation, cumulants
 
     def standardised(self) -> tuple[FloatArray, FloatArray] | None:
@@ -165,14 +171,15 @@ class HashNull:
         return grid, np.maximum(falling, self.log_smallest())
 
     def _cumulants(self, t: float) -> _Cumulants:
-        exponents = t * self._classes
-        highest = exponents.max(axis=1, keepdims=True)
-        weights = np.exp(exponents - highest) * self._chances
+        highest = t * (self._highest if t > 0 else self._lowest)
+        weights = t * self._classes
+        weights -= highest[:, None]
+        np.exp(weights, out=weights)
+        weights *= self._chances
         sums = weights.sum(axis=1)
-        weights /= sums[:, None]
-        means = (weights * self._classes).sum(axis=1)
-        squares = (weights * self._classes**2).sum(axis=1)
-        value = (np.log(sums) + highest[:, 0]).sum()
+        means = np.einsum("ij,ij->i", weights, self._classes) / sums
+        squares = np.einsum("ij,ij->i", weights, self._squares) / sums
+        value = (np.log(sums) + highest).sum()
         return _Cumulants(
             self._hashes * float(value),
             self._hashes * float(means.sum()),

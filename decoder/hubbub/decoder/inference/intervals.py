@@ -11,6 +11,7 @@ it, judged by its likelihood beside that of the best share. So no interval is em
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special
 
 from hubbub.decoder.arrays import FloatArray, IntArray
@@ -77,19 +78,22 @@ class ErrorDistribution:
     def _table(self, threshold: float) -> tuple[FloatArray, FloatArray]:
         """Return the bounds for estimates above a threshold, in steps."""
         shares = np.arange(0.0, threshold + _SHARES_BEYOND, _STEP)
-        estimates = threshold + _STEP * (np.arange(_ESTIMATES_BEYOND / _STEP) + 0.5)
-        cells = (estimates[None, :] - shares[:, None] - _LOWEST) / _STEP
-        distribution = self._chances[np.clip(cells.astype(np.int64), 0, len(self._chances) - 1)]
-        distribution /= distribution.sum(axis=1, keepdims=True)
-        ratios = np.log(distribution) - np.log(distribution.max(axis=0))
+        estimates = np.arange(round(_ESTIMATES_BEYOND / _STEP))
+        # An estimate's cell is that of its error: a share higher by a step is a cell lower.
+        first = round((threshold - _LOWEST) / _STEP)
+        cells = np.pad(self._chances, (0, first), mode="edge")
+        rows = sliding_window_view(cells, len(estimates))[first - np.arange(len(shares))]
+        totals = rows.sum(axis=1, keepdims=True)
+        distribution = rows / totals
+        logs = sliding_window_view(np.log(cells), len(estimates))[first - np.arange(len(shares))]
+        ratios = logs - np.log(totals)
+        ratios -= ratios.max(axis=0)
         order = np.argsort(-ratios, axis=1, kind="stable")
         reached = np.cumsum(np.take_along_axis(distribution, order, axis=1), axis=1)
         last = np.minimum((reached < CONFIDENCE).sum(axis=1), len(estimates) - 1)
-        least = np.take_along_axis(np.take_along_axis(ratios, order, axis=1), last[:, None], axis=1)
-        inside = ratios >= least
-        inside[np.arange(len(shares))[distribution.argmax(axis=0)], np.arange(len(estimates))] = (
-            True
-        )
+        limit = np.take_along_axis(order, last[:, None], axis=1)
+        inside = ratios >= np.take_along_axis(ratios, limit, axis=1)
+        inside[distribution.argmax(axis=0), estimates] = True
         low = shares[inside.argmax(axis=0)] - _STEP / 2  # a share stands for its cell
         high = shares[len(shares) - 1 - inside[::-1].argmax(axis=0)] + _STEP / 2
         return np.maximum(low, 0.0), high

@@ -17,7 +17,7 @@ import numpy as np
 
 from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray, RealArray
 from hubbub.decoder.candidates.listing import Candidates
-from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.likelihood.limits import require_tabulable
 from hubbub.decoder.likelihood.sums import (
     Mixture,
     block_rows,
@@ -28,9 +28,6 @@ from hubbub.decoder.likelihood.sums import (
 )
 from hubbub.decoder.reports.packed import Block
 from hubbub.protocol.params import RapporParams
-
-MAX_TUPLES = 2**16
-MAX_NUMBERS = 2**24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,17 +69,6 @@ class CellTables:
     score: FloatArray
     information: FloatArray
     unknown: FloatArray
-
-
-def require_tabulable(params: RapporParams) -> None:
-    """Raise UndecodableError if filters have too many sets of bits for tables."""
-    tuples = params.k**params.h
-    if tuples > MAX_TUPLES or tuples * params.m > MAX_NUMBERS:
-        raise UndecodableError(
-            f"likelihood: k = {params.k}, h = {params.h}, m = {params.m} give {tuples:,} ways to "
-            f"set bits in each cohort; expected k^h of at most {MAX_TUPLES:,} and k^h m of at most "
-            f"{MAX_NUMBERS:,}. Use --method regression"
-        )
 
 
 def make_cells(params: RapporParams) -> Cells:

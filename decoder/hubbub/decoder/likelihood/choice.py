@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.cells import require_tabulable
-from hubbub.decoder.likelihood.decoding import MOST_MEMBERS, decode_reports
+from hubbub.decoder.likelihood.limits import MOST_MEMBERS, require_tabulable
 from hubbub.decoder.reports.packed import GROUPED_BITS, PackedReports, ReportSpool
 from hubbub.protocol.params import RapporParams
 
@@ -24,10 +23,11 @@ LEAST_GAIN = 0.05
 LONGEST = 5.0
 """Seconds of one core that the likelihood may take at least, on such as it was timed on."""
 _MOST_RATIO = 2.0  # to least squares' seconds, if those are many
-_SECONDS_PER_DENSITY = 1e-7
-_SECONDS_PER_TUPLE = 8e-7
+# As `python -m evaluation.benchmarks.likelihood_cost` measures them (medians of three times).
+_SECONDS_PER_DENSITY = 2.6e-8
+_SECONDS_PER_REPORT = 1.3e-6
+_SECONDS_PER_TUPLE = 7e-7
 _SECONDS_PER_CANDIDATE = 1e-5  # of least squares
-_OVERHEAD = 30  # a report takes as long as so many densities
 ASKED_FOR = "as asked for"
 ONLY_COUNTS = "there are bit counts only"
 TOO_LITTLE = "so few whole reports tell too little at these parameters"
@@ -48,12 +48,18 @@ def variance_gain(params: RapporParams) -> float:
 
 def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) -> float:
     """Return roughly how long the likelihood takes on one core; a long list may take thrice."""
+    densities, rows, tuples = cost_terms(params, n_reports, n_candidates)
+    seconds = densities * _SECONDS_PER_DENSITY + rows * _SECONDS_PER_REPORT
+    return seconds + tuples * _SECONDS_PER_TUPLE
+
+
+def cost_terms(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[int, int, float]:
+    """Return how many densities, reports and position tuples the likelihood goes over."""
     rows = n_reports
     if params.k <= GROUPED_BITS:
         rows = min(n_reports, params.m << params.k)
     components = 1 + min(n_candidates, MOST_MEMBERS)
-    tuples = params.m * math.pow(params.k, params.h)
-    return rows * (components + _OVERHEAD) * _SECONDS_PER_DENSITY + tuples * _SECONDS_PER_TUPLE
+    return rows * components, rows, params.m * math.pow(params.k, params.h)
 
 
 def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[bool, str]:
@@ -137,6 +143,10 @@ class Choice:
             If the likelihood is asked for, but the reports hold too little information.
         """
         if reports is not None:
+            from hubbub.decoder.likelihood.decoding import (  # noqa: PLC0415 - counts need none
+                decode_reports,
+            )
+
             reason = self.reason
             try:
                 return decode_reports(

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates
-from hubbub.decoder.decoding import POWER, Decoding
+from hubbub.decoder.decoding import LIKELIHOOD, POWER, Decoding
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.intervals import reported_intervals
 from hubbub.decoder.inference.multiple_testing import (
@@ -27,8 +27,8 @@ from hubbub.decoder.inference.multiple_testing import (
     log_q_values,
 )
 from hubbub.decoder.inference.totals import selection_bias
-from hubbub.decoder.likelihood.cells import require_tabulable
 from hubbub.decoder.likelihood.inference import PARTS, Inference, infer
+from hubbub.decoder.likelihood.limits import MOST_MEMBERS, require_tabulable
 from hubbub.decoder.likelihood.maximum import TOLERANCE, Solution, best_among, maximise
 from hubbub.decoder.likelihood.sums import Mixture, distinct_positions
 from hubbub.decoder.parallel import cores
@@ -37,14 +37,12 @@ from hubbub.decoder.regression.sensitivity import threshold_z
 from hubbub.decoder.reports.packed import PackedReports
 from hubbub.protocol.params import RapporParams
 
-MOST_MEMBERS = 300
 _LEAST_Z = 1.0
 _MAX_ROUNDS = 4
 _LEAST_START = 1e-3
 
 Progress = Callable[[int, float], None]
 """Called after each pass over the reports, with passes so far and the gap that is left."""
-LIKELIHOOD = "likelihood"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

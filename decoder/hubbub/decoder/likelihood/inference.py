@@ -142,18 +142,17 @@ def member_scores(
         moves[:, column] = _move_without(int(component), solution)
     own, other = mixture.moved(solution.shares, moves, chosen, sure), probes.moved(moves)
     before = _moments(weighed, other, 0)
+    aside = np.stack([1 - PARTS, PARTS])
     tested = np.empty((len(chosen), len(PARTS)))
     for place in range(len(chosen)):
         mean, deviation = _moments(weighed, other, 1 + place)
-        for column, part in enumerate(PARTS):
-            aside = np.array([1 - part, part])
-            scores = weighed(
-                own.score[:, place] + own.score_change[:, place] @ aside,
-                own.variance[:, place] + own.variance_change[:, place] @ aside,
-            )
-            shifted = float(scores.sum()) - part * (mean - before[0]) - weighed.mean
-            widened = 1 + part * (deviation / before[1] - 1)
-            tested[place, column] = weighed.mean + shifted / widened
+        scores = weighed(
+            own.score[:, place, None] + own.score_change[:, place] @ aside,
+            own.variance[:, place, None] + own.variance_change[:, place] @ aside,
+        )
+        shifted = scores.sum(axis=0) - PARTS * (mean - before[0]) - weighed.mean
+        widened = 1 + PARTS * (deviation / before[1] - 1)
+        tested[place] = weighed.mean + shifted / widened
     return tested
 
 

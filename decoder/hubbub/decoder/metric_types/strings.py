@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import reduce
 from operator import add
 
-from hubbub.decoder.decoding import decode
+from hubbub.decoder.decoding import LIKELIHOOD, decode
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.likelihood.choice import Choice, Method
-from hubbub.decoder.likelihood.decoding import LIKELIHOOD
 from hubbub.decoder.ratios import Ratios, filter_ratios
 from hubbub.decoder.results.result import Result
 from hubbub.decoder.results.strings import StringsResult, summary_lines

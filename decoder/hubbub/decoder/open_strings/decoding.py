@@ -138,7 +138,7 @@ def _tested(
     rows = [
         row
         for row, text in enumerate(proposals.texts)
-        if text not in known and (text.isascii() or is_normalized("NFC", text.decode()))
+        if text not in known and (text.isascii() or _is_canonical(text))
     ]
     proposed = [proposals.texts[row] for row in rows]
     weights = np.minimum(proposals.expected[rows], saturation)
@@ -147,6 +147,14 @@ def _tested(
     of_given = np.full(len(given), _GIVEN_PART / max(len(given), 1))
     of_proposed = (1 - _GIVEN_PART if given else 1) * weights / max(float(weights.sum()), _TINY)
     return [*given, *proposed], np.concatenate([of_given, of_proposed])
+
+
+def _is_canonical(text: bytes) -> bool:
+    """Return whether clients may send a text: Unicode, and in its normal form."""
+    try:
+        return is_normalized("NFC", text.decode())
+    except UnicodeDecodeError:  # a surrogate, or a longer form than need be
+        return False
 
 
 def _saturation(counts: CohortCounts, params: RapporParams) -> float:

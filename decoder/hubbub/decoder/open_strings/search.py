@@ -33,7 +33,7 @@ _SCATTER = 1.15
 _MOST_KEPT = 1_500
 _LEAST_SHARE = 0.3  # of a standard error
 _LEAST_REAL = 0.01
-_LEARNED = 200.0
+_LESSON = 1.0
 _STRONG_Z, _KEPT_Z = 5.0, 1.0
 _UNEXPLAINED_Z = 4.0
 _MOST_GAPS, _GAP_TURNS = 20, 3
@@ -162,7 +162,7 @@ class _Step:
     def learned(self, letters: LetterModel) -> LetterModel:
         """Return the letter model that also knows what is likely to be there in this step."""
         likely = np.flatnonzero(self.tests.log_q < _LOG_HALF)
-        weights = self._shares(likely) * self._real(likely) * _LEARNED
+        weights = _lesson(self._shares(likely) * self._real(likely))
         symbols = self.listed.prefixes.symbols[likely]
         return letters.learned(symbols, weights, self.parents.length)
 
@@ -253,7 +253,7 @@ def propose(
         found.append(step.found())
         if not len(survivors.prefixes):
             return Proposals([], np.zeros(0), tuple(found))
-        weights = survivors.expected * _LEARNED
+        weights = _lesson(survivors.expected)
         letters = letters.learned(survivors.prefixes.symbols, weights, step.parents.length)
     progress(n_steps - 1, n_steps)
     ends = extend(
@@ -275,6 +275,16 @@ def _search(step: _Step, room: int, letters: LetterModel, *, first: bool) -> Non
         gaps, their_shares = step.unexplained()
         if not len(gaps) or not step.look(gaps, their_shares, room, step.learned(letters)):
             return
+
+
+def _lesson(expected: FloatArray) -> FloatArray:
+    """Return how many times each prefix counts for the letter model.
+
+    In proportion to its share, and together as many times as there are different prefixes, if
+    these were equally common: (sum x)^2 / sum x^2 (Kish 1965).
+    """
+    total, squares = float(expected.sum()), float(expected @ expected)
+    return expected * (_LESSON * total / squares) if squares > 0 else expected
 
 
 def _beginning(start: bytes) -> _Survivors:

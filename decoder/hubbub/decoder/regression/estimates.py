@@ -15,14 +15,14 @@ whatever unlisted strings these hold. A member of the model is tested in the mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse, special
 
-from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.candidates.listing import Candidates, make_design
 from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.counts import BitEstimates
@@ -35,6 +35,7 @@ _EXACT = 16_384
 _SAMPLE, _ROUGH_SAMPLE = 4_096, 256
 _INTERESTING_Z = 3.0
 _BLOCK = 64
+_NUMBERS_AT_ONCE = 2**19
 _ABSENT_Z = 3.0
 _UNDETERMINED = 1e-6
 _LEAST = 0.1
@@ -209,6 +210,24 @@ def _explained(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
     return explained
 
 
+def estimated_in(models: Mapping[int, LeftOut], fit: Fit, estimates: Estimates) -> Estimates:
+    """Return estimates of which some are those of other models than the fit.
+
+    Parameters
+    ----------
+    models : mapping of int to LeftOut
+        By candidate, which is a fixed effect in the fit and in its model. Its error changes as the
+        regression's own does.
+    """
+    share, std_error = estimates.share.copy(), estimates.std_error.copy()
+    for candidate, (model, place) in models.items():
+        before = 1 + int(np.searchsorted(fit.selected, candidate))
+        ratio = model.covariance[1 + place, 1 + place] / fit.covariance[before, before]
+        share[candidate] = model.coefficients[1 + place]
+        std_error[candidate] *= np.sqrt(ratio)
+    return replace(estimates, share=share, std_error=std_error)
+
+
 def correlated_bits(
     fit: Fit, bits: BitEstimates, params: RapporParams, combinations: FloatArray
 ) -> FloatArray:
@@ -226,26 +245,55 @@ def correlated_bits(
     The unknown strings' pairs of bits are both set with probability
     1 - 2(1 - 1/k)^h + (1 - 2/k)^h.
     """
-    added = np.zeros(combinations.shape[1])
+    m, k, n = params.m, params.k, combinations.shape[1]
+    added = np.zeros(n)
+    if not n:
+        return added
     shares = np.maximum(fit.coefficients[1:], 0.0)
     shares /= max(1.0, float(shares.sum()))
     unknown = 1.0 - shares.sum()
     single, pair = unknown_column(params), pair_probability(params)
     present = np.flatnonzero(shares > 0)
-    matrix = fit.basis[1 + present].tocsc()
-    basis = fit.basis.tocsc()
-    for cohort, reports in enumerate(bits.reports.ravel()):
-        if not reports:
-            continue
-        rows = slice(cohort * params.k, (cohort + 1) * params.k)
-        influence = fit.weights[rows, None] * np.asarray(basis[:, rows].T @ combinations)
-        filters = matrix[:, rows]
-        rate = np.asarray(filters.T @ shares[present]) + unknown * single
+    shares = shares[present]
+    by_row = SparseMatrix(fit.basis.T)
+    members = SparseMatrix(fit.basis[1 + present].T)
+    rate = (np.asarray(members @ shares) + unknown * single).reshape(m, k)
+    reports = np.asarray(bits.reports, dtype=np.float64).reshape(m, 1)
+    share_of_one = np.divide(1.0, reports, out=np.zeros_like(reports), where=reports > 0)
+    at_once = max(1, _NUMBERS_AT_ONCE // (max(k, len(present)) * n))
+    for first in range(0, m, at_once):
+        count = min(at_once, m - first)
+        cohorts, rows = slice(first, first + count), slice(first * k, (first + count) * k)
+        influence = fit.weights[rows, None] * np.asarray(by_row[rows] @ combinations)
+        of_members = _by_cohort(members[rows], k) @ influence
+        influence = influence.reshape(count, k, n)
         squares = influence**2
-        of_pairs = shares[present] @ np.asarray(filters @ influence) ** 2
-        of_pairs += unknown * (pair * influence.sum(axis=0) ** 2 + (single - pair) * squares.sum(0))
-        added += (of_pairs - (rate @ influence) ** 2 - (rate * (1 - rate)) @ squares) / reports
+        of_members = of_members.reshape(count, len(present), n)
+        of_pairs = np.einsum("s,csn->cn", shares, of_members**2)
+        of_pairs += unknown * pair * influence.sum(axis=1) ** 2
+        of_pairs += unknown * (single - pair) * squares.sum(axis=1)
+        own = rate[cohorts]
+        of_pairs -= np.einsum("ck,ckn->cn", own, influence) ** 2
+        of_pairs -= np.einsum("ck,ckn->cn", own * (1 - own), squares)
+        added += (of_pairs * share_of_one[cohorts]).sum(axis=0)
     return added
+
+
+def _by_cohort(rows: SparseMatrix, k: int) -> SparseMatrix:
+    """Return the sum over a cohort's rows for each cohort and column.
+
+    Parameters
+    ----------
+    rows : sparse array, shape (c * k, a)
+
+    Returns
+    -------
+    sparse array, shape (c * a, c * k)
+    """
+    a = rows.shape[1]
+    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    entries = (rows.data, (row // k * a + rows.indices, row))
+    return SparseMatrix(sparse.coo_array(entries, shape=(rows.shape[0] // k * a, rows.shape[0])))
 
 
 def overdispersion(
@@ -387,9 +435,11 @@ class PresenceTests:
         sums : CandidateSums, optional
             Of this fit, if they are known.
         """
-        sums = sums or candidate_sums(self.fit, self.candidates)
-        log_p = self.null.log_tails(sums.total)
         selected = self.fit.selected
+        log_p = np.zeros(len(self.candidates))
+        if len(selected) < len(log_p):
+            sums = sums or candidate_sums(self.fit, self.candidates)
+            log_p = self.null.log_tails(sums.total)
         share, std_error = estimates.share[selected], estimates.std_error[selected]
         z = np.divide(share, std_error, out=np.zeros_like(share), where=std_error > 0)
         log_p[selected] = special.log_ndtr(-z)

@@ -200,7 +200,7 @@ def _basis(matrix: SparseMatrix, params: RapporParams) -> SparseMatrix:
 def _independent(matrix: SparseMatrix, weights: FloatArray, params: RapporParams) -> BoolArray:
     """Mark columns that the others don't explain (pivoted Cholesky of the scaled Gram matrix)."""
     basis = _basis(matrix, params)
-    gram = _gram(basis, weights)
+    gram = _gram(basis, SparseMatrix(basis.T), weights)
     scale = np.sqrt(np.diag(gram))
     scale[0] /= 2  # the largest pivot comes first: the unknown mass always stays
     _, pivots, rank, _ = linalg.lapack.dpstrf(gram / np.outer(scale, scale), tol=_TINY)
@@ -245,18 +245,19 @@ def estimate_excess_variance(
     fixed = int(np.count_nonzero(penalties == 0))
     if np.count_nonzero(weights) <= fixed:  # as many columns as rows: nothing to go by
         return 0.0
-    squares = _gram(basis, weights**2)
+    rows = SparseMatrix(basis.T)
+    squares = _gram(basis, rows, weights**2)
     twice = covariance @ squares @ covariance
 
     def trace_with(diagonal: FloatArray, inner: FloatArray) -> float:
         """Return tr(diag P P), from products no larger than the covariance."""
-        crossed = np.vdot(covariance, _gram(basis, diagonal * weights**3))
+        crossed = np.vdot(covariance, _gram(basis, rows, diagonal * weights**3))
         return float(diagonal @ weights**2 - 2 * crossed + np.vdot(twice, inner))
 
     trace = trace_with(np.ones_like(weights), squares)
     if trace <= _TINY * float(weights @ weights):
         return 0.0
-    from_sampling = trace_with(sampling, _gram(basis, sampling * weights**2))
+    from_sampling = trace_with(sampling, _gram(basis, rows, sampling * weights**2))
     from_prior = float(penalties**2 @ np.diag(twice))
     found = (float(scores @ scores) - from_sampling - prior_variance * from_prior) / trace
     deviation = float(np.sqrt(2 / trace))
@@ -265,6 +266,7 @@ def estimate_excess_variance(
     return float(found + above)
 
 
-def _gram(basis: SparseMatrix, diagonal: FloatArray) -> FloatArray:
-    """Return B diag(d) B'."""
-    return np.asarray(((basis @ sparse.diags_array(diagonal)) @ basis.T).toarray())
+def _gram(basis: SparseMatrix, rows: SparseMatrix, diagonal: FloatArray) -> FloatArray:
+    """Return B diag(d) B', given B' by its rows, too."""
+    weighted = (basis.data * diagonal[basis.indices], basis.indices, basis.indptr)
+    return np.asarray((sparse.csr_array(weighted, shape=basis.shape) @ rows).toarray())

@@ -6,6 +6,11 @@ was found with it, a string that is there and shares bits with it may be missing
 explains was attributed to the other, which then passes its test with help from its own noise. Such
 *rivals* are the candidates outside of the model that are detected where the tested one is left out.
 Before a candidate near the limit counts as detected they join the model, for its test alone.
+
+The reverse are *allies*: members that wouldn't be detected where the candidate is left out, because
+their filters have few bits in common and each raises the other's estimate. A candidate's estimate
+depends on its own noise alone in a model without its allies and with its rivals: there it is
+estimated. Its test keeps the allies; q-values of searched models are raised for what that does.
 """
 
 from __future__ import annotations
@@ -18,12 +23,15 @@ from scipy import linalg, sparse
 from hubbub.decoder.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.candidates.listing import make_design
 from hubbub.decoder.inference.hash_null import HashNull
+from hubbub.decoder.inference.multiple_testing import z_scores
 from hubbub.decoder.regression.estimates import LeftOut, PresenceTests, bounded_scores
 from hubbub.decoder.regression.model import Fit
 from hubbub.decoder.regression.sensitivity import thresholds_z
 
 _BEYOND_DOUBT = float(np.log(1e-4))
 _OWN_INFORMATION = 1e-6
+_ROUNDS = 4
+_LEAST_Z = 1e-3
 
 
 def models_with_rivals(
@@ -41,35 +49,151 @@ def models_with_rivals(
         ln of the largest p-value that counts as a detection; one that is smaller by a factor of
         10,000 is beyond doubt.
     """
-    fit, params, candidates = tests.fit, tests.params, tests.candidates
     tested = np.flatnonzero((log_p <= log_cutoff) & (log_p > log_cutoff + _BEYOND_DOUBT))
     if not len(tested):
         return {}
-    numbers = candidates.numbers(slice(0, len(candidates)))
-    entries = numbers.reshape(len(numbers), -1).astype(np.intp)
-    outside = np.ones(len(candidates), dtype=np.bool_)
-    outside[fit.selected] = False
-    needed = thresholds_z(tests.null, log_cutoff)
-    place_of = {candidate: place for place, candidate in enumerate(fit.selected.tolist())}
-    found = {}
+    models = {}
+    look = _RivalsOf(tests, log_cutoff)
     for candidate in tested.tolist():
-        if candidate in place_of:
-            residuals, weights = tests.without(LeftOut(fit, place_of[candidate]))
-        else:
-            residuals, weights = fit.residuals, fit.weights
+        place = np.flatnonzero(tests.fit.selected == candidate)
+        member = LeftOut(tests.fit, int(place[0])) if len(place) else None
+        model = look(candidate, member)
+        if model is not None:
+            models[candidate] = model
+    return models
+
+
+def models_without_feedback(
+    tests: PresenceTests, log_p: FloatArray, log_cutoff: FloatArray | float
+) -> dict[int, LeftOut]:
+    """Return the models in which detected members near the limit are to be estimated.
+
+    They are those that a search without the candidate would have come to: its *allies*, which
+    wouldn't be detected without it, are out, and its rivals are in. Members without either aren't
+    listed.
+
+    Parameters
+    ----------
+    tests, log_p, log_cutoff
+        As of `models_with_rivals`, with which candidates were tested.
+    """
+    fit = tests.fit
+    needed = z_scores(np.broadcast_to(log_cutoff, log_p.shape)[fit.selected])
+    heights = z_scores(log_p[fit.selected]) / np.maximum(needed, _LEAST_Z)
+    look = _RivalsOf(tests, log_cutoff)
+    near = (log_p <= log_cutoff) & (log_p > log_cutoff + _BEYOND_DOUBT)
+    models = {}
+    for place in np.flatnonzero(near[fit.selected]).tolist():
+        candidate = int(fit.selected[place])
+        model, known = LeftOut(fit, place), heights
+        for _ in range(_ROUNDS):
+            smaller, known = _without_allies(model, known)
+            if smaller.fit is fit:  # its rivals are those that it was tested with
+                larger = tests.with_rivals.get(candidate, smaller)
+            else:
+                larger = look(candidate, smaller) or smaller
+            joined = len(larger.fit.selected) - len(smaller.fit.selected)
+            model, known = larger, np.append(known, np.full(joined, np.inf))
+            if not joined:
+                break
+        if not np.array_equal(model.fit.selected, fit.selected):
+            models[candidate] = model
+    return models
+
+
+def _without_allies(member: LeftOut, heights: FloatArray) -> tuple[LeftOut, FloatArray]:
+    """Take those out of a model that wouldn't be detected in it without the member.
+
+    Parameters
+    ----------
+    heights : float64 array, shape (a,)
+        The members' z-scores over those that count as a detection; without the member they change
+        as estimates over errors do. Infinite for those that stay.
+
+    Returns
+    -------
+    LeftOut, and the heights of those that are left.
+    """
+    fit, place = member
+    first = fit.coefficients[1:] / np.sqrt(np.diag(fit.covariance)[1:])
+    while True:
+        coefficients, covariance = fit.coefficients[1:], fit.covariance[1:, 1:]
+        pull = covariance[place] / covariance[place, place]
+        variance = np.diag(covariance) - pull * covariance[place]
+        variance[place] = 1.0
+        height = heights * ((coefficients - pull * coefficients[place]) / np.sqrt(variance) / first)
+        height[np.isinf(heights)], height[place] = np.inf, np.inf
+        leaving = height < 1
+        if not leaving.any():
+            return LeftOut(fit, place), heights
+        fit = reduced(fit, np.flatnonzero(leaving))
+        heights, first = heights[~leaving], first[~leaving]
+        place -= int(np.count_nonzero(leaving[:place]))
+
+
+class _RivalsOf:
+    """Looks for the rivals of one candidate after the other."""
+
+    def __init__(self, tests: PresenceTests, log_cutoff: FloatArray | float) -> None:
+        candidates, fit = tests.candidates, tests.fit
+        numbers = candidates.numbers(slice(0, len(candidates)))
+        self._entries = numbers.reshape(len(numbers), -1).astype(np.intp)
+        self._outside = np.ones(len(candidates), dtype=np.bool_)
+        self._outside[fit.selected] = False
+        self._needed = thresholds_z(tests.null, log_cutoff)
+        self._tests = tests
+
+    def __call__(self, candidate: int, member: LeftOut | None) -> LeftOut | None:
+        """Return the model with the candidate and its rivals, if it has any.
+
+        Parameters
+        ----------
+        member : LeftOut, optional
+            The candidate in a model; None if it isn't in the one that was found.
+        """
+        tests = self._tests
+        fit, params, candidates = tests.fit, tests.params, tests.candidates
+        residuals, weights = fit.residuals, fit.weights
+        if member is not None:
+            fit = member.fit
+            residuals, weights = tests.without(member)
         table = bounded_scores(weights * residuals, weights, params)
-        totals = np.take(table.ravel(), entries).sum(axis=1)
-        passing = outside & (HashNull(table, params.h).z_scores(totals) >= needed)
+        totals = np.take(table.ravel(), self._entries).sum(axis=1)
+        passing = self._outside & (HashNull(table, params.h).z_scores(totals) >= self._needed)
+        passing[fit.selected] = False
         rivals = [other for other in np.flatnonzero(passing).tolist() if other != candidate]
-        if rivals:
-            joining = rivals if candidate in place_of else [candidate, *rivals]
-            rows = np.array(joining, dtype=np.int64)
-            design = make_design(candidates.positions(rows), params)
-            larger = extended(fit, rows, design.matrix)
-            place = np.flatnonzero(larger.selected == candidate)
-            if len(place):
-                found[candidate] = LeftOut(larger, int(place[0]))
-    return found
+        if not rivals:
+            return None
+        rows = np.array(rivals if member is not None else [candidate, *rivals], dtype=np.int64)
+        design = make_design(candidates.positions(rows), params)
+        larger = extended(fit, rows, design.matrix)
+        place = np.flatnonzero(larger.selected == candidate)
+        return LeftOut(larger, int(place[0])) if len(place) else None
+
+
+def reduced(fit: Fit, places: IntArray) -> Fit:
+    """Take fixed effects out of a fit, its weights being what they are: the reverse of `extended`.
+
+    Parameters
+    ----------
+    places : int64 array, shape (r,)
+        In `selected`.
+    """
+    rows = 1 + places
+    kept = np.setdiff1d(np.arange(len(fit.coefficients)), rows)
+    across = fit.covariance[:, rows]
+    moves = across @ np.asarray(linalg.pinvh(across[rows]))
+    covariance = fit.covariance - moves @ across.T
+    steps = moves @ fit.coefficients[rows]
+    return replace(
+        fit,
+        selected=np.delete(fit.selected, places),
+        basis=SparseMatrix(fit.basis[kept]),
+        penalties=fit.penalties[kept],
+        coefficients=(fit.coefficients - steps)[kept],
+        covariance=covariance[np.ix_(kept, kept)],
+        residuals=fit.residuals + np.asarray(fit.basis.T @ steps),
+    )
 
 
 def extended(fit: Fit, rows: IntArray, matrix: SparseMatrix) -> Fit:

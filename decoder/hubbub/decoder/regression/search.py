@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import special
@@ -40,9 +40,10 @@ from hubbub.decoder.regression.estimates import (
     bounded_scores,
     candidate_sums,
     estimate_all,
+    estimated_in,
 )
 from hubbub.decoder.regression.model import Fit, Members, fit_members, unknown_column
-from hubbub.decoder.regression.rivals import models_with_rivals
+from hubbub.decoder.regression.rivals import models_with_rivals, models_without_feedback
 from hubbub.protocol.params import RapporParams
 
 MOST_LISTED = 1_200
@@ -93,6 +94,9 @@ class SearchResult:
         By which p-values were divided before they were compared.
     settled : bool
         Whether nothing changes any more.
+    without_feedback : mapping of int to LeftOut
+        Models in which candidates near the limit are to be estimated, where the search was led by
+        their own noise.
     """
 
     fit: Fit
@@ -105,6 +109,14 @@ class SearchResult:
     tests: PresenceTests
     log_weights: FloatArray | None = None
     settled: bool = True
+    without_feedback: Mapping[int, LeftOut] = field(default_factory=dict)
+
+    def reported(self) -> tuple[Estimates, PresenceTests]:
+        """Return estimates that owe nothing to the search, and the tests that go with them."""
+        models = self.without_feedback
+        estimates = estimated_in(models, self.fit, self.estimates)
+        with_rivals = {**self.tests.with_rivals, **models}
+        return estimates, replace(self.tests, with_rivals=with_rivals)
 
     @property
     def log_cutoffs(self) -> FloatArray:
@@ -225,7 +237,9 @@ class Search:
             found = self.tested(fit, with_rivals)
             chosen = np.flatnonzero(found.detected)
             if np.isin(chosen, near).all():
-                return found
+                models = models_without_feedback(settled.tests, settled.log_p, settled.log_cutoffs)
+                named = {int(near[candidate]): model for candidate, model in models.items()}
+                return replace(found, without_feedback=named)
             near = np.union1d(near, chosen)
             chosen = keep_fittest(chosen, -found.log_p[chosen], self.bits)
         return replace(found, settled=False)

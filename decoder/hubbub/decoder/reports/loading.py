@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 2**22
 _PIECES_A_THREAD = 3
+_EXPORTED = "/metric="  # in the path of every file that an export wrote
 SpoolFor = Callable[[int], ReportSpool | None]
 """From the number of reports to what keeps them; None if they aren't needed whole."""
 
@@ -331,9 +332,14 @@ def load_file(
         If it holds anything but reports of the metric's parameters, or stands in an exported
         directory that says otherwise.
     """
-    from hubbub.collector.exchange.partitions import check_definition, partition_of  # noqa: PLC0415
+    partition = None
+    if _EXPORTED in path.absolute().as_posix():  # or spare the import of all that stores need
+        from hubbub.collector.exchange.partitions import (  # noqa: PLC0415
+            check_definition,
+            partition_of,
+        )
 
-    partition = partition_of(path)
+        partition = partition_of(path)
     if partition:
         if partition.key != (metric.name, metric.version):
             raise ReportFileError(

@@ -1,0 +1,87 @@
+"""How long the likelihood takes: the constants of `hubbub.decoder.likelihood.choice`, measured.
+
+`PYTHONPATH=tests python -m evaluation.benchmarks.likelihood_cost` decodes whole reports of a few
+sizes on one core, and prints the constants that fit the processor's times best, by least squares of
+their relative errors.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from evaluation.calibration.cases import made_up_case, zipf
+from evaluation.calibration.trials import collect_reports
+from factories import make_params
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.candidates.listing import hashed
+from hubbub.decoder.decoding import decode
+from hubbub.decoder.likelihood.choice import cost_terms
+from hubbub.decoder.likelihood.decoding import decode_reports
+from hubbub.decoder.reports.packed import pack
+from hubbub.protocol.params import RapporParams
+
+_RUNS = 3
+
+
+class Size(NamedTuple):
+    """So many reports, and so many candidates, of which every other one is there."""
+
+    params: RapporParams
+    reports: int
+    candidates: int
+
+
+SIZES = (
+    Size(make_params(k=128, h=2, m=64), 100_000, 100),
+    Size(make_params(k=128, h=2, m=64), 300_000, 200),
+    Size(make_params(k=128, h=2, m=64), 1_000_000, 400),
+    Size(make_params(k=32, h=2, m=64), 300_000, 100),
+)
+
+
+def measured_seconds(size: Size) -> float:
+    """Return the least processor time of some runs on one core, from sorted reports on."""
+    half = size.candidates // 2
+    case = made_up_case("timed", size.params, size.reports, zipf(half), 0, half)
+    records, run = collect_reports(case, 1)
+    candidates = hashed(run.candidates, size.params)
+    counted = decode(run.counts, size.params, candidates)
+    reports = pack([records], size.params)
+    seconds = []
+    for _ in range(_RUNS):
+        started = time.process_time()
+        decode_reports(reports, counted, candidates, reason="timed", threads=1)
+        seconds.append(time.process_time() - started)
+    return min(seconds)
+
+
+def fitted(terms: FloatArray, seconds: FloatArray) -> FloatArray:
+    """Return the seconds of each term, none negative, for which relative errors are least."""
+    found, _ = nnls(terms / seconds[:, None], np.ones(len(seconds)))
+    return np.asarray(found)
+
+
+def main() -> None:
+    """Measure, fit, and print what was measured beside what the fit says."""
+    with threadpool_limits(1):
+        seconds = np.array([measured_seconds(size) for size in SIZES])
+    terms = np.array([cost_terms(*size) for size in SIZES])
+    constants = fitted(terms, seconds)
+    for size, took, said in zip(SIZES, seconds, terms @ constants, strict=True):
+        p = size.params
+        print(
+            f"k={p.k} h={p.h} m={p.m}, {size.reports:,} reports, {size.candidates} candidates: "
+            f"{took:.2f} s, fitted {said:.2f} s"
+        )
+    names = ("DENSITY", "REPORT", "TUPLE")
+    for name, constant in zip(names, constants, strict=True):
+        print(f"_SECONDS_PER_{name} = {constant:.1e}")
+
+
+if __name__ == "__main__":
+    main()
