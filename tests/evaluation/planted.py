@@ -27,7 +27,7 @@ from hubbub.simulations.simulated_clients.population_sampler import (
 HONEST = 1_000_000
 TYPE = OpenStringType((4, 7), 256)
 PARAMS = RapporParams(256, 1, 768, 0.0, 1 / (math.exp(4) + 1), 0.5)
-SHARES = (0.0005, 0.001, 0.002, 0.003, 0.005)
+SHARES = (0.0005, 0.001, 0.002, 0.004)
 
 
 class Planting(NamedTuple):

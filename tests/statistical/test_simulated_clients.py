@@ -335,7 +335,7 @@ def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(
     simulated = SimulatedClients(OPEN_VALUES, OPEN_METRIC.params, rng, OPEN)
     cohorts, bits = simulated.report(held)
     chances = [open_chances(value) for value in OPEN_VALUES]
-    expected = np.bincount(held) @ np.array(chances)
+    expected = np.asarray(np.bincount(held) @ np.array(chances), dtype=np.float64)
     assert chi_squared_p(pattern_counts(cohorts, bits[:, 0].astype(np.int64)), expected) > ALARM
     clients, reports = [], []
     for client in range(30_000):
@@ -344,7 +344,7 @@ def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(
         coins = seeded_stream(f"open fleet {client}")
         clients.append(encoder.cohort)
         reports.append(report_bits(encoder, encoder.permanent_response(true), coins))
-    expected = 10_000 * np.sum(chances, axis=0)
+    expected = np.asarray(10_000 * np.sum(chances, axis=0))
     assert expected.min() > 5
     assert chi_squared_p(pattern_counts(np.array(clients), np.array(reports)), expected) > ALARM
 

@@ -409,7 +409,7 @@ def _population(population: str, values: str | None, unique: int) -> Population:
 
 
 @main.command()
-@click.option("--quick", is_flag=True, help="Few cases and runs: about a minute.")
+@click.option("--quick", is_flag=True, help="Few cases and runs: some minutes.")
 @click.option(
     "--seeds",
     type=click.IntRange(1),
