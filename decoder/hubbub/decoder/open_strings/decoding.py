@@ -21,7 +21,7 @@ from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.open_strings.search import ROOM, FoundPrefixes, Progress, Proposals, propose
-from hubbub.decoder.open_strings.steps import step_counts
+from hubbub.decoder.open_strings.steps import SATURATION, step_counts
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
@@ -158,10 +158,10 @@ def _is_canonical(text: bytes) -> bool:
 
 
 def _saturation(counts: CohortCounts, params: RapporParams) -> float:
-    """Return twice the standard error of a rare string's share.
+    """Return the share beyond which a greater expected one makes detection no likelier.
 
     It follows from the number of reports, so that weights owe nothing to what is tested.
     """
     background = 1 / params.k
     variance = float(variance_of_one(np.array(background), params))
-    return 2 * float(np.sqrt(variance / max(counts.total, 1) / (1 - background)))
+    return SATURATION * float(np.sqrt(variance / max(counts.total, 1) / (1 - background)))

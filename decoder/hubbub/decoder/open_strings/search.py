@@ -18,7 +18,7 @@ from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.open_strings.extension import Extensions, Prefixes, extend
 from hubbub.decoder.open_strings.letters import LetterModel
-from hubbub.decoder.open_strings.steps import StepReports, Tests, step_reports
+from hubbub.decoder.open_strings.steps import SATURATION, StepReports, Tests, step_reports
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
 from hubbub.protocol.params import RapporParams
@@ -29,11 +29,11 @@ LONGEST_END = 64
 """How many bytes longer than the last prefix a string may be."""
 
 _MORE_ROOM = 4
+_FIRST_ROOM = 3
 _SCATTER = 1.15
 _MOST_KEPT = 1_500
 _LEAST_SHARE = 0.3  # of a standard error
 _LEAST_REAL = 0.01
-_LESSON = 1.0
 _STRONG_Z, _KEPT_Z = 5.0, 1.0
 _UNEXPLAINED_Z = 4.0
 _MOST_GAPS, _GAP_TURNS = 20, 3
@@ -112,6 +112,19 @@ class _Survivors:
     def expected(self) -> FloatArray:
         """Shares without what noise adds to the largest of many."""
         return self.share * self.real
+
+    @property
+    def worth(self) -> FloatArray:
+        """How much room each should have: its share, but of common ones less than in proportion.
+
+        How many of its extensions are common enough to be found grows slowly with its share.
+        """
+        if not self.std_error:
+            return self.expected
+        enough = SATURATION * self.std_error
+        return np.minimum(self.expected, enough) * (
+            1 + np.log(np.maximum(self.expected / enough, 1.0))
+        )
 
     @property
     def length(self) -> int:
@@ -257,18 +270,21 @@ def propose(
         letters = letters.learned(survivors.prefixes.symbols, weights, step.parents.length)
     progress(n_steps - 1, n_steps)
     ends = extend(
-        survivors.prefixes, survivors.expected, survivors.length + LONGEST_END, room, letters
+        survivors.prefixes, survivors.worth, survivors.length + LONGEST_END, room, letters
     )
     ends = ends.take(np.flatnonzero(ends.prefixes.whole))
     return Proposals(ends.prefixes.texts(b""), ends.expected, tuple(found))
 
 
 def _search(step: _Step, room: int, letters: LetterModel, *, first: bool) -> None:
-    """Look for the extensions that are expected, then for those that must be missing."""
-    everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.expected
+    """Look for the extensions that are expected, then for those that must be missing.
+
+    The first step sets out from nothing, so it is gone over twice, and with more room.
+    """
+    everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.worth
     step.look(everyone, shares, room, letters)
     if first:
-        step.look(everyone, shares, room, step.learned(letters))
+        step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
     if step.reports.std_error > _SCATTER * step.reports.sampling_error:
         step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
     for _ in range(_GAP_TURNS):
@@ -284,7 +300,7 @@ def _lesson(expected: FloatArray) -> FloatArray:
     these were equally common: (sum x)^2 / sum x^2 (Kish 1965).
     """
     total, squares = float(expected.sum()), float(expected @ expected)
-    return expected * (_LESSON * total / squares) if squares > 0 else expected
+    return expected * (total / squares) if squares > 0 else expected
 
 
 def _beginning(start: bytes) -> _Survivors:

@@ -30,7 +30,8 @@ _FITS = 3
 _STILL_GROWING = 1.05
 _MOST_MEMBERS = 1_000
 _LOG_ALPHA = float(np.log(0.05))
-_SATURATION = 2.0
+SATURATION = 2.0
+"""Standard errors: beyond that a greater expected share makes detection no likelier."""
 
 
 class Moments(NamedTuple):
@@ -88,7 +89,7 @@ class StepReports:
     @property
     def saturation(self) -> float:
         """The share beyond which a greater expected one makes detection no likelier."""
-        return _SATURATION * self.std_error
+        return SATURATION * self.std_error
 
     def words(self, texts: list[bytes]) -> WordArray:
         """Return what the step's positions of texts follow from, shape (n, 2)."""
