@@ -44,6 +44,28 @@ def test_run_gives_the_same_result_through_a_real_collector_as_in_memory(tmp_pat
     assert memory["score"]["true_positives"] > 2
 
 
+def test_open_strings_are_found_through_a_real_collector_as_in_memory(tmp_path: Path) -> None:
+    """Five days of 10,000 clients with permanent responses; two of the names are listed."""
+    values = tmp_path / "values.txt"
+    values.write_text("James\n" * 30 + "Maria\n" * 30 + "Josepha\n" * 25 + "日本\n" * 15)
+    results = []
+    for through in ("memory", "collector"):
+        folder = tmp_path / through
+        done = simulate(
+            "run", "--type", "open-string", "--steps", "3,5", "--values", str(values),
+            "--reports", "1e4", "--days", "5", "--k", "64", "--m", "16", "--f", "0.1", "--p",
+            "0.05", "--q", "0.6", "--missing", "0.5", "--seed", "4", "--through", through,
+            "--output", str(folder),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        results.append(result_of(folder))
+    memory, collector = results
+    assert memory["score"] == collector["score"]
+    assert memory["by_share"] == collector["by_share"]
+    assert memory["score"]["true_positives"] >= 3
+    assert memory["score"]["false_positives"] == 0
+
+
 def test_suite_measures_one_case_and_writes_its_table(tmp_path: Path) -> None:
     output = tmp_path / "suite.json"
     done = simulate(

@@ -170,7 +170,52 @@ def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(
 def averaged(params: RapporParams, bits: int, client: int, rng: np.random.Generator) -> int:
     """Return what a majority of 100 reports of one client says about each bit."""
     encoder = Encoder(make_metric(params=params), make_secret(f"linked {bits} {client}"))
+    return majority_of(100, encoder, bits, rng)
+
+
+def majority_of(n_reports: int, encoder: Encoder, bits: int, rng: np.random.Generator) -> int:
+    """Return what a majority of a client's reports says about each bit."""
     permanent = encoder.permanent_response(bits)
-    reports = bytes(report_bits(encoder, permanent, rng.bytes) for _ in range(100))
-    majority = unpack(reports, params.k).sum(axis=0) > 50
+    reports = bytes(report_bits(encoder, permanent, rng.bytes) for _ in range(n_reports))
+    majority = unpack(reports, encoder.metric.params.k).sum(axis=0) > n_reports / 2
     return sum(1 << lane for lane in np.flatnonzero(majority).tolist())
+
+
+def test_a_month_of_an_open_string_reveals_no_more_than_epsilon_permanent(
+    rng: np.random.Generator,
+) -> None:
+    """The whole transcript, cohort and 30 linked reports, of 6,000 clients a value.
+
+    The observer knows which step and cohort a client is in, averages the second noise away, and
+    looks for the event that speaks most for one value. The values differ at every step.
+    P(false alarm) < 1e-6 (exact bounds).
+    """
+    metric_type = OpenStringType((3, 6), 2)
+    metric = make_metric(
+        metric_type=metric_type, params=make_params(k=8, h=1, m=2, f=0.5, p=0.1, q=0.9)
+    )
+    cohorts, n_clients = range(metric.params.m), 6_000
+    first, *others = (f"{number} is one" for number in range(100, 400))
+
+    def true_bits(value: str) -> list[int]:
+        return [metric_type.bits(value, cohort, metric.params) for cohort in cohorts]
+
+    one = true_bits(first)
+    other = next(
+        bits
+        for bits in map(true_bits, others)
+        if all(a != b for a, b in zip(one, bits, strict=True))
+    )
+    hits = [0, 0]
+    seen = set()
+    for side, bits in enumerate((one, other)):
+        for client in range(n_clients):
+            encoder = Encoder(metric, make_secret(f"month {side} {client}"))
+            cohort = encoder.cohort
+            seen.add(metric_type.part(cohort))
+            majority = majority_of(30, encoder, bits[cohort], rng)
+            hits[side] += tells_most(majority, one[cohort], other[cohort])
+    assert seen == set(metric_type.parts())
+    low, high = loss_interval(hits[0], hits[1], n_clients, ALARM / 4)
+    assert low <= metric.epsilon_permanent <= high
+    assert low > 0.75 * metric.epsilon_permanent, "too few reports for an audit that could fail"

@@ -13,6 +13,7 @@ from scipy import stats
 from factories import make_metric, make_params, make_secret, report_bits, seeded_stream
 from hubbub.client import Encoder, RapporParams
 from hubbub.protocol.bloom import bloom_bits
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.simulated_clients.bernoulli import bernoulli_words
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients, SimulatedClients
 from significance import (
@@ -49,6 +50,12 @@ PAIRS = {
 SMALL = make_params(k=8, h=2, m=4, f=0.4142, p=0.3141, q=0.7071)
 SMALL_VALUES = ("alpha", "beta", "")
 """At least 5 reports are expected of each (cohort, bits) pattern from 50,000 clients."""
+
+
+OPEN = OpenStringType((3,), 2)
+OPEN_VALUES = ("alphabet", "alphorn", "al")
+"""Of step 0 the first two set the same bit, and of step 1 each another."""
+OPEN_METRIC = make_metric(metric_type=OPEN, params=make_params(8, 1, 2, f=0.4142, p=0.3141, q=0.7))
 
 
 def lanes_of(selector: int) -> BitArray:
@@ -297,3 +304,76 @@ def test_longitudinal_cohorts_are_uniform(m: int) -> None:
     simulated = LongitudinalClients(("alpha",), make_params(k=8, m=m), np.random.SeedSequence(5))
     cohorts = simulated.cohorts(np.arange(REPORTS))
     assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, REPORTS / m)) > ALARM
+
+
+def open_chances(value: str) -> FloatArray:
+    """Return the probability of each (cohort, bits) of an open string's report."""
+    params = OPEN_METRIC.params
+    patterns = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    rows = []
+    for cohort in range(params.m):
+        true = lanes_of_open(value, cohort)
+        ones = np.where(true == 1, params.q_star, params.p_star)
+        rows.append(np.where(patterns == 1, ones, 1 - ones).prod(axis=1) / params.m)
+    return np.concatenate(rows)
+
+
+def lanes_of_open(value: str, cohort: int) -> BitArray:
+    bits = OPEN.bits(value, cohort, OPEN_METRIC.params)
+    return np.array([bits >> lane & 1 for lane in range(8)], dtype=np.uint8)
+
+
+def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(
+    rng: np.random.Generator,
+) -> None:
+    """200,000 simulated clients and 30,000 encoders, each against the exact probabilities.
+
+    Chi-squared over all 4 x 256 patterns of (cohort, bits): the cohort says the step, so steps,
+    cohorts and prefixes are tested together. P(false alarm) = 1e-6 for each of the two.
+    """
+    held = np.arange(REPORTS) % len(OPEN_VALUES)
+    simulated = SimulatedClients(OPEN_VALUES, OPEN_METRIC.params, rng, OPEN)
+    cohorts, bits = simulated.report(held)
+    chances = [open_chances(value) for value in OPEN_VALUES]
+    expected = np.asarray(np.bincount(held) @ np.array(chances), dtype=np.float64)
+    assert chi_squared_p(pattern_counts(cohorts, bits[:, 0].astype(np.int64)), expected) > ALARM
+    clients, reports = [], []
+    for client in range(30_000):
+        encoder = Encoder(OPEN_METRIC, make_secret(f"open {client}"))
+        true = encoder.true_bits(OPEN_VALUES[client % len(OPEN_VALUES)])
+        coins = seeded_stream(f"open fleet {client}")
+        clients.append(encoder.cohort)
+        reports.append(report_bits(encoder, encoder.permanent_response(true), coins))
+    expected = np.asarray(10_000 * np.sum(chances, axis=0))
+    assert expected.min() > 5
+    assert chi_squared_p(pattern_counts(np.array(clients), np.array(reports)), expected) > ALARM
+
+
+def test_values_with_one_prefix_share_a_permanent_response_and_others_do_not() -> None:
+    """Two days' reports of two values, chi-squared in each of 8 lanes and 4 cohorts.
+
+    P(false alarm) = 1e-6. As a real client's, whose response is keyed by the bits.
+    """
+    params = OPEN_METRIC.params
+    simulated = LongitudinalClients(OPEN_VALUES, params, np.random.SeedSequence(6), open_type=OPEN)
+    numbers, rng = np.arange(REPORTS), np.random.default_rng(6)
+    cohorts = simulated.cohorts(numbers)
+    first, second = (
+        unpack(simulated.report(numbers, np.full(REPORTS, value), rng).tobytes(), params.k)
+        for value in (0, 1)
+    )
+    for cohort in range(params.m):
+        chosen = cohorts == cohort
+        lanes, others = (lanes_of_open(value, cohort) for value in OPEN_VALUES[:2])
+        assert (lanes == others).all() == (cohort < OPEN.cohorts)
+        one, other = (
+            np.where(bits == 1, params.q_star, params.p_star)[:, None] for bits in (lanes, others)
+        )
+        apart = np.hstack(
+            [(1 - one) * (1 - other), (1 - one) * other, one * (1 - other), one * other]
+        )
+        expected = two_day_chances(lanes, params) if cohort < OPEN.cohorts else apart
+        seen = pair_counts(first[chosen], second[chosen])
+        for lane in range(params.k):
+            p_value = chi_squared_p(seen[lane], chosen.sum() * expected[lane])
+            assert p_value > ALARM / (params.m * params.k)

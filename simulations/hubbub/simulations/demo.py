@@ -163,7 +163,7 @@ def run_demo(
     names = ("--candidates", f"{folder}/names.txt", "--correction", "bonferroni")
     output = ("--output", f"{folder}/estimates.json", "--min-reports", "1")
     run_decoder(["decode", _METRIC, *where, *names, *output])
-    estimates = DecodedShares.read(folder / "estimates.json")
+    _, estimates = DecodedShares.read(folder / "estimates.json")
     counts = np.bincount(held, minlength=len(population.values)) / n_reports
     by_name = dict(zip(population.values, counts.tolist(), strict=True))
     truth = np.array([by_name.get(name, 0.0) for name in candidates])

@@ -1,18 +1,21 @@
 """Populations with known truth: which values there are, and how often each is held.
 
-The families are those of google/rappor's regression tests, over ranks 1 to v, and the first names
-of the census; or the values of a file.
+The families are those of google/rappor's regression tests, over ranks 1 to v; first names and
+surnames of the census, and domain names; or the values of a file.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.resources
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from disposable_email_domains import blocklist
 
 from hubbub.decoder.arrays import FloatArray
 
@@ -20,7 +23,8 @@ _FIRST_NAMES = ("dist.male.first", "dist.female.first")
 _SURNAMES = "dist.all.last"
 _EXPONENTIAL_RATE = 5.0
 _GEOMETRIC_RATIO = 0.9
-FAMILIES = ("uniform", "exponential", "gauss", "geometric", "zipf", "census")
+_LONGEST_DOMAIN = 41
+FAMILIES = ("uniform", "exponential", "gauss", "geometric", "zipf")
 
 
 class PopulationError(Exception):
@@ -77,7 +81,8 @@ def family_shares(spec: str, n: int) -> FloatArray:
         distance = np.sort(np.abs(ranks - n // 2))
         return _normalised(-0.5 * (distance / (n / 6)) ** 2)
     raise PopulationError(
-        f"population {spec!r}: must be one of {', '.join(FAMILIES)}, with a number as in zipf:1.0"
+        f"population {spec!r}: must be one of {', '.join((*FAMILIES, *LISTS))}, with a number as "
+        "in zipf:1.0"
     )
 
 
@@ -124,6 +129,38 @@ def census_first_names() -> Population:
     return Population(tuple(weights), shares / shares.sum())
 
 
+def census_surnames() -> Population:
+    """Return the surnames of the 1990 US census with their frequencies.
+
+    Four fifths of them are stated as 0.000%: these share evenly what the table's cumulative
+    frequency has beyond the others.
+    """
+    names, percents, cumulative = zip(*_census_rows(_SURNAMES), strict=True)
+    weights = np.array(percents)
+    rare = weights == 0
+    weights[rare] = (cumulative[-1] - weights.sum()) / rare.sum()
+    return Population(names, weights / weights.sum())
+
+
+def domain_names() -> Population:
+    """Return 10,172 domain names, none longer than 41 bytes, with shares as 1 / rank.
+
+    They are those of the package disposable-email-domains, which has no ranks: they stand in the
+    order of their SHA-256, which is a shuffle that every machine repeats.
+    """
+    names = (name for name in blocklist if len(name.encode()) <= _LONGEST_DOMAIN)
+    ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+    return Population(tuple(ordered), family_shares("zipf", len(ordered)))
+
+
+LISTS: dict[str, Callable[[], Population]] = {
+    "census": census_first_names,
+    "surnames": census_surnames,
+    "domains": domain_names,
+}
+"""Populations whose values are a list of their own."""
+
+
 def census_names() -> tuple[str, ...]:
     """Return every first name and surname of the 1990 US census, each once."""
     tables = (*_FIRST_NAMES, _SURNAMES)
@@ -131,10 +168,18 @@ def census_names() -> tuple[str, ...]:
 
 
 def _census_table(table: str) -> list[tuple[str, float]]:
+    """Return each name and its percent."""
+    return [(name, percent) for name, percent, _ in _census_rows(table)]
+
+
+def _census_rows(table: str) -> list[tuple[str, float, float]]:
     """Read rows such as "JAMES 3.318 3.318 1": name, percent, cumulative percent, rank."""
     text = importlib.resources.files("names").joinpath(table).read_text(encoding="ascii")
     fields = (line.split() for line in text.splitlines())
-    return [(name.capitalize(), float(percent)) for name, percent, *_ in fields]
+    return [
+        (name.capitalize(), float(percent), float(cumulative))
+        for name, percent, cumulative, *_ in fields
+    ]
 
 
 def _number(spec: str, given: str, default: float) -> float:

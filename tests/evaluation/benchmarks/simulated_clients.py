@@ -15,12 +15,12 @@ from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.simulated_clients.clients import (
     LongitudinalClients,
     SimulatedClients,
-    packed_filters,
 )
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,
     sample_population,
 )
+from hubbub.simulations.simulated_clients.true_bits import packed_filters
 
 _REPORTS, _PLAIN_REPORTS, _COUNTED = 1 << 18, 1 << 13, 1 << 20
 _POPULATION = made_up(family_shares("zipf:1", 1_000), "value ")

@@ -7,6 +7,7 @@ import pytest
 
 from factories import make_params
 from hubbub.protocol.bloom import bloom_bits
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.simulated_clients.attacks import (
     Attack,
     AttackError,
@@ -30,6 +31,8 @@ def integers_of(bits: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> list[i
         ("maximal-gain:targets=5,share=0.01", Attack(AttackKind.MAXIMAL_GAIN, 0.01, 5)),
         ("random:share=0.2", Attack(AttackKind.RANDOM, 0.2, 1)),
         ("replay:share=.05", Attack(AttackKind.REPLAY, 0.05, 1)),
+        ("false-value:share=.5,string=a,b=c", Attack(AttackKind.FALSE_VALUE, 0.5, 1, "a,b=c")),
+        ("replay:share=.5,string=", Attack(AttackKind.REPLAY, 0.5, 1, "")),
     ],
 )
 def test_descriptions_are_read(text: str, attack: Attack) -> None:
@@ -39,15 +42,17 @@ def test_descriptions_are_read(text: str, attack: Attack) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("loud:share=0.1", "must begin with one of maximal-gain, random, replay"),
+        ("loud:share=0.1", "must begin with one of maximal-gain, random, replay, false-value"),
         ("random", "needs share="),
         ("random:share=two", "could not convert"),
         ("random:share=1", r"share must be in \(0, 1\)"),
         ("maximal-gain:share=0.1,targets=0", "targets at least 1"),
         ("random:share=0.1,targets=3", "only maximal-gain takes targets="),
         ("replay:share=0.1,targets=3", "only maximal-gain takes targets="),
+        ("random:share=0.1,string=x", "string= can't go with targets= or random"),
+        ("maximal-gain:share=0.1,targets=2,string=x", "string= can't go with targets="),
         ("random:share=0.1,share=0.2", "each option may stand there once"),
-        ("random:share=0.1,aim=3", "aim isn't share or targets"),
+        ("random:share=0.1,aim=3", "aim isn't share, targets or string"),
     ],
 )
 def test_other_descriptions_are_refused(text: str, reason: str) -> None:
@@ -85,6 +90,34 @@ def test_random_reports_are_fair_coins_in_all_cohorts() -> None:
     )
     assert set(cohorts.tolist()) == {0, 1, 2, 3}
     assert abs(np.unpackbits(bits).mean() - 0.5) < 0.01
+
+
+@pytest.mark.parametrize("kind", [AttackKind.MAXIMAL_GAIN, AttackKind.REPLAY])
+def test_forgers_of_open_strings_set_the_prefix_of_their_step(kind: AttackKind) -> None:
+    """With q = 1 - 2^-53 an honest report of the target, which is replayed, has its bit, too."""
+    metric_type, params = OpenStringType((2, 4), 2), make_params(k=64, h=1, m=6, q=1 - 2**-53)
+    attack = Attack(kind, 0.1)
+    rng = np.random.default_rng(1)
+    cohorts, bits = forge(attack, 500, ("target",), params, rng, metric_type)
+    assert set(cohorts.tolist()) == set(range(6)) or kind is AttackKind.REPLAY
+    for cohort, report in zip(cohorts.tolist(), integers_of(bits), strict=True):
+        assert report & metric_type.bits("target", cohort, params)
+
+
+def test_false_values_are_honest_reports_of_the_target() -> None:
+    """Rates of the set bits are p* and q* within 6 standard errors: P(false alarm) < 1e-6."""
+    params = make_params(k=64, h=1, m=1)
+    attack = Attack(AttackKind.FALSE_VALUE, 0.1)
+    _, bits = forge(attack, 20_000, ("one",), params, np.random.default_rng(1))
+    rates = np.unpackbits(bits, axis=1, bitorder="little").mean(axis=0)
+    true = bloom_bits("one", 0, params)
+    chances = [params.q_star if true >> bit & 1 else params.p_star for bit in range(64)]
+    assert np.abs(rates - chances).max() < 6 * 0.5 / np.sqrt(20_000)
+
+
+def test_named_target_is_taken_whoever_holds_it() -> None:
+    attack = Attack(AttackKind.MAXIMAL_GAIN, 0.1, string="mine")
+    assert choose_targets(attack, ("a", "b"), np.array([0.5, 0.0])) == ("mine",)
 
 
 def test_targets_are_the_candidates_that_the_fewest_hold() -> None:

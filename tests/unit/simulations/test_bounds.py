@@ -76,6 +76,20 @@ def test_worse_total_variation_than_the_baselines_is_broken() -> None:
     assert broken(*[replace(worse, total_variation_all=0.104)] * 5) == ()
 
 
+def test_open_strings_are_judged_without_candidates_and_baseline() -> None:
+    """Their coverage over all rows is that of the detected, whose bound is wider."""
+    score = replace(GOOD, interval_coverage=0.925, interval_coverage_detected=0.925)
+    trials = [
+        Trial("open", run, 0, score, None, None, True, None, 0.1, if_listed=70) for run in range(10)
+    ]
+    result = judge(trials, is_null=False)
+    assert result.broken == ()
+    assert result.if_listed.mean == 70
+    assert promises_kept([result])
+    bad = [replace(trial, ours=replace(score, false_positives=15)) for trial in trials]
+    assert judge(bad, is_null=False).broken == ("false share",)
+
+
 def test_null_case_may_have_a_false_name_now_and_then_but_not_always() -> None:
     one = replace(NOBODY, detected=1, false_positives=1, interval_coverage_detected=0.0)
     assert broken(*[NOBODY] * 9, one, is_null=True) == ()

@@ -14,6 +14,7 @@ from hubbub.simulations.suite.matrix import (
     DISTRIBUTIONS,
     FILTERS,
     PRIVACY,
+    AnyCase,
     Case,
     all_cases,
     matching,
@@ -24,8 +25,12 @@ from hubbub.simulations.suite.result import suite_sentence, write_suite
 TINY = Case("zipf:1", 20, 20_000, 32, 1, 8, "chrome", 1.0)
 
 
+def listed_cases() -> list[Case]:
+    return [case for case in all_cases() if isinstance(case, Case)]
+
+
 def test_every_value_of_every_axis_occurs() -> None:
-    cases = all_cases()
+    cases = listed_cases()
     assert {case.distribution for case in cases} == set(DISTRIBUTIONS)
     assert {(case.k, case.h, case.m) for case in cases} == set(FILTERS)
     assert {case.privacy for case in cases} == set(PRIVACY)
@@ -37,7 +42,7 @@ def test_every_value_of_every_axis_occurs() -> None:
 
 
 @pytest.mark.parametrize("cases", [all_cases(), quick_cases()])
-def test_names_tell_cases_apart(cases: tuple[Case, ...]) -> None:
+def test_names_tell_cases_apart(cases: tuple[AnyCase, ...]) -> None:
     assert len({case.name for case in cases}) == len(cases)
 
 

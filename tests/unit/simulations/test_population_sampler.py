@@ -7,6 +7,7 @@ import pytest
 
 from factories import make_params
 from hubbub.decoder.counts import count_records, empty_counts
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.simulated_clients.clients import as_records
 from hubbub.simulations.simulated_clients.population_sampler import (
@@ -43,11 +44,23 @@ def test_every_client_is_counted_once_a_day() -> None:
     assert sample.counts.total == sample.holders.sum() == 5_000
 
 
-def test_same_seed_gives_the_same_counts_for_any_number_of_workers() -> None:
-    alone = sample_population(ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS), SEED)
-    assert same(
-        alone, sample_population(ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS), SEED, workers=2)
-    )
+@pytest.mark.parametrize("open_type", [None, OpenStringType((1,), 2)])
+@pytest.mark.parametrize("days", [1, 2])
+def test_same_seed_gives_the_same_counts_for_any_number_of_workers(
+    open_type: OpenStringType | None, days: int
+) -> None:
+    plan = ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS, days, open_type=open_type)
+    assert same(sample_population(plan, SEED), sample_population(plan, SEED, workers=2))
+
+
+def test_open_strings_that_begin_alike_set_one_bit_at_the_first_step() -> None:
+    """With q = 1 - 2^-53 and p = 2^-60 reports are the true bits: all values begin with "v"."""
+    params = make_params(k=64, h=1, m=4, f=0.0, p=2**-60, q=1 - 2**-53)
+    plan = ReportingPlan(POPULATION, params, 1_000, open_type=OpenStringType((1,), 2))
+    counts = sample_population(plan, SEED).counts
+    assert (np.count_nonzero(counts.bits, axis=1)[:2] == 1).all()
+    assert (np.count_nonzero(counts.bits, axis=1)[2:] > 5).all()
+    assert np.array_equal(counts.bits.sum(axis=1), counts.reports)
 
 
 def test_other_seed_gives_other_counts() -> None:

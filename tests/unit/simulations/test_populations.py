@@ -13,6 +13,8 @@ from hubbub.simulations.populations import (
     PopulationError,
     census_first_names,
     census_names,
+    census_surnames,
+    domain_names,
     family_shares,
     made_up,
     population_of_file,
@@ -51,6 +53,26 @@ def test_shares_are_those_of_the_table_for_half_men_and_half_women() -> None:
         ("Leslie", 0.081, 0.154),
     ):
         assert share_of(name) == pytest.approx((men / 90.052 + women / 89.94) / 2)
+
+
+def test_surnames_have_the_shares_of_the_table_and_rare_ones_what_is_left() -> None:
+    """The 88,799 surnames are 90.483% of the people; 79.59% have one that is above 0.0005%."""
+    population = census_surnames()
+    assert len(population.values) == len(set(population.values)) == 88_799
+    assert population.values[0] == "Smith"
+    assert population.shares[0] == pytest.approx(1.006 / 90.483)
+    rare = population.shares < 0.0005 / 90.483
+    assert population.shares[rare].sum() == pytest.approx((90.483 - 79.59) / 90.483)
+    assert population.shares.sum() == pytest.approx(1)
+
+
+def test_domains_are_short_enough_distinct_and_in_an_order_of_their_own() -> None:
+    population = domain_names()
+    assert len(population.values) == len(set(population.values)) == 10_172
+    assert max(len(name.encode()) for name in population.values) <= 41
+    assert all("." in name and name == name.lower() for name in population.values)
+    assert population.values[:3] == ("tmpbox.net", "autu11n.lol", "villaclimate.xyz")
+    assert population.shares[:3] / population.shares[0] == pytest.approx([1, 1 / 2, 1 / 3])
 
 
 def test_candidates_are_all_names_each_once() -> None:

@@ -19,6 +19,9 @@ from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 SMALL = ("--unique", "20", "--reports", "2e4", "--k", "32", "--m", "8", "--seed", "1")
 
 
+OPEN = ("--type", "open-string")
+
+
 def simulate(*arguments: str, given: str | None = None) -> Result:
     return CliRunner().invoke(main, ["run", *arguments], input=given)
 
@@ -131,6 +134,41 @@ def test_days_multiply_the_reports_and_forged_ones_come_on_top(tmp_path: Path) -
     assert all(target["estimate"] > 0.1 for target in result["targets"])
 
 
+def test_open_strings_are_found_without_a_list_and_planted_ones_too(tmp_path: Path) -> None:
+    """Two names of 45% each, at 30,000 reports; a tenth on top is forged for a third."""
+    done = simulate(
+        *OPEN, "--values", "-", "--reports", "3e4", "--steps", "2,4", "--k", "64", "--m", "16",
+        "--epsilon", "4", "--attack", "maximal-gain:share=0.1,string=Rose", "--seed", "1",
+        "--output", str(tmp_path),
+        given="Mary\n" * 45 + "James\n" * 45 + "Zoe\n" * 10,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "no candidates" in done.output
+    result = result_of(tmp_path)
+    assert result["candidates"] == 0
+    assert result["options"]["steps"] == "2,4"
+    assert result["params"]["m"] == 48
+    assert (result["params"]["f"], result["params"]["q"]) == (0, 0.5)
+    assert result["audit"]["epsilon_report"] == pytest.approx(4)
+    assert result["score"]["true_positives"] >= 2
+    (target,) = result["targets"]
+    assert (target["string"], target["truth"], target["detected"]) == ("Rose", 0, True)
+
+
+def test_missed_open_strings_are_those_that_somebody_holds(tmp_path: Path) -> None:
+    """Half of the names are listed, and so are judged; all that are held can be missed."""
+    done = simulate(
+        *OPEN, "--unique", "4", "--population", "uniform", "--reports", "1000", "--steps", "2",
+        "--k", "8", "--m", "2", "--missing", "0.5", "--candidates-extra", "1", "--seed", "1",
+        "--output", str(tmp_path),
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    result = result_of(tmp_path)
+    score = result["score"]
+    assert result["candidates"] == 3
+    assert score["true_positives"] + score["false_negatives"] == 4
+
+
 def test_score_says_what_the_table_of_shares_adds_up_to(tmp_path: Path) -> None:
     assert simulate(*SMALL, "--candidates-extra", "30", "--output", str(tmp_path)).exit_code == 0
     result = result_of(tmp_path)
@@ -164,6 +202,18 @@ def test_score_says_what_the_table_of_shares_adds_up_to(tmp_path: Path) -> None:
             "6 targets, but only 5 candidates",
         ),
         (("--change", "0.1"), "needs --days of at least 2"),
+        (("--steps", "4"), "only open strings have steps"),
+        ((*OPEN, "--steps", "4,x"), "'4,x': must be lengths in bytes"),
+        ((*OPEN, "--steps", "7,4"), "options.steps"),
+        ((*OPEN, "--h", "2"), "options.h = 2: must be 1"),
+        ((*OPEN, "--m", "40000"), "options.m = 40000: must be an integer between 1 and 21845"),
+        ((*OPEN, "--epsilon", "4", "--p", "0.1"), "can't go with --f, --p or --q"),
+        (("--epsilon", "0"), "--epsilon 0.0: must be a number above 0"),
+        (("--epsilon", "nan"), "--epsilon nan: must be a number above 0"),
+        (("--epsilon", "4", "--days", "2"), "of one report a client for life"),
+        ((*OPEN, "--attack", "replay:share=0.1"), "0 candidates; string= plants one"),
+        (("--attack", "replay:share=0.1,string=x"), "'x' isn't among the candidates"),
+        (("--population", "surnames", "--unique", "3"), "can't go with --population surnames"),
         (("--attack", "loud"), "attack 'loud': must begin with"),
         (("--method", "likelihood"), "needs whole reports, so --through collector"),
         (("--alpha", "0"), "--alpha 0.0: must be between 0 and 1"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hubbub.simulations.experiments.scoring import Score, score
+from hubbub.simulations.experiments.scoring import DecodedShares, Score, held_shares, score
 
 
 def score_of(
@@ -21,6 +21,22 @@ def score_of(
     return score(
         np.array(truth), estimate, estimate - half_width, estimate + half_width, np.array(detected)
     )
+
+
+def test_held_values_are_those_that_are_reported_and_equal_forms_are_one() -> None:
+    holders = np.array([3, 1, 0, 4])
+    shares = held_shares(("\u00e9", "e\u0301", "nobody's", "x"), holders)
+    assert shares == {"\u00e9": 0.5, "x": 0.5}
+
+
+def test_of_strings_that_were_not_found_nothing_is_known() -> None:
+    known = np.array([0.5])
+    found = DecodedShares(known, known, known, known, known, np.array([True]), {})
+    extended = found.extended(3)
+    assert extended.share[0] == 0.5
+    assert np.isnan(extended.share[1:]).all()
+    assert np.isnan(extended.p_value[1:]).all()
+    assert extended.detected.tolist() == [True, False, False]
 
 
 def test_true_and_false_positives_are_told_by_the_truth() -> None:

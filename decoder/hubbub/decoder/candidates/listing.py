@@ -100,6 +100,25 @@ def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
     return numbers
 
 
+def positions_in(words: WordArray, cohorts: IntArray, params: RapporParams) -> IntArray:
+    """Return the positions that strings set, each in a cohort of its own.
+
+    Parameters
+    ----------
+    words : uint32 array, shape (n, 2)
+    cohorts : int64 array, shape (n,)
+
+    Returns
+    -------
+    int64 array, shape (n, h)
+    """
+    order = (cohorts[:, None] * params.h + np.arange(params.h)).astype(np.uint32)
+    numbers = (words[:, 1:] | np.uint32(1)) * order
+    numbers += words[:, :1]
+    _fmix32(numbers)
+    return np.asarray(numbers % params.k, dtype=np.int64)
+
+
 def first_numbers(params: RapporParams) -> WordArray:
     """Return the number of each cohort's first bit, uint32, shape (m,)."""
     return np.arange(params.m, dtype=np.uint32) * np.uint32(params.k)

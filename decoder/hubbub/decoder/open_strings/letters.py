@@ -180,7 +180,7 @@ class LetterModel:
             chances = (seen + third * chances) / (seen.sum(axis=1, keepdims=True) + third)
         chances = (1 - _UNIFORM) * chances + _UNIFORM * start
         chances[:, END] = np.maximum(chances[:, END], _LEAST_END)
-        chances *= _FOLLOWS[np.minimum(pending, 1)]
+        chances *= _FOLLOWS[np.where(pending > 0, _AFTER[last], 0)]
         chances /= chances.sum(axis=1, keepdims=True)
         return np.asarray(chances)
 
@@ -209,14 +209,30 @@ def _needs() -> IntArray:
     return needs
 
 
-def _follows() -> FloatArray:
-    """Return which symbols may follow a whole character, and an unfinished one; shape (2, 257)."""
-    follows = np.zeros((2, N_SYMBOLS))
+def _follows() -> tuple[FloatArray, IntArray]:
+    """Return which symbols may follow, and after which.
+
+    Some first bytes leave less room for the second: no character is written longer than it must be,
+    none is a surrogate, none is beyond U+10FFFF (RFC 3629).
+
+    Returns
+    -------
+    float64 array, shape (6, 257)
+        Of a whole character, of an unfinished one, and of those that begin with four special bytes.
+    int64 array, shape (258,)
+        Which row holds after a byte of an unfinished character.
+    """
+    seconds = {0xE0: (0xA0, 0xC0), 0xED: (0x80, 0xA0), 0xF0: (0x90, 0xC0), 0xF4: (0x80, 0x90)}
+    follows = np.zeros((2 + len(seconds), N_SYMBOLS))
     follows[0, :0x80] = follows[0, 0xC2:0xF5] = follows[0, END] = 1
     follows[1, 0x80:0xC0] = 1
-    return follows
+    after = np.ones(_CONTEXT, dtype=np.int64)
+    for row, (first, (low, high)) in enumerate(seconds.items(), start=2):
+        follows[row, low:high] = 1
+        after[first] = row
+    return follows, after
 
 
 _START, _CLASSES = _start()
 _NEEDS = _needs()
-_FOLLOWS = _follows()
+_FOLLOWS, _AFTER = _follows()

@@ -19,11 +19,15 @@ import click
 from hubbub.decoder.cli.options import cli_errors
 
 if TYPE_CHECKING:
+    from hubbub.protocol.metric_types.open_strings import OpenStringType
     from hubbub.simulations.experiments.experiment import Experiment
     from hubbub.simulations.populations import Population
+    from hubbub.simulations.simulated_clients.attacks import Attack
 
 _POPULATION = "zipf:1.0"
 _UNIQUE = 1_000
+_OPEN_POPULATION = "census"
+_OPEN_DEFAULTS = {"steps": "4,7", "k": 256, "m": 256, "missing": 1.0}
 _MOST_REPORTS = 10**12
 _OUT = Path("out")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -135,9 +139,14 @@ class Count(click.ParamType[int]):
 
 @main.command()
 @click.option(
+    "--type", "metric_type", type=click.Choice(["string", "open-string"]), default="string",
+    show_default=True, help="Whether strings are looked for in a list, or found prefix by prefix.",
+)  # fmt: skip
+@click.option(
     "--population",
-    help="uniform, zipf:EXPONENT, exponential:RATE, gauss, geometric:RATIO, or census (first "
-    "names of 1990); zipf:1.0 if not given.",
+    help="uniform, zipf:EXPONENT, exponential:RATE, gauss, geometric:RATIO, census (first names "
+    "of 1990), surnames (its surnames) or domains (Zipf); zipf:1.0, or of open strings census, if "
+    "not given.",
 )
 @click.option(
     "--values", help="Instead: a file with a client's value on each line; - for standard input."
@@ -149,10 +158,23 @@ class Count(click.ParamType[int]):
     "--reports", type=Count(1), default="1e6", show_default=True,
     help="Honest clients, each of which reports once a day.",
 )  # fmt: skip
+@click.option(
+    "--steps", metavar="LENGTHS", help="Lengths of open strings' prefixes in bytes, such as 4,7.",
+)  # fmt: skip
 # As `hubbub-decoder plan` chooses for a million reports, 900 candidates, epsilons 4.39 and 2.04.
-@click.option("--k", default=480, show_default=True, help="Bits of the Bloom filter.")
+@click.option(
+    "--k", default=480, show_default="480, or of open strings 256", help="Bits of the Bloom filter."
+)
 @click.option("--h", default=1, show_default=True, help="Hash functions.")
-@click.option("--m", default=96, show_default=True, help="Cohorts.")
+@click.option(
+    "--m", default=96, show_default="96, or of open strings 256",
+    help="Cohorts; of open strings those of each step.",
+)  # fmt: skip
+@click.option(
+    "--epsilon", type=float,
+    help="Instead of f, p and q: one report a client for life, f = 0, p = 1/(e^epsilon + 1), "
+    "q = 1/2.",
+)  # fmt: skip
 @click.option("--f", default=0.2, show_default=True, help="Permanent noise.")
 @click.option("--p", default=0.0677, show_default=True, help="Chance of a 1 for a permanent 0.")
 @click.option("--q", default=0.5515, show_default=True, help="Chance of a 1 for a permanent 1.")
@@ -161,7 +183,8 @@ class Count(click.ParamType[int]):
     help="Candidates that nobody holds.",
 )  # fmt: skip
 @click.option(
-    "--missing", type=click.FloatRange(0, 1), default=0.1, show_default=True,
+    "--missing", type=click.FloatRange(0, 1), default=0.1,
+    show_default="0.1, or of open strings 1",
     help="Share of the values that aren't among the candidates.",
 )  # fmt: skip
 @click.option(
@@ -179,7 +202,8 @@ class Count(click.ParamType[int]):
 @click.option(
     "--attack",
     help="Forged reports that are a share of all: maximal-gain:targets=5,share=0.01, "
-    "random:share=0.01 or replay:share=0.01.",
+    "false-value:share=0.01, replay:share=0.01 or random:share=0.01; string=TEXT as the last "
+    "part names the target.",
 )
 @click.option(
     "--correction", type=click.Choice(["bh", "bonferroni"]), default="bh", show_default=True,
@@ -199,7 +223,10 @@ class Count(click.ParamType[int]):
 )  # fmt: skip
 @_workers
 @_folder("out/run")
-def run(output: Path, workers: int | None, through: str, **options: Any) -> None:
+@click.pass_context
+def run(
+    context: click.Context, /, output: Path, workers: int | None, through: str, **options: Any
+) -> None:
     """Simulate one population's reports, decode them, and score the result.
 
     Writes result.json, report.html and the charts as PNG. The same seed gives the same
@@ -208,6 +235,7 @@ def run(output: Path, workers: int | None, through: str, **options: Any) -> None
     started = time.monotonic()
     if options["seed"] is None:
         options["seed"] = secrets.randbelow(2**32)
+    _fill_in(context, options)
     if options["method"] != "regression" and through == "memory":
         raise click.UsageError(
             f"--method {options['method']}: needs whole reports, so --through collector"
@@ -234,10 +262,6 @@ def run(output: Path, workers: int | None, through: str, **options: Any) -> None
                 if through == "memory"
                 else run_through_collector(experiment, output, bar)
             )
-        if options["values"] is None:
-            options["population"] = options["population"] or _POPULATION
-            if options["population"] != "census":
-                options["unique"] = options["unique"] or _UNIQUE
         # The order of the command line must not show in the files.
         given = sorted({**options, "through": through}.items())
         shown = {name: value for name, value in given if value is not None}
@@ -246,6 +270,58 @@ def run(output: Path, workers: int | None, through: str, **options: Any) -> None
     console = stdout_console()
     show(result.blocks(), console)
     console.print(f"{time.monotonic() - started:.1f} s; files in {output}/")
+
+
+def _fill_in(context: click.Context, options: dict[str, Any]) -> None:
+    """Set what wasn't given, where that depends on other options."""
+    from hubbub.simulations.populations import LISTS
+
+    def given(name: str) -> bool:
+        return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+    is_open = options["metric_type"] == "open-string"
+    if is_open:
+        options |= {name: new for name, new in _OPEN_DEFAULTS.items() if not given(name)}
+    elif given("steps"):
+        raise click.UsageError("--steps: only open strings have steps; add --type open-string")
+    if options["values"] is None:
+        if not given("population"):
+            options["population"] = _OPEN_POPULATION if is_open else _POPULATION
+        if options["population"] not in LISTS and not given("unique"):
+            options["unique"] = _UNIQUE
+    if not given("epsilon"):
+        return
+    epsilon = options["epsilon"]
+    if any(map(given, ("f", "p", "q"))):
+        raise click.UsageError("--epsilon: can't go with --f, --p or --q, which it stands for")
+    if not 0 < epsilon < math.inf:
+        raise click.UsageError(f"--epsilon {epsilon}: must be a number above 0")
+    if options["days"] > 1:
+        raise click.UsageError(
+            "--epsilon: is of one report a client for life; with --days give --f, --p and --q"
+        )
+    options |= {"f": 0.0, "p": 1 / (math.exp(epsilon) + 1), "q": 0.5}
+
+
+def _open_type(options: dict[str, Any]) -> OpenStringType | None:
+    """Return the type that the options describe, or None for strings."""
+    from hubbub.protocol.errors import MetricError
+    from hubbub.protocol.metric_types.open_strings import OpenStringType
+
+    if options["metric_type"] != "open-string":
+        return None
+    try:
+        steps = [int(length) for length in options["steps"].split(",")]
+    except ValueError:
+        raise click.UsageError(
+            f"--steps {options['steps']!r}: must be lengths in bytes, such as 4,7"
+        ) from None
+    try:
+        return OpenStringType.from_table(
+            "options", {"steps": steps, **{name: options[name] for name in ("h", "m")}}
+        )
+    except MetricError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _experiment(options: dict[str, Any]) -> Experiment:
@@ -267,22 +343,22 @@ def _experiment(options: dict[str, Any]) -> Experiment:
             raise click.UsageError(f"--{name} nan: must be between 0 and 1")
     if options["change"] and options["days"] == 1:
         raise click.UsageError("--change: needs --days of at least 2")
-    params = RapporParams(*(options[name] for name in RapporParams._fields))
+    open_type = _open_type(options)
+    size = {name: options[name] for name in RapporParams._fields}
+    if open_type is not None:
+        size |= open_type.filter_size(size)
+    params = RapporParams(**size)
     population = _population(options["population"], options["values"], options["unique"])
     # The census's extra candidates are its other names, as long as there are enough.
-    held, census = set(population.values), options["population"] == "census"
+    held, census = set(population.values), options["population"] in {"census", "surnames"}
     absent = [name for name in census_names() if name not in held] if census else []
     extra = options["candidates_extra"]
     absent += [f"absent {i}" for i in range(1, extra + 1)]
     scenario = make_scenario(population, options["missing"], tuple(absent[:extra]))
-    if not scenario.candidates:
+    if not scenario.candidates and open_type is None:
         raise click.UsageError("no candidates: --missing 1 needs --candidates-extra")
     attack = None if options["attack"] is None else parse_attack(options["attack"])
-    if attack is not None and attack.targets > len(scenario.candidates):
-        raise click.UsageError(
-            f"--attack: {attack.targets:,} targets, but only "
-            f"{len(scenario.candidates):,} candidates"
-        )
+    _check_targets(attack, scenario.candidates, is_open=open_type is not None)
     plan = ReportingPlan(
         population,
         params,
@@ -290,6 +366,7 @@ def _experiment(options: dict[str, Any]) -> Experiment:
         days=options["days"],
         change=options["change"],
         cohort_shares=cohort_shares(options["cohorts"], params.m),
+        open_type=open_type,
     )
     correction = Correction(options["correction"])
     return Experiment(
@@ -297,11 +374,24 @@ def _experiment(options: dict[str, Any]) -> Experiment:
     )
 
 
-def _population(population: str | None, values: str | None, unique: int | None) -> Population:
+def _check_targets(attack: Attack | None, candidates: tuple[str, ...], *, is_open: bool) -> None:
+    """Fail if an attack is for strings that aren't there."""
+    if attack is None or (is_open and attack.string is not None):
+        return
+    if attack.string is not None and attack.string not in candidates:
+        raise click.UsageError(f"--attack: {attack.string!r} isn't among the candidates")
+    if attack.string is None and attack.needs_target and attack.targets > len(candidates):
+        hint = "; string= plants one that isn't listed" if is_open else ""
+        raise click.UsageError(
+            f"--attack: {attack.targets:,} targets, but only {len(candidates):,} candidates{hint}"
+        )
+
+
+def _population(population: str, values: str | None, unique: int) -> Population:
     """Return the population that the options name."""
     from hubbub.simulations.populations import (
+        LISTS,
         PopulationError,
-        census_first_names,
         family_shares,
         made_up,
         population_of_file,
@@ -311,16 +401,15 @@ def _population(population: str | None, values: str | None, unique: int | None) 
         if population is not None or unique is not None:
             raise PopulationError("--values: can't go with --population or --unique")
         return population_of_file(values)
-    if population == "census":
+    if population in LISTS:
         if unique is not None:
-            raise PopulationError("--unique: can't go with --population census")
-        return census_first_names()
-    family = _POPULATION if population is None else population
-    return made_up(family_shares(family, _UNIQUE if unique is None else unique), "string ")
+            raise PopulationError(f"--unique: can't go with --population {population}")
+        return LISTS[population]()
+    return made_up(family_shares(population, unique), "string ")
 
 
 @main.command()
-@click.option("--quick", is_flag=True, help="Few cases and runs: about a minute.")
+@click.option("--quick", is_flag=True, help="Few cases and runs: some minutes.")
 @click.option(
     "--seeds",
     type=click.IntRange(1),

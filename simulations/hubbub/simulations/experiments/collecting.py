@@ -154,11 +154,14 @@ def run_through_collector(
         for cohorts, bits in experiment.forgeries():
             upload(cohorts, bits)
     where = ("--metrics", str(metrics), "--store", f"sqlite:///{folder}/hubbub.db")
-    names = ("--candidates", str(folder / "candidates.txt"), "--min-reports", "1")
+    names = ["--min-reports", "1"]
+    if experiment.scenario.candidates:
+        names += ["--candidates", str(folder / "candidates.txt")]
     how = ("--correction", experiment.correction, "--alpha", str(experiment.alpha))
     output = ("--method", experiment.method, "--output", str(folder / "estimates.json"))
     run_decoder(["decode", _METRIC, *where, *names, *how, *output])
-    return judge_estimates(experiment, holders, DecodedShares.read(folder / "estimates.json"))
+    rows, estimates = DecodedShares.read(folder / "estimates.json")
+    return judge_estimates(experiment, holders, rows, estimates)
 
 
 def _prepare(folder: Path, experiment: Experiment) -> Path:
@@ -167,21 +170,24 @@ def _prepare(folder: Path, experiment: Experiment) -> Path:
     strings = experiment.scenario.candidates
     if any("\n" in string or "\r" in string for string in strings):
         raise UnlistableError("a candidate holds a line break: only --through memory can take it")
-    if strings[0].startswith("\ufeff"):
+    if strings and strings[0].startswith("\ufeff"):
         raise UnlistableError(
             "the first candidate begins with a byte order mark: only --through memory can take it"
         )
     (folder / "candidates.txt").write_text("\n".join(strings) + "\n", encoding="utf-8")
-    params = experiment.params
+    params, open_type = experiment.params, experiment.plan.open_type
+    entries: dict[str, object] = dict(params._asdict())
+    if open_type is not None:
+        entries |= {"steps": list(open_type.steps), "m": open_type.cohorts}
     lines = [
         'application = "org.example.simulation"',
         f"[metrics.{_METRIC}]",
         "version = 1",
-        'type = "string"',
+        f'type = "{open_type.name if open_type else "string"}"',
         'description = "Made-up strings of a simulated population"',
         'owner = "simulation@example.org"',
         "expires = 2099-12-31",
-        *(f"{name} = {value}" for name, value in params._asdict().items()),
+        *(f"{name} = {value}" for name, value in entries.items()),
         *(['mode = "one-time"'] if params.f == 0 or (params.p, params.q) == (0, 1) else []),
     ]
     metrics = folder / "metrics.toml"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
-from hubbub.decoder.counts import count_records
-from hubbub.decoder.decoding import decode
+from hubbub.decoder.counts import CohortCounts, count_records
+from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.decoder.open_strings.decoding import decode_open_strings
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import (
     Band,
     DecodedShares,
     Score,
     bands,
+    held_shares,
     p_values_below,
     score,
 )
@@ -97,7 +99,7 @@ class Experiment:
             if self.attack.kind is AttackKind.REPLAY:
                 rng = np.random.default_rng(seed)  # the same report in all parts
             size = min(CHUNK, self.forged - start)
-            yield forge(self.attack, size, targets, self.params, rng)
+            yield forge(self.attack, size, targets, self.params, rng, self.plan.open_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +124,16 @@ class ExperimentOutcome:
 
     Attributes
     ----------
+    strings : tuple of str, length n
+        What was judged: the candidates; of open strings also those that were found, and those that
+        somebody holds.
     truth : float64 array, shape (n,)
-        Each candidate's share of all collected reports.
+        Each string's share of all collected reports.
     p_values : dict
         Share of the absent candidates whose p-value is at most each level.
     """
 
+    strings: tuple[str, ...]
     truth: FloatArray
     estimates: DecodedShares
     score: Score
@@ -152,18 +158,28 @@ def run_in_memory(
     counts = sample.counts
     for cohorts, bits in experiment.forgeries():
         counts += count_records(as_records(cohorts, bits), experiment.params)
-    decoding = decode(
+    decoding = _decode(experiment, counts)
+    rows = decoding.candidates
+    return judge_estimates(experiment, sample.holders, rows, DecodedShares.of(decoding))
+
+
+def _decode(experiment: Experiment, counts: CohortCounts) -> Decoding:
+    open_type, candidates = experiment.plan.open_type, experiment.scenario.candidates
+    alpha, correction = experiment.alpha, experiment.correction
+    if open_type is None:
+        return decode(counts, experiment.params, candidates, alpha=alpha, correction=correction)
+    return decode_open_strings(
         counts,
         experiment.params,
-        experiment.scenario.candidates,
-        alpha=experiment.alpha,
-        correction=experiment.correction,
-    )
-    return judge_estimates(experiment, sample.holders, DecodedShares.of(decoding))
+        open_type,
+        candidates=candidates,
+        alpha=alpha,
+        correction=correction,
+    ).decoding
 
 
 def judge_estimates(
-    experiment: Experiment, holders: IntArray, estimates: DecodedShares
+    experiment: Experiment, holders: IntArray, rows: Sequence[str], estimates: DecodedShares
 ) -> ExperimentOutcome:
     """Compare estimates with the truth.
 
@@ -171,16 +187,25 @@ def judge_estimates(
     ----------
     holders : int64 array, shape (v,)
         Honest reports of each of the population's values.
+    rows : sequence of str
+        What was estimated: the scenario's candidates, or what was found of open strings.
     estimates : DecodedShares
-        Of the scenario's candidates.
+        Of the rows.
     """
-    honest = experiment.scenario.candidates_share(holders)
+    targets, strings = experiment.targets(), tuple(rows)
+    if experiment.plan.open_type is None:
+        honest = experiment.scenario.candidates_share(holders)
+    else:
+        held = held_shares(experiment.scenario.population.values, holders)
+        strings = tuple(dict.fromkeys((*rows, *held, *targets)))
+        honest = np.array([held.get(string, 0.0) for string in strings])
+        estimates = estimates.extended(len(strings))
     truth = honest * experiment.honest / (experiment.honest + experiment.forged)
     share, detected = estimates.share, estimates.detected
-    targets = experiment.targets()
-    places = [experiment.scenario.candidates.index(string) for string in targets]
+    places = [strings.index(string) for string in targets]
     rng = np.random.default_rng([experiment.seed, _AUDIT])
     return ExperimentOutcome(
+        strings=strings,
         truth=truth,
         estimates=estimates,
         score=score(truth, share, estimates.low, estimates.high, detected),

@@ -64,7 +64,7 @@ class ExperimentResult(Result):
             "seed": experiment.seed,
             "reports": experiment.honest + experiment.forged,
             "forged": experiment.forged,
-            "candidates": len(outcome.truth),
+            "candidates": len(experiment.scenario.candidates),
             "score": {**asdict(result), "precision": result.precision, "recall": result.recall},
             "by_share": [
                 {**asdict(band), "recall": band.recall, "precision": band.precision}
@@ -103,10 +103,10 @@ class ExperimentResult(Result):
         total = self.experiment.honest + self.experiment.forged
         charts: dict[str, Chart] = {
             "estimates": estimates_chart(
-                self.experiment.scenario.candidates,
+                self.outcome.strings,
                 truth,
                 estimates,
-                f"{total:,} reports, {len(truth):,} candidates",
+                f"{total:,} reports, {self._listed()}",
             ),
             "by_share": bands_chart(self.outcome.bands),
         }
@@ -183,7 +183,7 @@ class ExperimentResult(Result):
         estimates = self.outcome.estimates
         found = np.flatnonzero(estimates.detected)
         order: IntArray = found[np.argsort(-estimates.share[found], kind="stable")]
-        strings = [visible(self.experiment.scenario.candidates[i]) for i in order.tolist()]
+        strings = [visible(self.outcome.strings[i]) for i in order.tolist()]
         columns = (self.outcome.truth, estimates.share, estimates.low, estimates.high)
         return list(zip(strings, *(column[order].tolist() for column in columns), strict=True))
 
@@ -198,10 +198,11 @@ class ExperimentResult(Result):
             f"total variation {result.total_variation:.4f} over the detected, "
             f"{result.total_variation_all:.4f} over all strings."
         )
-        covered = (
-            f"95% intervals hold the truth for {_known(result.interval_coverage, '.1%')} of the "
-            f"candidates, {_known(result.interval_coverage_detected, '.1%')} of the detected."
-        )
+        covered = f"{_known(result.interval_coverage_detected, '.1%')} of the detected."
+        if experiment.scenario.candidates:
+            everyone = _known(result.interval_coverage, ".1%")
+            covered = f"{everyone} of the candidates, {covered}"
+        covered = f"95% intervals hold the truth for {covered}"
         ratio = "an infinite likelihood ratio"
         if math.isfinite(audit.observed):
             ratio = f"a likelihood ratio of e^{audit.observed:.3f}"
@@ -215,9 +216,12 @@ class ExperimentResult(Result):
             + f"; epsilon_report, {audit.epsilon_report:.3f}, bounds the true one"
             + ("." if audit.kept else ", and is EXCEEDED.")
         )
-        n_candidates = len(self.outcome.truth)
-        seeded = f"{size}; {n_candidates:,} candidates; seed {experiment.seed}."
+        seeded = f"{size}; {self._listed()}; seed {experiment.seed}."
         return [seeded, found, covered, audited]
+
+    def _listed(self) -> str:
+        n_candidates = len(self.experiment.scenario.candidates)
+        return f"{n_candidates:,} candidates" if n_candidates else "no candidates"
 
 
 def write_page(result: Result, folder: Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from hubbub.decoder.arrays import BoolArray, FloatArray
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.decoding import Decoding
+from hubbub.protocol.metric_types.base import normal_form
 
 EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Of the bands: one a decade of shares."""
@@ -52,16 +54,26 @@ class DecodedShares:
         columns = {name: getattr(decoding, name) for name in (*_COLUMNS, "detected")}
         return cls(**columns, summary=asdict(decoding.summary))
 
+    def extended(self, n: int) -> DecodedShares:
+        """Return so many rows, of which nothing is known beyond these."""
+        more = n - len(self.share)
+        columns = {
+            name: np.concatenate([getattr(self, name), np.full(more, np.nan)]) for name in _COLUMNS
+        }
+        detected = np.concatenate([self.detected, np.zeros(more, dtype=np.bool_)])
+        return DecodedShares(**columns, detected=detected, summary=self.summary)
+
     @classmethod
-    def read(cls, path: Path) -> DecodedShares:
-        """Read what `hubbub-decoder decode --output` wrote as JSON."""
+    def read(cls, path: Path) -> tuple[tuple[str, ...], DecodedShares]:
+        """Read what `hubbub-decoder decode --output` wrote as JSON, and of which strings it is."""
         document = json.loads(path.read_text(encoding="utf-8"))
         columns = {
             name: np.array([row[column] for row in document["rows"]], dtype=np.float64)
             for name, column in _COLUMNS.items()
         }
         detected = np.array([row["detected"] for row in document["rows"]], dtype=np.bool_)
-        return cls(**columns, detected=detected, summary=document["summary"])
+        strings = tuple(row["string"] for row in document["rows"])
+        return strings, cls(**columns, detected=detected, summary=document["summary"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +155,23 @@ def score(
         interval_coverage=_mean(covered[~np.isnan(share)]),
         interval_coverage_detected=_mean(covered[detected]),
     )
+
+
+def held_shares(values: Sequence[str], holders: IntArray) -> dict[str, float]:
+    """Return the shares of the values that somebody holds, by the normal form that is reported.
+
+    Parameters
+    ----------
+    holders : int64 array, shape (v,)
+        Reports of each value.
+    """
+    shares: dict[str, float] = {}
+    n_reports = max(int(holders.sum()), 1)
+    for value, count in zip(values, holders.tolist(), strict=True):
+        if count:
+            form = normal_form(value)
+            shares[form] = shares.get(form, 0.0) + count / n_reports
+    return shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,11 @@ from enum import StrEnum
 import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.bernoulli import bernoulli_bytes
-from hubbub.simulations.simulated_clients.clients import (
-    SimulatedClients,
-    packed_filters,
-    reported_chances,
-)
+from hubbub.simulations.simulated_clients.clients import SimulatedClients, reported_chances
+from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 _DEFAULT_TARGETS = 1
 
@@ -36,6 +34,8 @@ class AttackKind(StrEnum):
     """Fair coins."""
     REPLAY = "replay"
     """One honest report of a target, again and again."""
+    FALSE_VALUE = "false-value"
+    """What an honest client would send that holds the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,25 @@ class Attack:
         Of all reports, between 0 and 1.
     targets : int
         Strings that are to seem common; 1 if the kind isn't maximal gain.
+    string : str or None
+        Which one, if it is named.
     """
 
     kind: AttackKind
     share: float
     targets: int = _DEFAULT_TARGETS
+    string: str | None = None
+
+    @property
+    def needs_target(self) -> bool:
+        """Whether it is for a string."""
+        return self.kind is not AttackKind.RANDOM
 
 
 def parse_attack(text: str) -> Attack:
     """Read a description such as `maximal-gain:targets=5,share=0.01`.
+
+    `string=`, which names the target, comes last, for what it names may hold commas.
 
     Raises
     ------
@@ -66,10 +76,13 @@ def parse_attack(text: str) -> Attack:
     kind, _, rest = text.partition(":")
     if kind not in set(AttackKind):
         raise AttackError(f"attack {text!r}: must begin with one of {', '.join(AttackKind)}")
-    pairs = [part.partition("=")[::2] for part in rest.split(",") if part]
+    numbers, named, string = rest.partition("string=")
+    pairs = [part.partition("=")[::2] for part in numbers.split(",") if part]
     options = dict(pairs)
     if unknown := set(options) - {"share", "targets"}:
-        raise AttackError(f"attack {text!r}: {min(unknown)} isn't share or targets")
+        raise AttackError(f"attack {text!r}: {min(unknown)} isn't share, targets or string")
+    if named and ("targets" in options or kind == AttackKind.RANDOM):
+        raise AttackError(f"attack {text!r}: string= can't go with targets= or {AttackKind.RANDOM}")
     if len(options) < len(pairs):
         raise AttackError(f"attack {text!r}: each option may stand there once")
     if "targets" in options and kind != AttackKind.MAXIMAL_GAIN:
@@ -82,7 +95,7 @@ def parse_attack(text: str) -> Attack:
         raise AttackError(f"attack {text!r}: {error}") from error
     if not 0 < share < 1 or targets < 1:
         raise AttackError(f"attack {text!r}: share must be in (0, 1) and targets at least 1")
-    return Attack(AttackKind(kind), share, targets)
+    return Attack(AttackKind(kind), share, targets, string if named else None)
 
 
 def forge(
@@ -91,6 +104,7 @@ def forge(
     targets: tuple[str, ...],
     params: RapporParams,
     rng: np.random.Generator,
+    open_type: OpenStringType | None = None,
 ) -> tuple[IntArray, ByteArray]:
     """Make forged reports.
 
@@ -100,32 +114,38 @@ def forge(
         Reports.
     targets : tuple of str
         At least one, unless the reports are random.
+    open_type : OpenStringType, optional
+        The metric's type, if its values are open strings; otherwise they are strings.
 
     Returns
     -------
     cohorts : int64 array, shape (n,)
     bits : uint8 array, shape (n, k / 8)
     """
-    if attack.kind is AttackKind.REPLAY:
-        cohorts, bits = SimulatedClients(targets, params, rng).report(np.zeros(1, dtype=np.int64))
-        return np.repeat(cohorts, n), np.repeat(bits, n, axis=0)
+    if attack.kind in {AttackKind.REPLAY, AttackKind.FALSE_VALUE}:
+        different = n if attack.kind is AttackKind.FALSE_VALUE else 1
+        clients = SimulatedClients(targets, params, rng, open_type)
+        cohorts, bits = clients.report(np.zeros(different, dtype=np.int64))
+        return np.resize(cohorts, n), np.resize(bits, (n, bits.shape[1]))
     cohorts = rng.integers(params.m, size=n)
     nothing = np.zeros((n, params.k // 8), dtype=np.uint8)
     if attack.kind is AttackKind.RANDOM:
         return cohorts, bernoulli_bytes(rng, nothing, 0.5, 0.5)
     absent, _ = reported_chances(params)
     noise = bernoulli_bytes(rng, nothing, absent, absent)
-    filters = packed_filters(targets, params).reshape(len(targets), params.m, -1)
-    wanted = np.bitwise_or.reduce(filters, axis=0)[cohorts]
+    of_targets = true_bits(targets, params, open_type)
+    wanted = np.zeros_like(noise)
+    for target in range(len(targets)):
+        wanted |= of_targets.take(np.full(n, target), cohorts)
     return cohorts, noise | wanted if params.q > params.p else noise & ~wanted
 
 
 def choose_targets(
     attack: Attack, candidates: tuple[str, ...], truth: FloatArray
 ) -> tuple[str, ...]:
-    """Return the candidates that the fewest clients hold, as many as there are targets.
+    """Return the string that is named, or as many candidates as there are targets.
 
-    Random reports have none.
+    Those that the fewest clients hold are taken. Random reports have none.
 
     Parameters
     ----------
@@ -133,7 +153,9 @@ def choose_targets(
     truth : float64 array, shape (n,)
         Share of each candidate.
     """
-    if attack.kind is AttackKind.RANDOM:
+    if not attack.needs_target:
         return ()
+    if attack.string is not None:
+        return (attack.string,)
     rarest = np.argsort(truth, kind="stable")[: attack.targets]
     return tuple(candidates[i] for i in rarest.tolist())

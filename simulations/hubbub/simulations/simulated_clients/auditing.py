@@ -16,7 +16,8 @@ from scipy import stats
 
 from hubbub.decoder.arrays import IntArray
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.simulated_clients.clients import SimulatedClients, packed_filters
+from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from hubbub.simulations.simulated_clients.true_bits import packed_filters
 
 _ALARM = 1e-6
 _PAIRS = 200

@@ -21,7 +21,7 @@ from fractions import Fraction
 import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
-from hubbub.decoder.candidates.listing import bit_positions
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.bernoulli import (
     Words,
@@ -29,9 +29,8 @@ from hubbub.simulations.simulated_clients.bernoulli import (
     keyed_bernoulli_words,
     mix,
 )
+from hubbub.simulations.simulated_clients.true_bits import true_bits
 
-_FILTERS_AT_ONCE = 1 << 24
-"""Unpacked bits of Bloom filters that are held in memory while they are packed."""
 _WORD_STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -44,18 +43,24 @@ class SimulatedClients:
         All values that any client holds.
     rng : numpy.random.Generator
         Of a bit generator with 64 bits a draw; SFC64 is the fastest.
+    open_type : OpenStringType, optional
+        The metric's type, if its values are open strings; otherwise they are strings.
     """
 
     def __init__(
-        self, values: tuple[str, ...], params: RapporParams, rng: np.random.Generator
+        self,
+        values: tuple[str, ...],
+        params: RapporParams,
+        rng: np.random.Generator,
+        open_type: OpenStringType | None = None,
     ) -> None:
         self._params = params
         self._rng = rng
-        self._filters = packed_filters(values, params)
+        self._bits = true_bits(values, params, open_type)
         self._low, self._high = reported_chances(params)
 
     def with_rng(self, rng: np.random.Generator) -> SimulatedClients:
-        """Return clients of the same values with other randomness, sharing the hashed filters."""
+        """Return clients of the same values with other randomness, sharing the hashed values."""
         other = copy.copy(self)
         other._rng = rng
         return other
@@ -75,8 +80,8 @@ class SimulatedClients:
         """
         narrow = self._rng.integers(self._params.m, size=len(held), dtype=np.uint16)
         cohorts = narrow.astype(np.int64)
-        bloom = np.take(self._filters, held * self._params.m + cohorts, axis=0)
-        return cohorts, bernoulli_bytes(self._rng, bloom, self._low, self._high)
+        true = self._bits.take(held, cohorts)
+        return cohorts, bernoulli_bytes(self._rng, true, self._low, self._high)
 
 
 class LongitudinalClients:
@@ -90,6 +95,8 @@ class LongitudinalClients:
         Stands for all clients' secrets.
     cohort_shares : float64 array, shape (m,), or None
         Chance of each cohort; uniform if not given, as real clients are.
+    open_type : OpenStringType, optional
+        As for `SimulatedClients`.
     """
 
     def __init__(
@@ -98,9 +105,10 @@ class LongitudinalClients:
         params: RapporParams,
         seed: np.random.SeedSequence,
         cohort_shares: FloatArray | None = None,
+        open_type: OpenStringType | None = None,
     ) -> None:
         self._params = params
-        self._filters = packed_filters(values, params)
+        self._bits = true_bits(values, params, open_type)
         self._cohort_secret, self._response_secret = seed.generate_state(2, np.uint64)
         self._cohort_edges = None if cohort_shares is None else np.cumsum(cohort_shares)[:-1]
 
@@ -125,7 +133,7 @@ class LongitudinalClients:
         uint8 array, shape (n, k / 8)
             Equal for equal clients and Bloom bits, in every call.
         """
-        bloom = np.take(self._filters, held * self._params.m + self.cohorts(clients), axis=0)
+        bloom = self._bits.take(held, self.cohorts(clients))
         padded = np.zeros((len(bloom), -(-bloom.shape[1] // 8) * 8), dtype=np.uint8)
         padded[:, : bloom.shape[1]] = bloom
         words = padded.view(np.uint64)
@@ -154,19 +162,6 @@ def reported_chances(params: RapporParams) -> tuple[Fraction, Fraction]:
     """Return p* and q* exactly (Erlingsson et al. 2014, section 3): sums of products of doubles."""
     flip, p, q = Fraction(params.flip), Fraction(params.p), Fraction(params.q)
     return flip * q + (1 - flip) * p, (1 - flip) * q + flip * p
-
-
-def packed_filters(values: tuple[str, ...], params: RapporParams) -> ByteArray:
-    """Return every value's Bloom filter in every cohort: uint8, shape (v * m, k / 8)."""
-    packed = np.empty((len(values), params.m, params.k // 8), dtype=np.uint8)
-    step = max(1, _FILTERS_AT_ONCE // (params.m * params.k))
-    for start in range(0, len(values), step):
-        rows = slice(start, start + step)
-        positions = bit_positions(values[rows], params)
-        filters = np.zeros((len(positions), params.m, params.k), dtype=np.uint8)
-        np.put_along_axis(filters, positions.astype(np.int64), 1, axis=2)
-        packed[rows] = np.packbits(filters, axis=2, bitorder="little")
-    return packed.reshape(-1, params.k // 8)
 
 
 def as_records(cohorts: IntArray, bits: ByteArray) -> bytes:

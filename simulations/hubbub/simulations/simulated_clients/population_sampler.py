@@ -18,6 +18,7 @@ import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
 from hubbub.decoder.counts import CohortCounts, count_records, empty_counts
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import Population
 from hubbub.simulations.simulated_clients.clients import (
@@ -42,6 +43,8 @@ class ReportingPlan:
         Chance that a client's value is drawn anew from one day to the next.
     cohort_shares : float64 array, shape (m,), or None
         Chance of each cohort; uniform, as real clients' are, if None.
+    open_type : OpenStringType or None
+        The metric's type, if its values are open strings; otherwise they are strings.
     """
 
     population: Population
@@ -50,6 +53,7 @@ class ReportingPlan:
     days: int = 1
     change: float = 0.0
     cohort_shares: FloatArray | None = None
+    open_type: OpenStringType | None = None
 
 
 def cohort_shares(cohorts: str, m: int) -> FloatArray | None:
@@ -126,9 +130,13 @@ class Reporter:
         values, params = plan.population.values, plan.params
         self._clients: SimulatedClients | LongitudinalClients
         if plan.days == 1 and plan.cohort_shares is None:
-            self._clients = SimulatedClients(values, params, np.random.default_rng(0))
+            self._clients = SimulatedClients(
+                values, params, np.random.default_rng(0), plan.open_type
+            )
         else:
-            self._clients = LongitudinalClients(values, params, _child(seed, 0), plan.cohort_shares)
+            self._clients = LongitudinalClients(
+                values, params, _child(seed, 0), plan.cohort_shares, plan.open_type
+            )
 
     def days(self, chunk: Chunk) -> Iterator[Day]:
         """Yield each day's reports of a chunk of clients."""

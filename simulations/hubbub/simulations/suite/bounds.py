@@ -17,7 +17,7 @@ import numpy as np
 from scipy import stats
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.simulations.suite.matrix import Case
+from hubbub.simulations.suite.matrix import AnyCase
 from hubbub.simulations.suite.trials import ALPHA, Trial, run_trials
 
 ALARM = 1e-3
@@ -77,6 +77,8 @@ class CaseResult:
         Over all strings.
     oracle : Figure
         Names that the oracle finds and somebody holds.
+    if_listed : Figure
+        Of open strings, names that would be found if all had been listed and reported whole.
     coverage_unknown, coverage_unlisted : Figure
         Of the 95% intervals of the mass that isn't detected, and isn't listed, over the runs that
         tell it.
@@ -101,6 +103,7 @@ class CaseResult:
     baseline_variation_all: Figure
     baseline_false_share: Figure
     oracle: Figure
+    if_listed: Figure
     coverage_unknown: Figure
     coverage_unlisted: Figure
     seconds: Figure
@@ -112,14 +115,18 @@ def variation_ratios(results: Sequence[CaseResult]) -> list[float]:
     return [
         result.total_variation.mean / result.baseline_variation.mean
         for result in results
-        if result.true_positives.mean and result.baseline_variation.mean
+        if result.true_positives.mean
+        and result.baseline_variation.runs
+        and result.baseline_variation.mean
     ]
 
 
 def oracle_ratios(results: Sequence[CaseResult]) -> list[float]:
     """Return what part of the oracle's names each case's decodings find, where it finds any."""
     return [
-        result.true_positives.mean / result.oracle.mean for result in results if result.oracle.mean
+        result.true_positives.mean / result.oracle.mean
+        for result in results
+        if result.oracle.runs and result.oracle.mean
     ]
 
 
@@ -138,7 +145,7 @@ def promises_kept(results: Sequence[CaseResult]) -> bool:
 
 
 def run_suite(
-    cases: Sequence[Case],
+    cases: Sequence[AnyCase],
     seeds: int,
     workers: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -157,12 +164,16 @@ def judge(trials: Sequence[Trial], *, is_null: bool) -> CaseResult:
     total variation at most 1.05 times the baseline's, over the detected or over all strings: who
     reports more names adds up more noise, and leaves out less. In a null case, instead of the last
     three, a false name in at most 5% of the runs. Coverage of the masses that aren't
-    detected and aren't listed is at least 0.93.
+    detected and aren't listed is at least 0.93. What a case doesn't have (open strings have no
+    candidates and no baseline) isn't judged.
     """
     ours = [trial.ours for trial in trials]
-    plain = [trial.baseline for trial in trials]
+    plain = [trial.baseline for trial in trials if trial.baseline is not None]
+    compared = [trial.ours for trial in trials if trial.baseline is not None]
     detected = np.array([s.detected for s in ours], dtype=np.float64)
-    coverage = _proportion([s.interval_coverage for s in ours], trials[0].candidates * len(ours))
+    n_candidates = trials[0].candidates
+    of_candidates = [s.interval_coverage for s in ours] if n_candidates else []
+    coverage = _proportion(of_candidates, n_candidates * len(ours))
     covered = _ratio([s.interval_coverage_detected for s in ours], detected)
     false_share = _proportion([s.false_share for s in ours], detected.sum())
     variation = _mean([s.total_variation for s in ours])
@@ -173,7 +184,7 @@ def judge(trials: Sequence[Trial], *, is_null: bool) -> CaseResult:
                 a.total_variation - TOTAL_VARIATION_RATIO * b.total_variation,
                 a.total_variation_all - TOTAL_VARIATION_RATIO * b.total_variation_all,
             )
-            for a, b in zip(ours, plain, strict=True)
+            for a, b in zip(compared, plain, strict=True)
         ]
     )
     any_false = [s.false_positives > 0 for s in ours]
@@ -192,7 +203,7 @@ def judge(trials: Sequence[Trial], *, is_null: bool) -> CaseResult:
     return CaseResult(
         case=trials[0].case,
         runs=len(trials),
-        candidates=trials[0].candidates,
+        candidates=n_candidates,
         detected=_mean(detected.tolist()),
         true_positives=_mean([s.true_positives for s in ours]),
         coverage=coverage,
@@ -204,7 +215,10 @@ def judge(trials: Sequence[Trial], *, is_null: bool) -> CaseResult:
         baseline_variation=baseline,
         baseline_variation_all=_mean([s.total_variation_all for s in plain]),
         baseline_false_share=_mean([s.false_share for s in plain]),
-        oracle=_mean([float(trial.oracle) for trial in trials]),
+        oracle=_mean([float(trial.oracle) for trial in trials if trial.oracle is not None]),
+        if_listed=_mean(
+            [float(trial.if_listed) for trial in trials if trial.if_listed is not None]
+        ),
         coverage_unknown=unknown,
         coverage_unlisted=unlisted,
         seconds=_mean([trial.seconds for trial in trials]),

@@ -3,7 +3,7 @@
 After google/rappor's regression tests, whose distributions, sizes and filters these are. Their full
 cross product is thousands of cases; the selection varies one thing at a time about their own
 "typical" case and about a larger one, so that every value of every axis occurs, and ends with null
-cases, in which reports are plentiful and no candidate is true.
+cases, in which reports are plentiful and no candidate is true. Cases of open strings follow.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.scenarios import Scenario, make_scenario
+from hubbub.simulations.suite.open_matrix import OpenCase, open_cases, quick_open_cases
 
 DISTRIBUTIONS = ("uniform", "exponential", "gauss", "zipf:1", "zipf:1.5")
 FILTERS = (
@@ -88,6 +89,11 @@ class Case:
         """Whether no candidate is held by anybody."""
         return self.missing == 1
 
+    @property
+    def work(self) -> float:
+        """About how long a run takes, in any unit."""
+        return self.reports + 100.0 * self.unique * (1 + self.extra)
+
     def seed(self, run: int) -> np.random.SeedSequence:
         """Return the seed of a numbered run: of its own for every case and run."""
         return np.random.SeedSequence([zlib.crc32(self.name.encode()), run])
@@ -103,13 +109,16 @@ class Case:
         return make_scenario(population, self.missing, absent)
 
 
-def all_cases() -> tuple[Case, ...]:
+AnyCase = Case | OpenCase
+
+
+def all_cases() -> tuple[AnyCase, ...]:
     """Return the selection, in the table's order."""
-    return tuple(dict.fromkeys(_selection()))
+    return (*dict.fromkeys(_selection()), *open_cases())
 
 
-def quick_cases() -> tuple[Case, ...]:
-    """Return the few that continuous integration runs, in about a minute."""
+def quick_cases() -> tuple[AnyCase, ...]:
+    """Return the few that continuous integration runs."""
     return (
         Case("exponential", 100, _MILLION, 8, 2, 128, "tight", 0.2),
         Case("zipf:1", 100, _MILLION, 8, 2, 128, "loose", 0.2),
@@ -119,10 +128,11 @@ def quick_cases() -> tuple[Case, ...]:
         Case("uniform", 100, _MILLION, 128, 2, 64, "chrome", 10.0),
         Case("zipf:1", 100, _MILLION, 8, 2, 32, "loose", 0.0, 1.0),
         Case("zipf:1", 100, _MILLION, 128, 2, 64, "chrome", 0.0, 1.0),
+        *quick_open_cases(),
     )
 
 
-def matching(cases: Sequence[Case], patterns: Sequence[str]) -> tuple[Case, ...]:
+def matching(cases: Sequence[AnyCase], patterns: Sequence[str]) -> tuple[AnyCase, ...]:
     """Return the cases whose names match any pattern, such as `*null*` or `zipf1-*`; all if none.
 
     Raises

@@ -19,8 +19,9 @@ _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),
     ("runs", lambda r: str(r.runs)),
     ("listed", lambda r: f"{r.candidates:,}"),
-    ("found", lambda r: f"{r.true_positives.mean:.1f}"),
-    ("oracle's", lambda r: f"{r.oracle.mean:.1f}"),
+    ("found", lambda r: _count(r.true_positives)),
+    ("oracle's", lambda r: _count(r.oracle)),
+    ("if listed", lambda r: _count(r.if_listed)),
     ("coverage", lambda r: _shown(r.coverage)),
     ("of detected", lambda r: _shown(r.coverage_detected)),
     ("of unknown", lambda r: _rate(r.coverage_unknown)),
@@ -82,6 +83,10 @@ def _shown(figure: Figure) -> str:
         return ""
     error = "" if math.isinf(figure.std_error) else f" ± {_short(figure.std_error)}"
     return f"{_short(figure.mean)}{error}"
+
+
+def _count(figure: Figure) -> str:
+    return "" if math.isnan(figure.mean) else f"{figure.mean:.1f}"
 
 
 def _rate(figure: Figure) -> str:

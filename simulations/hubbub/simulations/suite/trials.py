@@ -1,4 +1,7 @@
-"""Runs of cases: draw, count, decode and score, beside the plain baseline on the same counts.
+"""Runs of cases: draw, count, decode and score.
+
+Beside it are scored, on the same counts, the plain baseline; of open strings, what would have been
+found if all strings had been listed and reported whole.
 
 Many runs work in parallel processes; how many there are changes only the rounding.
 """
@@ -19,10 +22,17 @@ import numpy as np
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
-from hubbub.simulations.experiments.scoring import Score, score
+from hubbub.decoder.open_strings.decoding import decode_open_strings
+from hubbub.simulations.experiments.scoring import DecodedShares, Score, held_shares, score
+from hubbub.simulations.populations import Population
 from hubbub.simulations.scenarios import collect
+from hubbub.simulations.simulated_clients.population_sampler import (
+    ReportingPlan,
+    sample_population,
+)
 from hubbub.simulations.suite.baseline import least_squares_two_se, oracle_detections
-from hubbub.simulations.suite.matrix import Case
+from hubbub.simulations.suite.matrix import AnyCase, Case
+from hubbub.simulations.suite.open_matrix import OpenCase
 
 ALPHA = 0.05
 _ROUNDING = 1e-9
@@ -37,31 +47,39 @@ class Trial:
     ----------
     case : str
         The case's name.
-    ours, baseline : Score
-        Of the decoder (Benjamini-Hochberg at 0.05), and of least squares with the two-standard-
-        error rule on the same counts.
-    oracle : int
-        Names that the oracle finds and somebody holds.
+    ours : Score
+        Of the decoder (Benjamini-Hochberg at 0.05).
+    baseline : Score or None
+        Of least squares with the two-standard-error rule on the same counts; not of open strings.
+    oracle : int or None
+        Names that the oracle finds and somebody holds; not of open strings.
     unknown_covered, unlisted_covered : bool, or None where the decoder doesn't tell
         Whether the 95% interval of the mass that isn't detected holds the truth; of the mass that
         isn't listed.
     seconds : float
         CPU time of the decoder.
+    if_listed : int or None
+        Of open strings, names that would be found if all had been listed and reported whole.
     """
 
     case: str
     run: int
     candidates: int
     ours: Score
-    baseline: Score
-    oracle: int
+    baseline: Score | None
+    oracle: int | None
     unknown_covered: bool | None
     unlisted_covered: bool | None
     seconds: float
+    if_listed: int | None = None
 
 
-def run_trial(case: Case, run: int) -> Trial:
-    """Decode a numbered run by both ways and score them."""
+def run_trial(case: AnyCase, run: int) -> Trial:
+    """Decode a numbered run and score it, beside what it is compared with."""
+    return _open_trial(case, run) if isinstance(case, OpenCase) else _listed_trial(case, run)
+
+
+def _listed_trial(case: Case, run: int) -> Trial:
     collected = collect(case.scenario(run), case.params, case.reports, case.seed(run))
     truth, candidates = collected.truth, collected.candidates
     started = time.process_time()
@@ -88,6 +106,44 @@ def run_trial(case: Case, run: int) -> Trial:
     )
 
 
+def _open_trial(case: OpenCase, run: int) -> Trial:
+    population = case.values(run)
+    people, if_listed = case.seed(run).spawn(2)
+    plan = ReportingPlan(population, case.params, case.reports, open_type=case.metric_type)
+    sample = sample_population(plan, people)
+    started = time.process_time()
+    found = decode_open_strings(sample.counts, case.params, case.metric_type, alpha=ALPHA).decoding
+    seconds = time.process_time() - started
+    held = held_shares(population.values, sample.holders)
+    strings = dict.fromkeys((*found.candidates, *held))
+    truth = np.array([held.get(string, 0.0) for string in strings])
+    ours = DecodedShares.of(found).extended(len(strings))
+    constrained = np.zeros(len(strings))
+    constrained[: len(found.candidates)] = found.constrained_share
+    told, detected = found.summary, ours.detected
+    return Trial(
+        case=case.name,
+        run=run,
+        candidates=0,
+        ours=score(truth, ours.share, ours.low, ours.high, detected, constrained),
+        baseline=None,
+        oracle=None,
+        if_listed=None if case.is_null else _found_if_listed(case, population, if_listed),
+        unknown_covered=_covered(
+            1 - float(truth[detected].sum()), told.unknown_share, told.unknown_std_error
+        ),
+        unlisted_covered=None,
+        seconds=seconds,
+    )
+
+
+def _found_if_listed(case: OpenCase, population: Population, seed: np.random.SeedSequence) -> int:
+    plan = ReportingPlan(population, case.listed_params, case.reports)
+    sample = sample_population(plan, seed)
+    decoding = decode(sample.counts, plan.params, population.values, alpha=ALPHA)
+    return int(np.count_nonzero(decoding.detected & (sample.holders > 0)))
+
+
 def _covered(truth: float, estimate: float, std_error: float) -> bool | None:
     if math.isnan(std_error):
         return None
@@ -107,7 +163,7 @@ def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
 
 
 def run_trials(
-    cases: Sequence[Case],
+    cases: Sequence[AnyCase],
     seeds: int,
     workers: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -130,11 +186,9 @@ def run_trials(
     return tuple(tuple(trials[case.name, run] for run in range(seeds)) for case in cases)
 
 
-def _in_processes(tasks: Sequence[tuple[Case, int]], workers: int) -> Iterator[Trial]:
+def _in_processes(tasks: Sequence[tuple[AnyCase, int]], workers: int) -> Iterator[Trial]:
     """Yield trials as they end, the largest begun first."""
-    ordered = sorted(
-        tasks, key=lambda task: -(task[0].reports + 100.0 * task[0].unique * (1 + task[0].extra))
-    )
+    ordered = sorted(tasks, key=lambda task: -task[0].work)
     # Processes share the cores, so each computes on one thread.
     before = {name: os.environ[name] for name in _THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(_THREADS, "1"))

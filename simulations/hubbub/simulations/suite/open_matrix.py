@@ -1,0 +1,151 @@
+"""Cases of strings that nobody listed, beside the matrix of listed ones.
+
+Names and domain names at usual epsilons; null cases, in which no string is common enough to be
+found; and the cases of google/rappor's unknown dictionaries, at the epsilon of one of its reports.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.params import RapporParams
+from hubbub.simulations.populations import LISTS, Population, family_shares
+
+_MILLION = 1_000_000
+_LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", dtype=np.uint8)
+_RANDOM = 200_000
+_DICTIONARY = 10
+_NAMES, _DOMAINS = (4, 7), (4, 7, 10, 14)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCase:
+    """One line of the suite's table; every client reports once.
+
+    Attributes
+    ----------
+    population : str
+        A key of `POPULATIONS`.
+    epsilon : float
+        Of a client's only report: f = 0, p = 1 / (e^epsilon + 1), q = 1/2.
+    steps : tuple of int
+        Lengths of the prefixes.
+    k, cohorts : int
+        Bits of a filter; cohorts of each step.
+    is_null : bool
+        Whether no string is common enough to be found.
+    """
+
+    population: str
+    reports: int
+    epsilon: float
+    steps: tuple[int, ...]
+    k: int = 256
+    cohorts: int = 256
+    is_null: bool = False
+
+    @property
+    def name(self) -> str:
+        """A short name that says what matters, such as open-census-1M-eps4."""
+        size = f"{self.reports / _MILLION:g}M-eps{self.epsilon:.3g}"
+        return f"open-{self.population}-{size}" + ("-null" if self.is_null else "")
+
+    @property
+    def metric_type(self) -> OpenStringType:
+        """The type of the reports."""
+        return OpenStringType(self.steps, self.cohorts)
+
+    @property
+    def params(self) -> RapporParams:
+        """The parameters of the reports."""
+        return self._params((len(self.steps) + 1) * self.cohorts)
+
+    @property
+    def listed_params(self) -> RapporParams:
+        """The parameters if all clients reported whole strings."""
+        return self._params(self.cohorts)
+
+    @property
+    def work(self) -> float:
+        """About how long a run takes, as that of listed cases."""
+        return 5.0 * _MILLION * len(self.steps) + self.reports
+
+    def seed(self, run: int) -> np.random.SeedSequence:
+        """Return the seed of a numbered run: of its own for every case and run."""
+        return np.random.SeedSequence([zlib.crc32(self.name.encode()), run])
+
+    def values(self, run: int) -> Population:
+        """Return a run's population; made-up strings are of this run alone."""
+        return POPULATIONS[self.population](np.random.default_rng(self.seed(run)))
+
+    def _params(self, m: int) -> RapporParams:
+        return RapporParams(self.k, 1, m, 0.0, 1 / (math.exp(self.epsilon) + 1), 0.5)
+
+
+def open_cases() -> tuple[OpenCase, ...]:
+    """Return all, in the table's order."""
+    return (
+        *_small(),
+        OpenCase("census", _MILLION, 4, _NAMES),
+        OpenCase("census", _MILLION, 2, _NAMES),
+        OpenCase("census", 10 * _MILLION, 4, _NAMES),
+        OpenCase("surnames", 10 * _MILLION, 4, _NAMES),
+        OpenCase("domains", _MILLION, 4, _DOMAINS),
+        OpenCase("random", _MILLION, 4, _NAMES, is_null=True),
+    )
+
+
+def quick_open_cases() -> tuple[OpenCase, ...]:
+    """Return the few that continuous integration runs."""
+    return _small()[:2]
+
+
+def _small() -> tuple[OpenCase, ...]:
+    return (
+        OpenCase("census", _MILLION // 10, 4, _NAMES),
+        _unknown_dictionary("uniform", 30_000, 0.0),
+        _unknown_dictionary("geometric", 60_000, 0.25),
+        _unknown_dictionary("uniform", 30_000, 0.5, k=32),
+    )
+
+
+def _unknown_dictionary(shares: str, reports: int, f: float, k: int = 128) -> OpenCase:
+    """Return a case of google/rappor's.
+
+    A client sends three reports there, two of parts and one of the whole, each of h = 2, p = .25,
+    q = .75. Here it sends one, whose epsilon is that of one of the three.
+    """
+    epsilon = RapporParams(k, 2, 1, f, 0.25, 0.75).epsilon_report
+    return OpenCase(f"{shares}10", reports, epsilon, (2, 4), k, 64)
+
+
+def _random_letters(n: int, length: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """Return n distinct strings."""
+    strings: dict[str, None] = {}
+    while len(strings) < n:
+        text = _LETTERS[rng.integers(len(_LETTERS), size=(n, length))].tobytes().decode()
+        strings |= dict.fromkeys(text[at : at + length] for at in range(0, len(text), length))
+    return tuple(strings)[:n]
+
+
+def _dictionary(shares: FloatArray) -> Callable[[np.random.Generator], Population]:
+    return lambda rng: Population(_random_letters(len(shares), 6, rng), shares)
+
+
+POPULATIONS: dict[str, Callable[[np.random.Generator], Population]] = {
+    **{name: lambda _rng, made=made: made() for name, made in LISTS.items()},  # type: ignore[misc]
+    "random": lambda rng: Population(
+        _random_letters(_RANDOM, 8, rng), family_shares("uniform", _RANDOM)
+    ),
+    "uniform10": _dictionary(family_shares("uniform", _DICTIONARY)),
+    "geometric10": _dictionary(family_shares("geometric:0.7", _DICTIONARY)),
+}
+"""By name: census, surnames and domains; 200,000 strings of eight random letters, equally likely;
+ten of six letters, equally likely or each .7 times the one before."""

@@ -1,0 +1,49 @@
+"""The letter model of open strings: what has a chance is UTF-8, and all UTF-8 has one."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.decoder.open_strings.letters import (
+    END,
+    LetterModel,
+    contexts_at,
+    pending_after,
+)
+
+START = LetterModel.at_start()
+
+
+def chances_along(symbols: list[int]) -> list[float]:
+    """Return the chance of each symbol after those before it."""
+    row, pending, chances = np.array([symbols]), np.zeros(1, dtype=np.int64), []
+    for place, symbol in enumerate(symbols):
+        before, last = contexts_at(row, place)
+        chances.append(float(START.chances(before, last, pending)[0, symbol]))
+        pending = pending_after(pending, row[:, place])
+    return chances
+
+
+@given(st.binary(min_size=1, max_size=4))
+def test_bytes_that_end_with_a_chance_are_utf_8(data: bytes) -> None:
+    possible = all(chance > 0 for chance in chances_along([*data, END]))
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        assert not possible
+    else:
+        assert possible
+
+
+@given(st.characters(exclude_categories=["Cs"], min_codepoint=0x80))
+def test_every_character_has_a_chance(character: str) -> None:
+    assert all(chance > 0 for chance in chances_along([*character.encode(), END]))
+
+
+@given(st.sampled_from([0xE0, 0xED, 0xF0, 0xF4]), st.integers(0x80, 0xBF))
+def test_second_bytes_that_no_character_has_have_no_chance(first: int, second: int) -> None:
+    rest = [0x80] * (2 if first >= 0xF0 else 1)
+    possible = all(chance > 0 for chance in chances_along([first, second, *rest, END]))
+    assert possible == (bytes([first, second, *rest]).decode(errors="ignore") != "")

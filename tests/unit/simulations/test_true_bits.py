@@ -1,0 +1,39 @@
+"""Simulated clients' true bits are the real client's, whatever the value, the steps, the cohort."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import make_params
+from hubbub.protocol.bloom import bloom_bits
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.simulations.simulated_clients.true_bits import true_bits
+
+texts = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5)
+filter_sizes = st.integers(1, 128).map(lambda n: 8 * n)
+steps = st.sets(st.integers(1, 64), min_size=1, max_size=8).map(sorted).map(tuple)
+
+
+@given(texts, filter_sizes, steps, st.integers(1, 40))
+def test_open_strings_set_the_bit_of_their_prefix(
+    values: list[str], k: int, lengths: tuple[int, ...], cohorts: int
+) -> None:
+    metric_type = OpenStringType(lengths, cohorts)
+    params = make_params(k, 1, (len(lengths) + 1) * cohorts)
+    everyone = [(value, cohort) for value in range(len(values)) for cohort in range(params.m)]
+    held, cohort = np.array(everyone).T
+    packed = true_bits(tuple(values), params, metric_type).take(held, cohort)
+    bits = [int.from_bytes(row.tobytes(), "little") for row in packed]
+    assert bits == [metric_type.bits(values[i], c, params) for i, c in everyone]
+
+
+@given(texts, filter_sizes, st.integers(1, 4), st.integers(1, 40))
+def test_strings_set_the_bits_of_their_filter(values: list[str], k: int, h: int, m: int) -> None:
+    params = make_params(k, h, m)
+    everyone = [(value, cohort) for value in range(len(values)) for cohort in range(m)]
+    held, cohort = np.array(everyone).T
+    packed = true_bits(tuple(values), params).take(held, cohort)
+    bits = [int.from_bytes(row.tobytes(), "little") for row in packed]
+    assert bits == [bloom_bits(values[i], c, params) for i, c in everyone]
