@@ -19,15 +19,16 @@ from hubbub.decoder.formats.writers import write_results
 from hubbub.decoder.open_strings.decoding import OpenDecoding, decode_open_strings
 from hubbub.decoder.open_strings.result import OpenStringsResult, prefix_text, tree_chart
 from hubbub.decoder.open_strings.steps import offset_words
+from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from unit.decoder.open_counts import draw_counts, open_params
 
 STEPS = (2, 4)
 PARAMS = open_params(STEPS)
 TYPE = OpenStringType(STEPS, 32)
-ROOM = 20_000
+ROOM = 30_000
 CLIENTS = {"paris": 9_000, "parma": 6_000, "rome": 8_000, "a": 7_000, "": 5_000, "lyon": 6_000,
-           "Zu\u0308rich": 6_000, "x\0y": 3_000}  # fmt: skip
+           "Zu\u0308r": 6_000, "x\0y": 3_000}  # fmt: skip
 
 
 def decoded(counts: CohortCounts, **options: object) -> OpenDecoding:
@@ -54,17 +55,11 @@ def test_positions_equal_the_protocol(data: bytes, steps: set[int], cohorts: int
     kind = OpenStringType(tuple(sorted(steps)), cohorts)
     params = make_metric(metric_type=kind, params=make_params(k=64)).params
     for step in range(len(steps) + 1):
-        words = hash_words([kind.prefix(value_bytes(value), step)])
+        words = hash_words([kind.prefix(canonical_bytes(value), step)])
         moved = offset_words(words, kind.hashed_cohort(step * cohorts))
         positions = of_words([value], moved, kind.step_params(params)).positions(slice(None))
         bits = [kind.bits(value, step * cohorts + c, params) for c in range(cohorts)]
         assert [1 << int(position) for position in positions.ravel()] == bits
-
-
-def value_bytes(value: str) -> bytes:
-    from hubbub.protocol.bloom import canonical_bytes
-
-    return canonical_bytes(value)
 
 
 def test_strings_come_out_of_the_noise(found: OpenDecoding) -> None:
@@ -72,8 +67,8 @@ def test_strings_come_out_of_the_noise(found: OpenDecoding) -> None:
     strings = {
         s for s, d in zip(found.decoding.candidates, found.decoding.detected, strict=True) if d
     }
-    assert strings >= {"paris", "parma", "rome", "a", "", "lyon", "Z\u00fcrich"}
-    assert len(strings - {"Z\u00fcrich", "x\0y", *CLIENTS}) <= 1
+    assert strings >= {"paris", "parma", "rome", "a", "", "lyon", "Z\u00fcr"}
+    assert len(strings - {"Z\u00fcr", "x\0y", *CLIENTS}) <= 1
 
 
 def test_shares_are_of_all_reports(found: OpenDecoding) -> None:
@@ -126,7 +121,7 @@ def test_looking_below_a_whole_string_tests_it(counts: CohortCounts) -> None:
     assert not found.steps
 
 
-def test_random_strings_of_many_give_nothing(counts: CohortCounts) -> None:
+def test_random_strings_of_many_give_nothing() -> None:
     """20,000 clients with a string each; P(any is detected) is at most alpha = 1e-6."""
     rng = np.random.default_rng(2)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
@@ -151,7 +146,7 @@ def test_counts_of_another_metric_are_refused(counts: CohortCounts) -> None:
         decode_open_strings(counts, other, OpenStringType((4,), 32))
 
 
-def test_few_reports_and_cohorts_without_any_are_decoded(counts: CohortCounts) -> None:
+def test_few_reports_and_cohorts_without_any_are_decoded() -> None:
     few = draw_counts({"abc": 60, "d": 40}, PARAMS, STEPS, np.random.default_rng(3))
     assert (few.reports == 0).any()
     assert decoded(few).decoding.summary.reports == 100
