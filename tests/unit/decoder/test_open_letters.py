@@ -10,7 +10,7 @@ from hubbub.decoder.open_strings.letters import (
     END,
     LetterModel,
     contexts_at,
-    pending_after,
+    state_after,
 )
 
 START = LetterModel.at_start()
@@ -18,11 +18,11 @@ START = LetterModel.at_start()
 
 def chances_along(symbols: list[int]) -> list[float]:
     """Return the chance of each symbol after those before it."""
-    row, pending, chances = np.array([symbols]), np.zeros(1, dtype=np.int64), []
+    row, states, chances = np.array([symbols]), np.zeros(1, dtype=np.int64), []
     for place, symbol in enumerate(symbols):
         before, last = contexts_at(row, place)
-        chances.append(float(START.chances(before, last, pending)[0, symbol]))
-        pending = pending_after(pending, row[:, place])
+        chances.append(float(START.chances(before, last, states)[0, symbol]))
+        states = state_after(states, row[:, place])
     return chances
 
 

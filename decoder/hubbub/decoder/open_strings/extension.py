@@ -15,14 +15,15 @@ from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.open_strings.letters import (
     END,
     N_SYMBOLS,
+    STATES,
     LetterModel,
     SymbolArray,
     contexts_at,
-    pending_after,
+    state_after,
 )
 
 _SAMPLED = 5_000
-_CONTEXTS, _PENDING = 258, 4
+_CONTEXTS, _STATES = 258, 256 * STATES
 _FAR = 60.0
 _CLOSE = 0.01
 
@@ -35,12 +36,12 @@ class Prefixes:
     ----------
     symbols : uint16 array, shape (n, length)
         Bytes; END from the end of a string on.
-    pending : int64 array, shape (n,)
-        How many bytes the last character still needs.
+    states : int64 array, shape (n,)
+        Of the last character (`hubbub.decoder.open_strings.letters.state_after`).
     """
 
     symbols: SymbolArray
-    pending: IntArray
+    states: IntArray
 
     def __len__(self) -> int:
         return len(self.symbols)
@@ -49,7 +50,10 @@ class Prefixes:
     def of(cls, text: bytes) -> Prefixes:
         """Return one prefix, whole characters of UTF-8; the empty one is every string's."""
         symbols = np.frombuffer(text, dtype=np.uint8).astype(np.uint16)[None, :]
-        return cls(symbols, np.zeros(1, dtype=np.int64))
+        states = np.zeros(1, dtype=np.int64)
+        for place in range(symbols.shape[1]):
+            states = state_after(states, symbols[:, place].astype(np.int64))
+        return cls(symbols, states)
 
     @property
     def whole(self) -> BoolArray:
@@ -60,13 +64,13 @@ class Prefixes:
 
     def take(self, rows: IntArray) -> Prefixes:
         """Return some of the prefixes."""
-        return Prefixes(self.symbols[rows], self.pending[rows])
+        return Prefixes(self.symbols[rows], self.states[rows])
 
     def joined(self, others: Prefixes) -> Prefixes:
         """Return these and others, of the same length."""
         return Prefixes(
             np.concatenate([self.symbols, others.symbols]),
-            np.concatenate([self.pending, others.pending]),
+            np.concatenate([self.states, others.states]),
         )
 
     def texts(self, terminator: bytes) -> list[bytes]:
@@ -133,7 +137,7 @@ def extend(
         About how many extensions to return at most.
     """
     ladders = _Ladders(letters)
-    parents, expected, pending = np.arange(len(prefixes)), shares, prefixes.pending
+    parents, expected, states = np.arange(len(prefixes)), shares, prefixes.states
     symbols = np.full((len(prefixes), length), END, dtype=np.uint16)
     symbols[:, : prefixes.symbols.shape[1]] = prefixes.symbols
     done: list[tuple[SymbolArray, IntArray, FloatArray]] = []
@@ -143,11 +147,11 @@ def extend(
             done.append((symbols[whole], parents[whole], expected[whole]))
             going = np.flatnonzero(~whole)
             symbols, parents = symbols[going], parents[going]
-            expected, pending = expected[going], pending[going]
+            expected, states = expected[going], states[going]
         if not len(symbols):
             break
         before, last = contexts_at(symbols, place)
-        kinds = ladders.kinds(before, last, pending)
+        kinds = ladders.kinds(before, last, states)
         masses = np.log(expected)
         whole_masses = np.log(np.concatenate([np.zeros(0), *(shares for _, _, shares in done)]))
         limit = ladders.limit(kinds, masses, whole_masses, room)
@@ -155,14 +159,14 @@ def extend(
         symbols = symbols[rows]
         symbols[:, place] = added
         parents, expected = parents[rows], expected[rows] * chances
-        pending = pending_after(pending[rows], added)
+        states = state_after(states[rows], added)
         done = [_likely(*some, np.exp(limit)) for some in done]
     done.append((symbols, parents, expected))
     n_done = sum(len(some) for _, _, some in done)
-    pendings = np.zeros(n_done, dtype=np.int64)
-    pendings[n_done - len(pending) :] = pending
+    all_states = np.zeros(n_done, dtype=np.int64)
+    all_states[n_done - len(states) :] = states
     symbols, parents, expected = (np.concatenate(some) for some in zip(*done, strict=True))
-    return Extensions(Prefixes(symbols, pendings), parents, expected)
+    return Extensions(Prefixes(symbols, all_states), parents, expected)
 
 
 def _likely(
@@ -184,31 +188,32 @@ class _Ladders:
         self._letters = letters
         self._codes = np.zeros(0, dtype=np.int64)
         self._place_of = np.zeros(0, dtype=np.int64)
-        self._symbols = np.zeros((0, N_SYMBOLS), dtype=np.int64)
-        self._chances = np.zeros((0, N_SYMBOLS))
+        self._symbols = np.zeros((0, N_SYMBOLS), dtype=np.uint16)
+        self._chances = np.zeros((0, N_SYMBOLS), dtype=np.float32)
         self._rungs = np.zeros(0)
 
-    def kinds(self, before: IntArray, last: IntArray, pending: IntArray) -> IntArray:
+    def kinds(self, before: IntArray, last: IntArray, states: IntArray) -> IntArray:
         """Return the number of each prefix's context, shape (n,); new contexts are added."""
-        code = (before * _CONTEXTS + last) * _PENDING + pending
+        code = (before * _CONTEXTS + last) * _STATES + states
         codes = np.unique(code)
         news = np.setdiff1d(codes, self._codes, assume_unique=True)
         if len(news):
-            pair, needs = np.divmod(news, _PENDING)
-            chances = self._letters.chances(*np.divmod(pair, _CONTEXTS), needs)
+            pair, of_character = np.divmod(news, _STATES)
+            chances = self._letters.chances(*np.divmod(pair, _CONTEXTS), of_character)
             order = np.argsort(-chances, axis=1, kind="stable")
-            self._symbols = np.concatenate([self._symbols, order])
+            self._symbols = np.concatenate([self._symbols, order.astype(np.uint16)])
             self._chances = np.concatenate(
-                [self._chances, np.take_along_axis(chances, order, axis=1)]
+                [self._chances, np.take_along_axis(chances, order, axis=1).astype(np.float32)]
             )
             known = np.concatenate([self._codes, news])
             places = np.concatenate([self._place_of, np.arange(len(known) - len(news), len(known))])
             ascending = np.argsort(known)
             self._codes, self._place_of = known[ascending], places[ascending]
             with np.errstate(divide="ignore"):
-                surprise = np.minimum(-np.log(self._chances), _FAR)
+                surprise = np.minimum(-np.log(self._chances, dtype=np.float64), _FAR)
             # One ascending sequence: each context's surprises, beyond those before it.
-            self._rungs = (surprise + 2 * _FAR * np.arange(len(surprise))[:, None]).ravel()
+            surprise += 2 * _FAR * np.arange(len(surprise))[:, None]
+            self._rungs = surprise.ravel()
         return np.asarray(self._place_of[np.searchsorted(self._codes, code)])
 
     def limit(
@@ -248,7 +253,8 @@ class _Ladders:
         rows = np.repeat(np.arange(len(masses)), counts)
         rank = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         kind = kinds[rows]
-        return rows, self._symbols[kind, rank], self._chances[kind, rank]
+        chances = self._chances[kind, rank].astype(np.float64)
+        return rows, self._symbols[kind, rank].astype(np.int64), chances
 
     def _heights(self, kinds: IntArray, masses: FloatArray, limit: float) -> IntArray:
         """Return how many symbols of each prefix keep its expected share above the limit."""

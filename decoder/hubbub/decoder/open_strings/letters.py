@@ -24,7 +24,12 @@ BEFORE = 257
 """What stands before a string's first byte."""
 N_SYMBOLS = 257
 
+STATES = 4
+"""More than a character can still need bytes."""
+
 _CONTEXT = 258
+_FIRST_LEAD = 0xC2
+_SAME_SCRIPT = 0.5
 _LEAST_END = 0.1
 _UNIFORM = 0.1
 _TRUST = (20.0, 10.0, 10.0)
@@ -37,15 +42,19 @@ _VOWELS = "aeiouy"
 _MARKS = " .-_/:"
 _ADDRESSES = ("www.", "http://", "https://")
 _ADDRESS_WEIGHT = 0.5
+_COMMON_LEADS = (
+    b"\xc3\xce\xcf\xd0\xd1\xd7\xd8\xd9\xe0\xe3\xe4\xe5\xe6\xe7\xe8\xe9\xea\xeb\xec\xed\xf0"
+)
+"""First bytes of accented Latin, Greek, Cyrillic, Hebrew, Arabic, Indic, CJK and emoji."""
 _FOLLOWERS = {
-    "before": (0.17, 0.33, 0.08, 0.22, 0.12, 0.04),
+    "before": (0.16, 0.32, 0.08, 0.21, 0.11, 0.04),
     "vowel": (0.22, 0.66, 0.01, 0.02, 0.04, 0.03),
     "consonant": (0.56, 0.33, 0.01, 0.01, 0.04, 0.03),
     "upper vowel": (0.14, 0.53, 0.06, 0.20, 0.02, 0.03),
     "upper consonant": (0.52, 0.20, 0.16, 0.07, 0.02, 0.02),
     "digit": (0.07, 0.16, 0.02, 0.04, 0.55, 0.14),
     "mark": (0.17, 0.36, 0.06, 0.16, 0.16, 0.06),
-    "other": (0.15, 0.25, 0.02, 0.04, 0.03, 0.08),
+    "other": (0.12, 0.20, 0.01, 0.02, 0.02, 0.08),
 }
 """Chance of a vowel, a consonant, both as capitals, a digit and a mark; the rest is for others."""
 
@@ -60,8 +69,9 @@ def _alphabets() -> FloatArray:
     alphabets[4, 0x30:0x3A] = 1
     alphabets[5, [ord(mark) for mark in _MARKS]] = 1
     alphabets[6, 0x20:0x7F] = alphabets[:6, 0x20:0x7F].sum(axis=0) == 0
-    alphabets[6, 0x80:0xF5] = 0.1
     alphabets[6, :0x20] = alphabets[6, 0x7F] = 0.001
+    alphabets[6, 0x80:0xF5] = 0.2
+    alphabets[6, list(_COMMON_LEADS)] = 3
     return np.asarray(alphabets / alphabets.sum(axis=1, keepdims=True))
 
 
@@ -144,18 +154,22 @@ class LetterModel:
         np.add.at(triples, (rows, np.concatenate(followers)), np.concatenate(added))
         return LetterModel(single, pairs, contexts, triples)
 
-    def chances(self, before: IntArray, last: IntArray, pending: IntArray) -> FloatArray:
+    def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
         """Return the chance of each symbol in some contexts, shape (c, 257).
 
         Parameters
         ----------
         before, last : int64 array, shape (c,)
             The last symbol but one, and the last.
-        pending : int64 array, shape (c,)
-            How many bytes the last character still needs.
+        states : int64 array, shape (c,)
+            Of the last character (`state_after`).
         """
         first, second, third = _TRUST
-        start = _START[_CLASSES[last]]
+        first_byte, pending = np.divmod(states, STATES)
+        start = _START[_CLASSES[last]].copy()
+        alike = np.flatnonzero((first_byte > 0) & (pending == 0))
+        start[alike] *= 1 - _SAME_SCRIPT
+        start[alike, first_byte[alike]] += _SAME_SCRIPT
         single = (self.single + first * start) / (self.single.sum() + first)
         seen = self.pairs[last]
         chances = (seen + second * single) / (seen.sum(axis=1, keepdims=True) + second)
@@ -179,9 +193,14 @@ def contexts_at(symbols: SymbolArray, place: int) -> tuple[IntArray, IntArray]:
     return before, last
 
 
-def pending_after(pending: IntArray, symbols: IntArray) -> IntArray:
-    """Return how many bytes the last character needs after one more symbol, shape (n,)."""
-    return np.where(pending > 0, pending - 1, _NEEDS[symbols])
+def state_after(states: IntArray, symbols: IntArray) -> IntArray:
+    """Return the state of the last character after one more symbol, shape (n,).
+
+    It is the character's first byte, 0 if that is ASCII, times `STATES`, and how many bytes it
+    still needs.
+    """
+    first_of_many = np.where((symbols >= _FIRST_LEAD) & (symbols < END), symbols, 0)
+    return np.where(states % STATES > 0, states - 1, first_of_many * STATES + _NEEDS[symbols])
 
 
 def _needs() -> IntArray:

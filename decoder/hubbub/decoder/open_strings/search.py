@@ -36,7 +36,11 @@ _LEAST_SHARE = 0.3  # of a standard error
 _LEAST_REAL = 0.01
 _STRONG_Z, _KEPT_Z = 5.0, 1.0
 _UNEXPLAINED_Z = 4.0
-_MOST_GAPS, _GAP_TURNS = 20, 3
+_MOST_GAPS = 20
+_GAP_TURNS = ((0.0, 1, True), (0.5, 1, False), (0.5, 4, True))
+"""Turns for prefixes whose extensions are missing: the least part of the share that is, how many
+times the room, and whether with what was learned, which may mislead.
+"""
 _LOG_HALF = float(np.log(0.5))
 _LOG_ALPHA = float(np.log(0.05))
 
@@ -122,9 +126,8 @@ class _Survivors:
         if not self.std_error:
             return self.expected
         enough = SATURATION * self.std_error
-        return np.minimum(self.expected, enough) * (
-            1 + np.log(np.maximum(self.expected / enough, 1.0))
-        )
+        beyond = np.log(np.maximum(self.expected / enough, 1.0))
+        return np.asarray(np.minimum(self.expected, enough) * (1 + beyond))
 
     @property
     def length(self) -> int:
@@ -179,15 +182,17 @@ class _Step:
         symbols = self.listed.prefixes.symbols[likely]
         return letters.learned(symbols, weights, self.parents.length)
 
-    def unexplained(self) -> tuple[IntArray, FloatArray]:
-        """Return strong parents whose share their extensions don't add up to, and their shares."""
+    def unexplained(self, part: float) -> tuple[IntArray, FloatArray]:
+        """Return strong parents of whose share at least a part is missing, and their shares."""
         parents, members = self.parents, self.reports.fit.selected
         of, n = self.listed.parents[members], len(parents.prefixes)
         explained = np.bincount(of, self.reports.fit.coefficients[1:], n)
         error = self.reports.std_error * np.sqrt(1 + np.bincount(of, minlength=n))
         missing = parents.share - explained
         gaps = np.flatnonzero(
-            parents.strong & (missing > _UNEXPLAINED_Z * np.hypot(error, parents.std_error))
+            parents.strong
+            & (missing > _UNEXPLAINED_Z * np.hypot(error, parents.std_error))
+            & (missing > part * parents.share)
         )
         gaps = np.sort(gaps[np.argsort(-missing[gaps], kind="stable")[:_MOST_GAPS]])
         return gaps, parents.share[gaps]
@@ -287,10 +292,11 @@ def _search(step: _Step, room: int, letters: LetterModel, *, first: bool) -> Non
         step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
     if step.reports.std_error > _SCATTER * step.reports.sampling_error:
         step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
-    for _ in range(_GAP_TURNS):
-        gaps, their_shares = step.unexplained()
-        if not len(gaps) or not step.look(gaps, their_shares, room, step.learned(letters)):
-            return
+    for part, more, learns in _GAP_TURNS:
+        gaps, their_shares = step.unexplained(part)
+        if len(gaps):
+            model = step.learned(letters) if learns else LetterModel.at_start()
+            step.look(gaps, their_shares, more * room, model)
 
 
 def _lesson(expected: FloatArray) -> FloatArray:

@@ -17,6 +17,7 @@ from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix,
 from hubbub.decoder.candidates.listing import Candidates, hash_words, make_design, of_words
 from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
+from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
 from hubbub.decoder.regression.estimates import bounded_scores
 from hubbub.decoder.regression.model import Fit, Members, fit_members, reports_by_row
@@ -193,9 +194,16 @@ def step_reports(
 
 
 def step_counts(counts: CohortCounts, metric_type: OpenStringType, step: int) -> CohortCounts:
-    """Return the counts of one step's cohorts."""
+    """Return the counts of one step's cohorts; raises UndecodableError if there are no reports."""
     rows = slice(step * metric_type.cohorts, (step + 1) * metric_type.cohorts)
-    return CohortCounts(counts.reports[rows], counts.bits[rows])
+    of_step = CohortCounts(counts.reports[rows], counts.bits[rows])
+    if not of_step.total:
+        lengths = (*(f"{length} bytes" for length in metric_type.steps), "whole strings")
+        raise UndecodableError(
+            f"step {step + 1} of {len(lengths)}, {lengths[step]}: no reports in its cohorts "
+            f"{rows.start} to {rows.stop - 1}; expected some at every step"
+        )
+    return of_step
 
 
 def offset_words(words: WordArray, first: int) -> WordArray:

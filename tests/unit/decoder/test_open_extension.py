@@ -1,0 +1,82 @@
+"""Extending prefixes: the best stay, whatever their order, and only what can be UTF-8."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubbub.decoder.open_strings.extension import Extensions, Prefixes, extend
+from hubbub.decoder.open_strings.letters import END, LetterModel
+
+START = LetterModel.at_start()
+WORDS = st.lists(st.text("abcX", min_size=2, max_size=2), min_size=1, max_size=6, unique=True)
+
+
+def prefixes_of(texts: list[str], length: int) -> Prefixes:
+    """Return the beginnings of texts, END behind those that are shorter."""
+    symbols = np.full((len(texts), length), END, dtype=np.uint16)
+    for row, text in enumerate(texts):
+        data = text.encode()[:length]
+        symbols[row, : len(data)] = list(data)
+    return Prefixes(symbols, np.zeros(len(texts), dtype=np.int64))
+
+
+def texts_of(found: Extensions) -> dict[bytes, float]:
+    texts = found.prefixes.texts(b"\xff")
+    assert len(set(texts)) == len(texts)
+    return dict(zip(texts, found.expected.tolist(), strict=True))
+
+
+def test_what_stays_is_what_is_expected_most() -> None:
+    some = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 500, START))
+    more = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 10_000, START))
+    assert 400 < len(some) <= 600
+    assert some.keys() < more.keys()
+    assert min(some.values()) >= max(more[text] for text in more.keys() - some.keys())
+
+
+def test_all_chances_of_extensions_add_up_to_the_prefix() -> None:
+    found = extend(Prefixes.of(b"x"), np.full(1, 0.25), 2, 1_000, START)
+    assert found.expected.sum() == pytest.approx(0.25, rel=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(words=WORDS, data=st.data())
+def test_order_of_prefixes_decides_nothing(words: list[str], data: st.DataObject) -> None:
+    shuffled = data.draw(st.permutations(words))
+    shares = {word: 0.1 + 0.01 * number for number, word in enumerate(sorted(words))}
+
+    def extended(order: list[str]) -> dict[bytes, float]:
+        of_order = np.array([shares[word] for word in order])
+        return texts_of(extend(prefixes_of(order, 2), of_order, 4, 300, START))
+
+    assert extended(words) == pytest.approx(extended(shuffled))
+
+
+def test_strings_that_ended_stay_as_they_are() -> None:
+    found = extend(prefixes_of(["at", "ate"], 3), np.array([0.5, 0.5]), 6, 1_000, START)
+    ended = [t for t, p in zip(found.prefixes.texts(b"\xff"), found.parents, strict=True) if p == 0]
+    assert ended == [b"at\xff"]
+    rows = np.flatnonzero(found.parents == 1)
+    assert all(text.startswith(b"ate") for text in found.prefixes.take(rows).texts(b"\xff"))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 7])
+def test_extensions_are_the_beginning_of_utf_8(length: int) -> None:
+    lessons = np.frombuffer("東京都😀é".encode()[:9], dtype=np.uint8).astype(np.uint16)[None, :]
+    letters = START.learned(lessons, np.full(1, 50.0), 0)
+    found = extend(Prefixes.of(b""), np.ones(1), length, 3_000, letters)
+    for text in found.prefixes.texts(b""):
+        text.decode(errors="ignore").encode()
+        cut = len(text) - len(text.decode(errors="ignore").encode())
+        assert 0 <= cut <= 3
+    if length == 7:
+        assert any(text.startswith("東京".encode()) for text in found.prefixes.texts(b""))
+
+
+def test_a_begun_character_is_finished() -> None:
+    found = extend(Prefixes.of("é".encode()[:1]), np.ones(1), 2, 100, START)
+    assert all(0x80 <= text[1] < 0xC0 for text in found.prefixes.texts(b"") if len(text) > 1)
+    assert len(found) == 64

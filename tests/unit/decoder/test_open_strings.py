@@ -1,0 +1,185 @@
+"""Decoding open strings: strings come out of counts that nobody gave a list for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import make_metric, make_params
+from hubbub.client import RapporParams
+from hubbub.decoder.candidates.listing import hash_words, of_words
+from hubbub.decoder.counts import CohortCounts
+from hubbub.decoder.errors import CandidateError, UndecodableError
+from hubbub.decoder.formats.writers import write_results
+from hubbub.decoder.open_strings.decoding import OpenDecoding, decode_open_strings
+from hubbub.decoder.open_strings.result import OpenStringsResult, prefix_text, tree_chart
+from hubbub.decoder.open_strings.steps import offset_words
+from hubbub.protocol.bloom import canonical_bytes
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from unit.decoder.open_counts import draw_counts, open_params
+
+STEPS = (2, 4)
+PARAMS = open_params(STEPS)
+TYPE = OpenStringType(STEPS, 32)
+ROOM = 30_000
+CLIENTS = {"paris": 9_000, "parma": 6_000, "rome": 8_000, "a": 7_000, "": 5_000, "lyon": 6_000,
+           "Zu\u0308r": 6_000, "x\0y": 3_000}  # fmt: skip
+
+
+def decoded(counts: CohortCounts, **options: object) -> OpenDecoding:
+    return decode_open_strings(counts, PARAMS, TYPE, room=ROOM, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def counts() -> CohortCounts:
+    return draw_counts(CLIENTS, PARAMS, STEPS, np.random.default_rng(1))
+
+
+@pytest.fixture(scope="module")
+def found(counts: CohortCounts) -> OpenDecoding:
+    return decoded(counts)
+
+
+@given(
+    data=st.binary(min_size=1, max_size=9),
+    steps=st.sets(st.integers(1, 8), min_size=1, max_size=3),
+    cohorts=st.integers(1, 40),
+)
+def test_positions_equal_the_protocol(data: bytes, steps: set[int], cohorts: int) -> None:
+    value = data.decode("latin-1")
+    kind = OpenStringType(tuple(sorted(steps)), cohorts)
+    params = make_metric(metric_type=kind, params=make_params(k=64)).params
+    for step in range(len(steps) + 1):
+        words = hash_words([kind.prefix(canonical_bytes(value), step)])
+        moved = offset_words(words, kind.hashed_cohort(step * cohorts))
+        positions = of_words([value], moved, kind.step_params(params)).positions(slice(None))
+        bits = [kind.bits(value, step * cohorts + c, params) for c in range(cohorts)]
+        assert [1 << int(position) for position in positions.ravel()] == bits
+
+
+def test_strings_come_out_of_the_noise(found: OpenDecoding) -> None:
+    """48,000 clients, the rarest string beyond 20 errors: P(one is missed) < 1e-6; seeded."""
+    strings = {
+        s for s, d in zip(found.decoding.candidates, found.decoding.detected, strict=True) if d
+    }
+    assert strings >= {"paris", "parma", "rome", "a", "", "lyon", "Z\u00fcr"}
+    assert len(strings - {"Z\u00fcr", "x\0y", *CLIENTS}) <= 1
+
+
+def test_shares_are_of_all_reports(found: OpenDecoding) -> None:
+    decoding = found.decoding
+    total = sum(CLIENTS.values())
+    assert decoding.summary.reports == total
+    for row, string in enumerate(decoding.candidates):
+        if string in CLIENTS:
+            assert abs(decoding.share[row] - CLIENTS[string] / total) < 5 * decoding.std_error[row]
+
+
+def test_steps_name_the_prefixes_of_what_was_found(found: OpenDecoding) -> None:
+    assert [step.length for step in found.steps] == [2, 4]
+    assert {b"pa", b"ro", b"a\xff", b"ly"} <= set(found.steps[0].texts)
+    assert {b"pari", b"parm", b"rome", b"a\xff"} <= set(found.steps[1].texts)
+    assert all(step.tried > len(step.texts) for step in found.steps)
+
+
+def test_same_counts_give_the_same_result(counts: CohortCounts, found: OpenDecoding) -> None:
+    again = decoded(counts).decoding
+    assert again.candidates == found.decoding.candidates
+    np.testing.assert_array_equal(again.share, found.decoding.share)
+
+
+def test_given_candidates_are_tested_in_any_case(counts: CohortCounts) -> None:
+    found = decoded(counts, candidates=["nobody", "rome", "x\0y"])
+    rows = dict(zip(found.decoding.candidates, found.decoding.detected.tolist(), strict=True))
+    assert rows["rome"]
+    assert rows["x\0y"]
+    assert not rows["nobody"]
+    assert found.listed == 3
+    assert list(found.decoding.candidates).count("rome") == 1
+
+
+def test_a_candidate_that_no_client_could_send_is_refused(counts: CohortCounts) -> None:
+    with pytest.raises(CandidateError, match="candidate 2: 70000 bytes"):
+        decoded(counts, candidates=["rome", "x" * 70_000])
+
+
+def test_looking_below_a_prefix_finds_nothing_else(counts: CohortCounts) -> None:
+    found = decoded(counts, below="par")
+    assert set(found.decoding.candidates) >= {"paris", "parma"}
+    assert all(string.startswith("par") for string in found.decoding.candidates)
+    assert [step.length for step in found.steps] == [4]
+
+
+def test_looking_below_a_whole_string_tests_it(counts: CohortCounts) -> None:
+    found = decoded(counts, below="lyon")
+    assert "lyon" in found.decoding.candidates
+    assert not found.steps
+
+
+def test_random_strings_of_many_give_nothing() -> None:
+    """20,000 clients with a string each; P(any is detected) is at most alpha = 1e-6."""
+    rng = np.random.default_rng(2)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    strings = {"".join(rng.choice(letters, 8)): 1 for _ in range(20_000)}
+    nobody = draw_counts(strings, PARAMS, STEPS, rng)
+    assert not decoded(nobody, alpha=1e-6).decoding.detected.any()
+
+
+@pytest.mark.parametrize(
+    ("step", "where"), [(0, "step 1 of 3, 2 bytes"), (2, "step 3 of 3, whole")]
+)
+def test_a_step_without_reports_is_named(counts: CohortCounts, step: int, where: str) -> None:
+    reports, bits = counts.reports.copy(), counts.bits.copy()
+    reports[32 * step : 32 * step + 32], bits[32 * step : 32 * step + 32] = 0, 0
+    with pytest.raises(UndecodableError, match=where):
+        decoded(CohortCounts(reports, bits))
+
+
+def test_counts_of_another_metric_are_refused(counts: CohortCounts) -> None:
+    other = RapporParams(64, 1, 64, 0.0, 0.1, 0.5)
+    with pytest.raises(UndecodableError, match=r"counts of shape \(96, 64\): must be \(64, 64\)"):
+        decode_open_strings(counts, other, OpenStringType((4,), 32))
+
+
+def test_few_reports_and_cohorts_without_any_are_decoded() -> None:
+    few = draw_counts({"abc": 60, "d": 40}, PARAMS, STEPS, np.random.default_rng(3))
+    assert (few.reports == 0).any()
+    assert decoded(few).decoding.summary.reports == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [(b"pari", "pari…"), (b"a\xff", "a"), (b"\xff", ""), ("é".encode()[:1], "…"),
+     ("日本".encode()[:4], "日…")],
+)  # fmt: skip
+def test_prefixes_are_shown_without_half_characters(text: bytes, shown: str) -> None:
+    assert prefix_text(text) == shown
+
+
+def test_every_format_shows_the_search(found: OpenDecoding, tmp_path: Path) -> None:
+    result = OpenStringsResult(found)
+    files = [str(tmp_path / f"result.{end}") for end in ("csv", "json", "parquet", "html")]
+    write_results(result, tuple(files))
+    document = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    assert [step["bytes"] for step in document["search"]["steps"]] == [2, 4]
+    assert len(document["rows"]) == len(found.decoding.candidates)
+    page = (tmp_path / "result.html").read_text(encoding="utf-8")
+    assert "From prefixes to strings" in page
+    assert "pari…" in page
+    assert "step 1, 2 bytes" in repr(result)
+
+
+def test_tree_has_a_column_a_step_and_one_of_strings(found: OpenDecoding) -> None:
+    tree = tree_chart(found)
+    assert tree is not None
+    assert tree.columns == ("2 bytes", "4 bytes", "whole")
+    assert {node.text for node in tree.nodes[2]} == {
+        s.encode()
+        for s, d in zip(found.decoding.candidates, found.decoding.detected, strict=True)
+        if d
+    }
