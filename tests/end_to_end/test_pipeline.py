@@ -338,9 +338,17 @@ def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path
     assert 0 <= result["total_variation"] < 0.2
     assert 0.93 < result["interval_coverage"] < 0.97
     assert result["seconds"] > 0
+    assert result["open_found"] >= result["open_false"] >= 0
+    assert result["open_epsilon"] == pytest.approx(3.9992, abs=1e-4)
+    assert 0 < result["open_seconds"] < result["seconds"]
+    unlisted = json.loads((folder / "open.json").read_text(encoding="utf-8"))
+    assert len(unlisted["rows"]) == result["open_found"]
+    assert unlisted["search"]["listed"] == 0
+    assert [step["bytes"] for step in unlisted["search"]["steps"]] == [4, 7]
     assert (folder / "estimates.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert len(np.unique(image.imread(folder / "estimates.png"))) > 10
     assert "Detected names" in done.stdout
+    assert "And this is what is found without any list of names" in done.stdout
     assert "seed 1" in done.stdout
     for text in (done.stdout, done.stderr):
         assert ESCAPE not in text

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 
+from hubbub.collector.store import MetricVersion, NewBatch, open_store
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.records import Records, record_width
+from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.processes import running_collector
+from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -48,12 +57,39 @@ def test_client_example_collector_and_decoder_work_together(readme: str, folder:
         run = [sys.executable, "-c", script]
         home = os.environ | {"HOME": str(folder)}
         subprocess.run(run, cwd=folder, env=home, check=True, timeout=60)
-    decode = [sys.executable, "-m", "hubbub.decoder", *command(readme, "hubbub-decoder decode")]
+    decode = [
+        sys.executable,
+        "-m",
+        "hubbub.decoder",
+        *command(readme, "hubbub-decoder decode homepage"),
+    ]
     few = os.environ | {"HUBBUB_MIN_REPORTS": "1"}
     subprocess.run(decode, cwd=folder, env=few, check=True, capture_output=True, timeout=60)
     lines = (folder / "result.csv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 22
     assert lines[1].startswith("news.example.org,")
+
+
+def test_open_strings_are_decoded_as_the_readme_says(readme: str, folder: Path) -> None:
+    """Everybody holds the one string, so each step sees it beyond any doubt."""
+    metric = Registry.load(folder / "metrics.toml")["typed_words"]
+    open_type = cast("OpenStringType", metric.type)
+    rng = np.random.Generator(np.random.SFC64(7))
+    clients = SimulatedClients(("kathmandu",), metric.params, rng, open_type)
+    reports = clients.report(np.zeros(20_000, dtype=np.int64))
+    records = Records(record_width(metric.params.k), as_records(*reports))
+    key = MetricVersion(metric.name, metric.version)
+
+    async def fill() -> None:
+        async with open_store(f"sqlite:///{folder}/hubbub.db", create=True) as store:
+            await store.declare([metric])
+            await store.append([NewBatch(bytes(16), {key: records})], dt.date(2026, 11, 1))
+
+    asyncio.run(fill())
+    decode = command(readme, "hubbub-decoder decode typed_words")
+    run = [sys.executable, "-m", "hubbub.decoder", *decode]
+    done = subprocess.run(run, cwd=folder, check=True, capture_output=True, text=True, timeout=120)
+    assert "kathmandu" in done.stdout
 
 
 @pytest.mark.parametrize("job", ["plan", "privacy"])

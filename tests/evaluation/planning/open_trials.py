@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import optimize, special
@@ -16,6 +17,7 @@ from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.candidates.listing import hash_words, positions_in
 from hubbub.decoder.open_strings.decoding import decode_open_strings
+from hubbub.decoder.planning.open_strings import OpenPlan
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
@@ -41,6 +43,14 @@ class OpenRuns:
     n_found: float
     n_false: float
 
+    @classmethod
+    def of(cls, population: str, searches: Sequence[Search]) -> OpenRuns:
+        """Put several searches of a population together."""
+        people, runs = LISTS[population](), len(searches)
+        found = np.array([sum(x in each.found for each in searches) for x in people.values]) / runs
+        n_false = sum(each.n_false for each in searches) / runs
+        return cls(people.shares, found, float(found.sum()), n_false)
+
     def share_found(self, power: float) -> float:
         """Return the share that is found with a probability, by probit regression on shares."""
         intercept, slope = self._probit()
@@ -59,26 +69,24 @@ class OpenRuns:
         return float(fit.x[0]), float(fit.x[1] / scale)
 
 
-def run_searches(
-    population: str,
-    metric_type: OpenStringType,
-    params: RapporParams,
-    n_reports: int,
-    seeds: Sequence[int],
-) -> OpenRuns:
-    """Search a population of `hubbub.simulations.populations.LISTS` once for each seed."""
+class Search(NamedTuple):
+    """Strings that one search found, and how many of them nobody holds."""
+
+    found: frozenset[str]
+    n_false: int
+
+
+def run_search(population: str, plan: OpenPlan, seed: int) -> Search:
+    """Search a population of `hubbub.simulations.populations.LISTS` once."""
     people = LISTS[population]()
-    found = np.zeros(len(people.values))
-    false = 0
-    for seed in seeds:
-        rng = np.random.default_rng([seed, n_reports])
-        counts = count_open_reports(people, metric_type, params, n_reports, rng)
-        decoding = decode_open_strings(counts, params, metric_type).decoding
-        detected = {decoding.candidates[row] for row in np.flatnonzero(decoding.detected)}
-        found += [value in detected for value in people.values]
-        false += len(detected - set(people.values))
-    runs = len(seeds)
-    return OpenRuns(people.shares, found / runs, float(found.sum()) / runs, false / runs)
+    rng = np.random.default_rng([seed, round(plan.reports)])
+    metric_type = OpenStringType(plan.steps, plan.params.m)
+    params = plan.params._replace(m=plan.n_steps * plan.params.m)
+    counts = count_open_reports(people, metric_type, params, round(plan.reports), rng)
+    decoding = decode_open_strings(counts, params, metric_type).decoding
+    rows = np.flatnonzero(decoding.detected).tolist()
+    found = frozenset(decoding.candidates[row] for row in rows)
+    return Search(found, len(found - set(people.values)))
 
 
 def count_open_reports(
@@ -97,7 +105,7 @@ def count_open_reports(
     for cohort in range(params.m):
         hashed = np.full(len(encoded), metric_type.hashed_cohort(cohort))
         position = positions_in(words[cohort // metric_type.cohorts], hashed, params)[:, 0]
-        held = rng.multinomial(reports[cohort], people.shares)
+        held = rng.multinomial(int(reports[cohort]), people.shares)
         true[cohort] = np.bincount(position, held, params.k)
     others = reports[:, None] - true
     bits = rng.binomial(true, params.q_star) + rng.binomial(others, params.p_star)

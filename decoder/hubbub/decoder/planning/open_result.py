@@ -200,10 +200,12 @@ class OpenPlanResult(Result):
                 f"{reports_text(self._needed(plan))} reports make it {question.power:g}."
             )
         if self.comparison.given:
-            yield (
-                f"One report spends an epsilon of {params.epsilon_report:.4g}, all reports from "
-                f"one permanent response together {params.epsilon_permanent:.4g}."
-            )
+            spent = f"One report spends an epsilon of {params.epsilon_report:.4g}, "
+            if math.isinf(params.epsilon_permanent):
+                yield f"{spent}and nothing bounds what several spend: it must be the only one."
+            else:
+                permanent = f"{params.epsilon_permanent:.4g}"
+                yield f"{spent}all reports from one permanent response together {permanent}."
             yield f"The best parameters show {share_text(self.comparison.best.limit)}."
         yield (
             f"Each of {plan.n_steps} steps has {in_step:,.0f} reports, "

@@ -34,7 +34,7 @@ from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_COHORTS, RapporParams
 
-EFFECTIVE_CANDIDATES = 1_000.0
+EFFECTIVE_CANDIDATES = 3_000.0
 """A list on which every string had the same weight would be so long; docs/planning.md measures."""
 
 TYPICAL_LENGTH = 8

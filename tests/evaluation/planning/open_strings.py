@@ -1,0 +1,106 @@
+"""`python -m evaluation.planning.open_strings`: the plan's share of open strings, and the real one.
+
+Names and surnames of the census, with the parameters that the planner chooses for them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+import click
+from rich import box
+from rich.table import Table
+
+from evaluation.planning.open_trials import OpenRuns, run_search
+from hubbub.decoder.cli.progress import progress_bar
+from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.decoder.planning.noise import Budget
+from hubbub.decoder.planning.open_strings import OpenPlan, choose_steps, open_question, plan_open
+
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_WIDTH_OFF_TERMINAL = 160
+_NAMES = 8
+_POWER = 0.9
+
+
+class OpenSetting(NamedTuple):
+    """A population, how many report, and the epsilon of each one's only report."""
+
+    population: str
+    reports: int
+    epsilon: float
+
+    @property
+    def plan(self) -> OpenPlan:
+        """What the planner chooses."""
+        budget = Budget(float("inf"), self.epsilon)
+        question = open_question(power=_POWER)
+        return plan_open(budget, question, self.reports, choose_steps(_NAMES)).best
+
+
+SETTINGS = (
+    *(OpenSetting("census", n, eps) for eps in (2.0, 4.0) for n in (10**5, 10**6, 10**7)),
+    OpenSetting("surnames", 10**6, 4.0),
+    OpenSetting("surnames", 10**7, 4.0),
+)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Searches.")
+@click.option(
+    "--workers", default=os.cpu_count() or 1, show_default="one a core", help="Processes."
+)
+def main(seeds: int, workers: int) -> None:
+    """Find names without a list, with the planner's parameters, and see how rare they may be.
+
+    \b
+    predicted  share that the plan says is found with probability 0.9
+    measured   share that is, by probit regression of "found" on the share
+    ratio      measured over predicted
+    right, false  strings found in a run that somebody holds, and that nobody holds
+    """
+    os.environ.update(_ONE_THREAD)
+    context = multiprocessing.get_context("spawn")
+    console = stdout_console(_WIDTH_OFF_TERMINAL)
+    results = []
+    with ProcessPoolExecutor(workers, mp_context=context) as pool, progress_bar("searching") as bar:
+        plans = [setting.plan for setting in SETTINGS]
+        tasks = [
+            [pool.submit(run_search, setting.population, plan, seed) for seed in range(seeds)]
+            for setting, plan in zip(SETTINGS, plans, strict=True)
+        ]
+        for setting, plan, runs in zip(SETTINGS, plans, tasks, strict=True):
+            found = OpenRuns.of(setting.population, [run.result() for run in runs])
+            results.append((setting, plan, found))
+            bar(len(results), len(SETTINGS))
+    console.print(make_table(results))
+
+
+def make_table(results: Sequence[tuple[OpenSetting, OpenPlan, OpenRuns]]) -> Table:
+    """Return a Markdown table with a line a setting."""
+    table = Table(box=box.MARKDOWN)
+    for heading in ("population", "epsilon", "reports", "steps; k, m", "predicted", "measured",
+                    "ratio", "right", "false"):  # fmt: skip
+        table.add_column(heading, justify="right")
+    for setting, plan, runs in results:
+        measured = runs.share_found(_POWER)
+        table.add_row(
+            setting.population,
+            f"{setting.epsilon:g}",
+            f"{setting.reports:,}",
+            f"{', '.join(map(str, plan.steps))}; {plan.params.k}, {plan.params.m}",
+            f"{plan.limit:.3%}",
+            f"{measured:.3%}",
+            f"{measured / plan.limit:.2f}",
+            f"{runs.n_found:.1f}",
+            f"{runs.n_false:.1f}",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main(prog_name="evaluation.planning.open_strings")

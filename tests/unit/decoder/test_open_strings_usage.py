@@ -1,0 +1,146 @@
+"""`hubbub-decoder decode` and `privacy` on open-string metrics: what makes no sense is named."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from factories import make_metric, make_params, registry_toml
+from hubbub.collector.store import MetricVersion, NewBatch, open_store
+from hubbub.decoder.cli.group import main
+from hubbub.decoder.inputs import MIN_REPORTS
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metrics import Metric
+from unit.collector.forgeries import records_of
+
+DAY = dt.date(2026, 11, 1)
+STEPS, COHORTS, BITS = (2, 4), 8, 32
+NOISE = make_params(f=0.25, p=0.2, q=0.6)
+WORDS = make_metric(
+    "words", metric_type=OpenStringType(STEPS, COHORTS), params=NOISE._replace(k=BITS)
+)
+HOMEPAGE = make_metric()
+WHAT = "metrics.words.type = 'open-string'"
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Path:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_toml(WORDS, HOMEPAGE), encoding="utf-8")
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def store_of(folder: Path, metric: Metric, cohorts: Sequence[int]) -> str:
+    """Return the address of a store with just enough reports of pure noise, of these cohorts."""
+    rng = np.random.default_rng(5)
+    bits = rng.random((MIN_REPORTS, metric.params.k)) < metric.params.p_star
+    drawn = rng.choice(cohorts, size=MIN_REPORTS)
+    key, url = MetricVersion(metric.name, metric.version), f"sqlite:///{folder}/hubbub.db"
+
+    async def fill() -> None:
+        async with open_store(url, create=True) as store:
+            await store.declare([metric])
+            await store.append([NewBatch(bytes(16), {key: records_of(bits, drawn)})], DAY)
+
+    asyncio.run(fill())
+    return url
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--map", "map.csv"], f"--map: must be left out; {WHAT} has positions at several steps."),
+        (["--by", "day"], f"--by day: {WHAT} is decoded over all days at once; choose days with"),
+        (["--method", "likelihood"], f"--method likelihood: {WHAT} is decoded from bit counts."),
+        (
+            ["--candidates", "names.txt", "--candidate-cache", "cache"],
+            f"--candidate-cache: {WHAT} hashes candidates at several",
+        ),
+    ],
+)
+def test_options_that_open_strings_do_not_have_are_refused_before_anything_is_read(
+    registry: Path, options: list[str], reason: str
+) -> None:
+    result = run("decode", "words", "--metrics", registry, *options)
+    assert result.exit_code == 2
+    assert reason in " ".join(result.stderr.split())
+    assert result.stdout == ""
+
+
+def test_extend_belongs_to_open_strings(registry: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("one.example\n", encoding="utf-8")
+    result = run(
+        "decode", "homepage", "--metrics", registry, "--candidates", names, "--extend", "one"
+    )
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert "--extend: must be left out; metrics.homepage.type = 'string'" in message
+    assert "open-string" in message
+
+
+@pytest.mark.parametrize("silent", range(len(STEPS) + 1))
+def test_a_step_without_reports_is_named(registry: Path, tmp_path: Path, silent: int) -> None:
+    """Clients draw their step, so an empty one means that something else is wrong."""
+    heard = [c for c in range(WORDS.params.m) if c // COHORTS != silent]
+    url = store_of(tmp_path, WORDS, heard)
+    result = run("decode", "words", "--metrics", registry, "--store", url)
+    assert result.exit_code == 1
+    what = "whole strings" if silent == len(STEPS) else f"{STEPS[silent]} bytes"
+    assert f"step {silent + 1} of 3, {what}: no reports in its cohorts" in result.stderr
+    assert result.stdout == ""
+
+
+def test_pure_noise_gives_no_strings_and_no_error(registry: Path, tmp_path: Path) -> None:
+    """The reports are seeded; a false name at this level has a chance of 1e-6."""
+    url = store_of(tmp_path, WORDS, range(3 * COHORTS))
+    output = tmp_path / "result.json"
+    result = run(
+        "decode", "words", "--metrics", registry, "--store", url, "--output", output,
+        "--alpha", "1e-6",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert json.loads(output.read_text(encoding="utf-8"))["rows"] == []
+
+
+def test_privacy_of_open_strings_is_that_of_a_string_with_one_hash(tmp_path: Path) -> None:
+    """Neither the steps nor the cohorts change a figure, after shuffling either."""
+    one_hash = make_metric("listed", params=NOISE._replace(k=BITS, h=1, m=COHORTS))
+    assert one_hash.params[:2] == WORDS.params[:2]
+    path, output = tmp_path / "metrics.toml", tmp_path / "privacy.json"
+    path.write_text(registry_toml(WORDS, one_hash), encoding="utf-8")
+    result = run("privacy", path, "--reports", "1e5", "--days", "30", "--output", output)
+    assert result.exit_code == 0, result.output
+    metrics = json.loads(output.read_text(encoding="utf-8"))["metrics"]
+    figures = {name: figure["value"] for name, figure in metrics["words"].items()}
+    assert figures == {name: figure["value"] for name, figure in metrics["listed"].items()}
+    p_star, q_star = 0.25, 0.55  # .2 + (.6 - .2) / 8, .6 - (.6 - .2) / 8
+    odds = q_star * (1 - p_star) / (p_star * (1 - q_star))
+    assert figures["epsilon_report"] == pytest.approx(np.log(odds))
+    assert figures["epsilon_permanent"] == pytest.approx(2 * np.log((1 - 0.125) / 0.125))
+    assert 0 < figures["central_epsilon"] < figures["epsilon_report"]
+    assert 1 < figures["reports_known_0.5"] < figures["reports_known_0.99"]
+
+
+def test_one_time_open_strings_are_never_known_by_tracking(tmp_path: Path) -> None:
+    once = make_metric(
+        "words", metric_type=OpenStringType(STEPS, COHORTS), params=make_params(f=0.0, k=BITS),
+        one_time=True,
+    )  # fmt: skip
+    path, output = tmp_path / "metrics.toml", tmp_path / "privacy.json"
+    path.write_text(registry_toml(once), encoding="utf-8")
+    assert run("privacy", path, "--output", output).exit_code == 0
+    figures = json.loads(output.read_text(encoding="utf-8"))["metrics"]["words"]
+    assert figures["reports_known_0.5"]["value"] is None
+    assert figures["epsilon_days"]["value"] == once.epsilon_report
