@@ -1,7 +1,8 @@
 """The demonstration: half a million people's first names, found again without knowing anyone's.
 
 Real census frequencies, a real collector process, real HTTP, the real decoder; then, because this
-population's truth is known, a score. All files are left in one folder.
+population's truth is known, a score. Then the same names once more, without any list of names. All
+files are left in one folder.
 """
 
 from __future__ import annotations
@@ -13,16 +14,22 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.formats.data_files import write_json
 from hubbub.decoder.formats.files import write_whole
 from hubbub.decoder.formats.picture import write_picture
+from hubbub.decoder.job import decode_metric
+from hubbub.decoder.open_strings.decoding import OpenDecoding
+from hubbub.decoder.open_strings.result import OpenStringsResult, tree_chart
 from hubbub.decoder.results.result import Block, Heading, Line, Result, Table, headings
 from hubbub.decoder.results.strings import mass_interval
+from hubbub.decoder.results.text import visible
 from hubbub.decoder.results.wording import certainty
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.collecting import report_through_clients, upload_reports
@@ -46,11 +53,79 @@ m = 96
 f = 0.2
 p = 0.0062
 q = 0.5635
+
+[metrics.first_name_open]
+version = 1
+type = "open-string"
+description = "The same, asked once, to show that nobody need list the names"
+owner = "privacy@example.org"
+expires = 2099-12-31
+mode = "one-time"
+steps = [4, 7]
+k = 256
+m = 128
+f = 0.0
+p = 0.018
+q = 0.5
 """
-_METRIC = "first_name"
+_METRIC, _OPEN_METRIC = "first_name", "first_name_open"
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """Opens a progress bar of that label."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenNames:
+    """Names that were found though nobody listed any.
+
+    Attributes
+    ----------
+    found : OpenDecoding
+    truth : dict of str to float
+        Share of the reports of every name that somebody has.
+    epsilon : float
+        Of a client's only report.
+    seconds : float
+        From the first report to the result.
+    """
+
+    found: OpenDecoding
+    truth: dict[str, float]
+    epsilon: float
+    seconds: float
+
+    @property
+    def rows(self) -> IntArray:
+        """The detected names, the largest first."""
+        return self.found.decoding.largest_detected()
+
+    @property
+    def n_false(self) -> int:
+        """How many of them nobody has."""
+        names = self.found.decoding.candidates
+        return sum(names[row] not in self.truth for row in self.rows.tolist())
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the names that were found, and what they come to."""
+        decoding = self.found.decoding
+        rows = tuple(
+            (
+                visible(decoding.candidates[i]),
+                f"{self.truth.get(decoding.candidates[i], 0.0):.2%}",
+                f"{decoding.share[i]:.2%}",
+                f"{decoding.low[i]:.2%} … {decoding.high[i]:.2%}",
+            )
+            for i in self.rows.tolist()
+        )
+        yield Line("\nAnd this is what is found without any list of names:\n")
+        heads = headings("name", "true share", "estimate", "95% interval")
+        yield Table("Names that nobody listed", heads, rows)
+        yield Line(
+            f"{len(rows) - self.n_false} names that somebody has, {self.n_false} that nobody has "
+            f"(at most {decoding.summary.alpha:.0%} on average), of {self.found.proposed:,} that "
+            f"the prefixes proposed; epsilon {self.epsilon:.2f} for the only report of each; "
+            f"{self.seconds:.0f} s"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +148,7 @@ class DemoResult(Result):
     n_reports: int
     seed: int
     seconds: float
+    unlisted: OpenNames
 
     def document(self) -> Mapping[str, object]:
         """Return what result.json says."""
@@ -82,6 +158,10 @@ class DemoResult(Result):
             **asdict(self.score),
             "seed": self.seed,
             "seconds": round(self.seconds, 1),
+            "open_found": len(self.unlisted.rows),
+            "open_false": self.unlisted.n_false,
+            "open_epsilon": self.unlisted.epsilon,
+            "open_seconds": round(self.unlisted.seconds, 1),
         }
 
     def blocks(self) -> Iterator[Block]:
@@ -115,6 +195,7 @@ class DemoResult(Result):
             f"{mass_interval(summary['unknown_share'], summary['unknown_std_error'])} of the "
             "reports hold names that are too rare to detect"
         )
+        yield from self.unlisted.blocks()
 
 
 def run_demo(
@@ -125,11 +206,12 @@ def run_demo(
     Parameters
     ----------
     folder : Path
-        Gets metrics.toml, names.txt, hubbub.db, estimates.json, estimates.png and result.json.
+        Gets metrics.toml, names.txt, hubbub.db, estimates.json, estimates.png, open.json, tree.png
+        and result.json.
     n_reports : int
-        People, each reporting once.
+        People, each reporting once to each metric.
     n_clients : int
-        How many of them do so through a real `Telemetry` client.
+        How many of them report to the first through a real `Telemetry` client.
     seed : int
         Of the population and the simulated clients; real clients use the system's randomness all
         the same.
@@ -159,19 +241,50 @@ def run_demo(
         cohorts, bits = simulated.report(held[n_clients:])
         with progress("simulated clients report") as update:
             asyncio.run(upload_reports(metric, cohorts, bits, collector.url, update))
+        open_started = time.monotonic()
+        metric = registry[_OPEN_METRIC]
+        open_type = cast("OpenStringType", metric.type)
+        simulated = SimulatedClients(population.values, metric.params, rng, open_type)
+        cohorts, bits = simulated.report(held)
+        with progress("they report once more, without a list") as update:
+            asyncio.run(upload_reports(metric, cohorts, bits, collector.url, update))
+        open_seconds = time.monotonic() - open_started
     where = ("--metrics", f"{folder}/metrics.toml", "--store", f"sqlite:///{folder}/hubbub.db")
     names = ("--candidates", f"{folder}/names.txt", "--correction", "bonferroni")
     output = ("--output", f"{folder}/estimates.json", "--min-reports", "1")
     run_decoder(["decode", _METRIC, *where, *names, *output])
     _, estimates = DecodedShares.read(folder / "estimates.json")
     counts = np.bincount(held, minlength=len(population.values)) / n_reports
-    by_name = dict(zip(population.values, counts.tolist(), strict=True))
+    by_name = {
+        name: share
+        for name, share in zip(population.values, counts.tolist(), strict=True)
+        if share > 0
+    }
     truth = np.array([by_name.get(name, 0.0) for name in candidates])
     figures = score(truth, estimates.share, estimates.low, estimates.high, estimates.detected)
+    open_started = time.monotonic()
+    found = _decode_unlisted(folder)
+    open_seconds += time.monotonic() - open_started
+    unlisted = OpenNames(found, by_name, metric.epsilon_report, open_seconds)
     seconds = time.monotonic() - started
-    result = DemoResult(candidates, truth, estimates, figures, n_reports, seed, seconds)
+    result = DemoResult(candidates, truth, estimates, figures, n_reports, seed, seconds, unlisted)
     write_whole(folder / "result.json", partial(write_json, result))
     title = f"{n_reports:,} noisy reports, {len(candidates):,} candidate names"
     chart = estimates_chart(candidates, truth, estimates, title)
     write_picture(folder / "estimates.png", [chart])
+    tree = tree_chart(found)
+    if tree:
+        write_picture(folder / "tree.png", [tree])
     return result
+
+
+def _decode_unlisted(folder: Path) -> OpenDecoding:
+    """Find names without a list, and write what `hubbub-decoder decode` would."""
+    result = decode_metric(
+        _OPEN_METRIC,
+        metrics=folder / "metrics.toml",
+        store=f"sqlite:///{folder}/hubbub.db",
+        min_reports=1,
+    )
+    write_whole(folder / "open.json", partial(write_json, result))
+    return cast("OpenStringsResult", result).decoding

@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hubbub.decoder.cli.options import cli_errors, only_files
+
+if TYPE_CHECKING:
+    from hubbub.decoder.planning.noise import Budget
+    from hubbub.decoder.results.result import Result
+    from hubbub.protocol.metrics import Metric
+    from hubbub.protocol.params import RapporParams
 
 _WIDTH_OFF_TERMINAL = 150
 
@@ -40,6 +48,92 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
         return number
 
 
+def _ascending(
+    context: click.Context, option: click.Parameter, text: str | None
+) -> tuple[int, ...] | None:
+    """Return lengths such as 4,7."""
+    if text is None:
+        return None
+    from hubbub.protocol.checks import ascending_integers  # noqa: PLC0415 - see `cli.group`
+    from hubbub.protocol.errors import HubbubError  # noqa: PLC0415
+    from hubbub.protocol.metric_types.open_strings import (  # noqa: PLC0415
+        LONGEST_STEP,
+        MOST_STEPS,
+    )
+
+    try:
+        numbers = [int(part) for part in text.split(",")]
+        return ascending_integers("--steps", numbers, MOST_STEPS, 1, LONGEST_STEP)
+    except HubbubError as error:
+        raise click.BadParameter(str(error), context, option) from error
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} must be integers as 4,7", context, option) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What was asked for, under the options' names."""
+
+    metric: str | None
+    reports: float | None
+    share: float | None
+    candidates: float | None
+    is_open: bool
+    longest: int | None
+    steps: tuple[int, ...] | None
+    epsilon_permanent: float | None
+    epsilon_report: float | None
+    evaluate: bool
+    metrics: str | None
+    k: int | None
+    h: int | None
+    m: int | None
+    f: float | None
+    p: float | None
+    q: float | None
+    alpha: float
+    power: float
+    method: str | None
+    concentration: float | None
+    max_bits: int
+    name: str
+    outputs: tuple[str, ...]
+
+    @property
+    def numbers(self) -> dict[str, object]:
+        """The parameters that --evaluate takes one by one."""
+        numbers = {name: getattr(self, name) for name in ("k", "h", "m", "f", "p", "q")}
+        if self.is_open:
+            del numbers["h"]
+            numbers["steps"] = self.steps
+        return {f"--{name}": value for name, value in numbers.items()}
+
+    @property
+    def budget(self) -> Budget:
+        """The epsilons, as the planner takes them."""
+        from hubbub.decoder.planning.noise import Budget  # noqa: PLC0415 - see `cli.group`
+
+        return Budget(self.epsilon_permanent or 0.0, self.epsilon_report or 0.0)
+
+    @property
+    def bits(self) -> int:
+        """Most bits of a report, whole bytes."""
+        return self.max_bits // 8 * 8
+
+    def params(self, h: int) -> RapporParams:
+        """Return the given numbers as parameters."""
+        from hubbub.protocol.params import RapporParams  # noqa: PLC0415 - see `cli.group`
+
+        k, m, f, p, q = (getattr(self, name) for name in ("k", "m", "f", "p", "q"))
+        return RapporParams(k, h, m, f, p, q)
+
+    def registered(self) -> Metric | None:
+        """Return the metric that is to be evaluated, if it is named."""
+        from hubbub.protocol.registry import Registry  # noqa: PLC0415 - see `cli.group`
+
+        return Registry.load(self.metrics or "")[self.metric] if self.metric is not None else None
+
+
 @click.command()
 @click.argument("metric", required=False)
 @click.option("--reports", type=_Number(0, math.inf), help="Reports that will be there, as 1e6.")
@@ -50,9 +144,28 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
 )
 @click.option(
     "--candidates",
-    required=True,
     type=_Number(0, math.inf),
     help="Strings that will be looked for, as 1e5.",
+)
+@click.option(
+    "--open",
+    "is_open",
+    is_flag=True,
+    help="Instead of --candidates: nobody lists the strings, they are found prefix by prefix "
+    "(type open-string).",
+)
+@click.option(
+    "--longest",
+    type=click.IntRange(1, 64),
+    metavar="BYTES",
+    help="With --open: how long all but a few strings are, from which --steps follow; 8 for "
+    "names, 40 for domains.  [default: 8]",
+)
+@click.option(
+    "--steps",
+    callback=_ascending,
+    metavar="BYTES,...",
+    help="With --open, instead of --longest: lengths of the prefixes, as 4,7.",
 )
 @click.option(
     "--epsilon-permanent",
@@ -93,10 +206,8 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
 )
 @click.option(
     "--method",
-    default="regression",
-    show_default=True,
     type=click.Choice(["regression", "likelihood"]),
-    help="How reports will be decoded: from bit counts, or each as a whole.",
+    help="How reports will be decoded: from bit counts, or each as a whole.  [default: regression]",
 )
 @click.option(
     "--concentration",
@@ -121,29 +232,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
     help="Also write the comparison to FILE.csv or FILE.json, or draw it as FILE.png or FILE.svg. "
     "May be repeated.",
 )
-def plan(
-    metric: str | None,
-    reports: float | None,
-    share: float | None,
-    candidates: float,
-    epsilon_permanent: float | None,
-    epsilon_report: float | None,
-    evaluate: bool,
-    metrics: str | None,
-    k: int | None,
-    h: int | None,
-    m: int | None,
-    f: float | None,
-    p: float | None,
-    q: float | None,
-    alpha: float,
-    power: float,
-    method: str,
-    concentration: float | None,
-    max_bits: int,
-    name: str,
-    outputs: tuple[str, ...],
-) -> None:
+def plan(**options: Any) -> None:
     """Choose k, h, m, f, p and q within two epsilons.
 
     Of all parameters that spend no more than --epsilon-permanent and --epsilon-report, find those
@@ -163,56 +252,111 @@ def plan(
       hubbub-decoder plan --evaluate --reports 1e6 --candidates 1e5 \\
           homepage --metrics metrics.toml
 
+    Or plan for strings that nobody lists:
+
+    \b
+      hubbub-decoder plan --open --reports 1e6 --longest 8 \\
+          --epsilon-permanent inf --epsilon-report 4
+
     The table compares the best parameters with round numbers, with the RAPPOR paper's default moved
     to the same epsilons, and with the best of every number of hashes. Below it is the entry for
     metrics.toml. docs/planning.md has the theory and how well simulations agree with it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    if reports is None and share is None:
-        raise click.UsageError("Missing option '--reports' or '--share': what is there, or wanted.")
-    six: dict[str, object] = {"--k": k, "--h": h, "--m": m, "--f": f, "--p": p, "--q": q}
-    registered: dict[str, object] = {"METRIC": metric, "--metrics": metrics}
-    epsilons: dict[str, object] = {
-        "--epsilon-permanent": epsilon_permanent,
-        "--epsilon-report": epsilon_report,
-    }
-    if not evaluate:
-        _refuse(six | registered, "belongs to --evaluate.")
-        _require(epsilons)
-    else:
-        _refuse(epsilons, "follows from the parameters that --evaluate is given.")
-        if metric is None and metrics is None:
-            _require(six, "of --evaluate (or METRIC and '--metrics')")
-        else:
-            _refuse(six, "METRIC of --metrics has parameters already.")
-            _require(registered, "of --evaluate")
+    asked = _Options(**options)
+    _check(asked)
     from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415
-    from hubbub.decoder.planning import search  # noqa: PLC0415
-    from hubbub.decoder.planning.limits import Method, Question  # noqa: PLC0415
-    from hubbub.decoder.planning.noise import Budget  # noqa: PLC0415
-    from hubbub.decoder.planning.result import PlanResult  # noqa: PLC0415
     from hubbub.protocol.checks import metric_name  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
-    from hubbub.protocol.params import RapporParams  # noqa: PLC0415
-    from hubbub.protocol.registry import Registry  # noqa: PLC0415
 
     with cli_errors():
-        question = Question(candidates, alpha, power, Method(method), concentration)
-        metric_name("--name", name)
-        bits = max_bits // 8 * 8
-        if evaluate:
-            if metric is not None:
-                name = metric
-                params = search.string_params(Registry.load(metrics or "")[metric])
-            else:
-                params = RapporParams(k or 0, h or 0, m or 0, f or 0.0, p or 0.0, q or 0.0)
-            comparison = search.evaluate(params, question, reports, share, bits)
+        metric_name("--name", asked.name)
+        result = _plan_open(asked) if asked.is_open else _plan_listed(asked)
+        write_results(result, asked.outputs, width=_WIDTH_OFF_TERMINAL)
+
+
+def _check(asked: _Options) -> None:
+    """Refuse options that are missing or contradict each other, before anything is opened."""
+    if asked.reports is None and asked.share is None:
+        raise click.UsageError("Missing option '--reports' or '--share': what is there, or wanted.")
+    if asked.is_open:
+        _refuse({"--candidates": asked.candidates}, "must be left out, for --open has no list.")
+        _refuse(
+            {"--method": asked.method},
+            "must be left out, for --open is decoded from bit counts.",
+        )
+        _refuse({"--h": asked.h}, "must be left out; strings of --open have one hash.")
+        if asked.steps is not None:
+            _refuse({"--longest": asked.longest}, "must be left out; --steps are given.")
+    else:
+        _refuse({"--longest": asked.longest, "--steps": asked.steps}, "belongs to --open.")
+        _require({"--candidates": asked.candidates}, "(or '--open')")
+    epsilons: dict[str, object] = {
+        "--epsilon-permanent": asked.epsilon_permanent,
+        "--epsilon-report": asked.epsilon_report,
+    }
+    registered: dict[str, object] = {"METRIC": asked.metric, "--metrics": asked.metrics}
+    numbers = asked.numbers
+    if not asked.evaluate:
+        numbers.pop("--steps", None)
+        _refuse(numbers | registered, "belongs to --evaluate.")
+        _require(epsilons)
+        return
+    _refuse(epsilons, "follows from the parameters that --evaluate is given.")
+    _refuse({"--longest": asked.longest}, "must be left out; --evaluate takes --steps.")
+    if asked.metric is None and asked.metrics is None:
+        _require(numbers, "of --evaluate (or METRIC and '--metrics')")
+    else:
+        _refuse(numbers, "METRIC of --metrics has parameters already.")
+        _require(registered, "of --evaluate")
+
+
+def _plan_listed(asked: _Options) -> Result:
+    """Plan for strings that will stand in a list."""
+    from hubbub.decoder.planning import search  # noqa: PLC0415
+    from hubbub.decoder.planning.limits import Method, Question  # noqa: PLC0415
+    from hubbub.decoder.planning.result import PlanResult  # noqa: PLC0415
+
+    method = Method(asked.method or Method.REGRESSION.value)
+    question = Question(
+        asked.candidates or 0.0, asked.alpha, asked.power, method, asked.concentration
+    )
+    name, reports, share = asked.name, asked.reports, asked.share
+    if asked.evaluate:
+        metric = asked.registered()
+        name = metric.name if metric else name
+        params = search.string_params(metric) if metric else asked.params(asked.h or 0)
+        found = search.evaluate(params, question, reports, share, asked.bits)
+    elif reports is not None:
+        found = search.compare(asked.budget, question, reports, asked.bits)
+    else:
+        found = search.compare_for_share(asked.budget, question, share or 0.0, asked.bits)
+    return PlanResult(found, share, name)
+
+
+def _plan_open(asked: _Options) -> Result:
+    """Plan for strings that nobody lists."""
+    from hubbub.decoder.planning import open_strings  # noqa: PLC0415
+    from hubbub.decoder.planning.open_result import OpenPlanResult  # noqa: PLC0415
+
+    question = open_strings.open_question(asked.alpha, asked.power, asked.concentration)
+    name, reports, share = asked.name, asked.reports, asked.share
+    if asked.evaluate:
+        metric = asked.registered()
+        if metric:
+            name = metric.name
+            steps, params = open_strings.open_params(metric)
         else:
-            budget = Budget(epsilon_permanent or 0.0, epsilon_report or 0.0)
-            if reports is not None:
-                comparison = search.compare(budget, question, reports, bits)
-            else:
-                comparison = search.compare_for_share(budget, question, share or 0.0, bits)
-        result = PlanResult(comparison, share, name)
-        write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)
+            steps, params = asked.steps or (), asked.params(1)
+            open_strings.check_cohorts(steps, params.m)
+        found = open_strings.evaluate_open(steps, params, question, reports, share, asked.bits)
+        return OpenPlanResult(found, share, name)
+    steps = asked.steps or open_strings.choose_steps(asked.longest or open_strings.TYPICAL_LENGTH)
+    if reports is not None:
+        found = open_strings.plan_open(asked.budget, question, reports, steps, asked.bits)
+    else:
+        found = open_strings.plan_open_for_share(
+            asked.budget, question, share or 0.0, steps, asked.bits
+        )
+    return OpenPlanResult(found, share, name)
 
 
 def _require(options: Mapping[str, object], of: str = "") -> None:

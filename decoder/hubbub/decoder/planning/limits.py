@@ -181,8 +181,10 @@ class Question:
     power : float
         Probability with which a string of the limit's share is to be found, above 1/2.
     concentration : float or None
-        Sum of the squared shares of the strings that aren't detected; None takes Zipf's law over
-        the candidates, below the limit.
+        Sum of the squared shares of the strings that aren't detected; None takes Zipf's law,
+        below the limit.
+    strings : float or None
+        Over how many strings Zipf's law is taken; None: over the candidates.
 
     Raises
     ------
@@ -195,6 +197,7 @@ class Question:
     power: float = 0.9
     method: Method = Method.REGRESSION
     concentration: float | None = None
+    strings: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what has no answer."""
@@ -217,7 +220,8 @@ class Question:
         """
         if self.concentration is not None:
             return self.concentration
-        harmonic = math.log(self.candidates) + _EULER + 1 / (2 * self.candidates)
+        strings = self.strings or self.candidates
+        harmonic = math.log(strings) + _EULER + 1 / (2 * strings)
         return min(limit, 1.0) / harmonic
 
 

@@ -95,11 +95,11 @@ class PlanResult(Result):
                 {
                     "name": plan.name,
                     **params._asdict(),
-                    "epsilon_permanent": _known(params.epsilon_permanent),
+                    "epsilon_permanent": finite_or_nan(params.epsilon_permanent),
                     "epsilon_report": params.epsilon_report,
                     "reports": plan.reports,
-                    "detectable_share": _known(plan.limit),
-                    "reports_needed": _known(needed),
+                    "detectable_share": finite_or_nan(plan.limit),
+                    "reports_needed": finite_or_nan(needed),
                     "oue_ratio": plan.oue_ratio,
                 }
             )
@@ -156,8 +156,14 @@ class PlanResult(Result):
         )
 
 
-def entry(params: RapporParams, name: str) -> str:
-    """Return a metrics.toml entry, all of whose texts but the noise are to be filled in."""
+def entry(params: RapporParams, name: str, steps: tuple[int, ...] = ()) -> str:
+    """Return a metrics.toml entry, all of whose texts but the noise are to be filled in.
+
+    Parameters
+    ----------
+    steps : tuple of int
+        Of open strings; the parameters are those of one of them.
+    """
     noise = {"f": params.f, "p": params.p, "q": params.q}
     one_time = params.f == 0 or (params.p, params.q) == (0.0, 1.0)
     if one_time and params.f:
@@ -165,12 +171,13 @@ def entry(params: RapporParams, name: str) -> str:
     lines = [
         f"[metrics.{name}]",
         "version = 1",
-        'type = "string"',
+        f'type = "{"open-string" if steps else "string"}"',
         'description = "..."',
         'owner = "..."',
         "expires = 2099-12-31",
         *(['mode = "one-time"'] if one_time else []),
-        *(f"{key} = {getattr(params, key)}" for key in ("k", "h", "m")),
+        *([f"steps = {list(steps)}"] if steps else []),
+        *(f"{key} = {getattr(params, key)}" for key in (("k", "m") if steps else ("k", "h", "m"))),
         *(f"{key} = {value!r}" for key, value in noise.items()),
     ]
     return "\n".join(lines)
@@ -188,8 +195,8 @@ def _table(result: PlanResult) -> Table:
                 *(f"{number:.6g}" for number in params[3:]),
                 f"{params.epsilon_permanent:.4g}",
                 f"{params.epsilon_report:.4g}",
-                _limit(plan.limit),
-                _reports(reports_needed(params, result.target, found.question)),
+                share_text(plan.limit),
+                reports_text(reports_needed(params, result.target, found.question)),
                 f"{plan.oue_ratio:.2f}",
             )
         )
@@ -223,7 +230,7 @@ def _sentences(result: PlanResult) -> Iterator[str]:
         needed = reports_needed(params, result.share, question)
         yield (
             f"One held by {result.share:.3%} is found with probability {power:.2f}; "
-            f"{_reports(needed)} reports make it {question.power:g}."
+            f"{reports_text(needed)} reports make it {question.power:g}."
         )
     if found.given:
         yield from _against_best(result, found.given)
@@ -250,7 +257,7 @@ def _against_best(result: PlanResult, given: Plan) -> Iterator[str]:
     )
     method = Method.LIKELIHOOD if question.method is Method.REGRESSION else Method.REGRESSION
     other = detection_limit(params, given.reports, replace(question, method=method))
-    yield f"With method {method.value} the limit is {_limit(other)}."
+    yield f"With method {method.value} the limit is {share_text(other)}."
     if given.limit <= best.limit:
         yield "The search finds no better parameters at the same epsilons."
     elif given.limit < math.inf:
@@ -258,7 +265,7 @@ def _against_best(result: PlanResult, given: Plan) -> Iterator[str]:
         yield (
             f"The best parameters at the same epsilons show {best.limit:.3%}, a share "
             f"{given.limit / best.limit:.2f} times as small, or the same share from "
-            f"{_reports(needed)} reports instead of {given.reports:,.0f}."
+            f"{reports_text(needed)} reports instead of {given.reports:,.0f}."
         )
     else:
         yield f"The best parameters at the same epsilons show {best.limit:.3%}."
@@ -292,13 +299,16 @@ def _chart(labels: Labels, points: list[Point], plans: list[tuple[str, float, fl
     return XYChart(words, series, log_x=True, log_y=True)
 
 
-def _reports(reports: float) -> str:
+def reports_text(reports: float) -> str:
+    """Return a number of reports, which may be infinite."""
     return f"{reports:,.0f}" if reports < math.inf else "never"
 
 
-def _limit(share: float) -> str:
+def share_text(share: float) -> str:
+    """Return a share in percent, which may be infinite."""
     return f"{share:.3%}" if share < math.inf else "none"
 
 
-def _known(value: float) -> float:
+def finite_or_nan(value: float) -> float:
+    """Return nan for what isn't finite, as the columns have it."""
     return value if math.isfinite(value) else math.nan

@@ -37,6 +37,7 @@ from hubbub.decoder.planning.noise import (
     permanent_noise,
     rare_rate,
 )
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
@@ -194,13 +195,18 @@ def evaluate(
 
 
 def string_params(metric: Metric) -> RapporParams:
-    """Return the parameters of a metric whose values are hashed.
+    """Return the parameters of a metric whose values are hashed and looked for in a list.
 
     Raises
     ------
     PlanError
-        If its registry lists the values, so that nothing is searched for.
+        If its registry lists the values, so that nothing is searched for, or if nobody does.
     """
+    if isinstance(metric.type, OpenStringType):
+        raise PlanError(
+            f"metrics.{metric.name}.type = {metric.type.name!r}: its strings stand in no list; "
+            "add --open"
+        )
     if metric.type.width is not None:
         raise PlanError(
             f"metrics.{metric.name}.type = {metric.type.name!r}: must be a type whose values are "
@@ -233,19 +239,19 @@ def _best_params(
     """Find q*, then k, then m, then q* again for those."""
     k = min(_FIRST_BITS, most_bits)
     m = _allowed_cohorts(_FIRST_COHORTS, k, h, question, n_reports)
-    limit_at = _limit_at(k, h, m, budget, question, n_reports)
-    q_star = _best_rate(h, budget, limit_at)
+    limit_at = limit_by_rate(k, h, m, budget, question, n_reports)
+    q_star = best_rate(h, budget, limit_at)
 
     def of_bits(eighth: int) -> float:
-        return _limit_at(8 * eighth, h, m, budget, question, n_reports)(q_star)
+        return limit_by_rate(8 * eighth, h, m, budget, question, n_reports)(q_star)
 
     def of_cohorts(cohorts: int) -> float:
-        return _limit_at(k, h, cohorts, budget, question, n_reports)(q_star)
+        return limit_by_rate(k, h, cohorts, budget, question, n_reports)(q_star)
 
     k = 8 * _fewest_near_best(range(1, most_bits // 8 + 1), of_bits)
     choices = sorted({_allowed_cohorts(cohorts, k, h, question, n_reports) for cohorts in _COHORTS})
     m = _fewest_near_best(choices, of_cohorts)
-    q_star = _best_rate(h, budget, _limit_at(k, h, m, budget, question, n_reports))
+    q_star = best_rate(h, budget, limit_by_rate(k, h, m, budget, question, n_reports))
     return params_within(k, h, m, budget, q_star)
 
 
@@ -267,7 +273,7 @@ def _fewest_near_best(choices: range | list[int], limit_of: Callable[[int], floa
     return next(c for c, x in zip(choices, limits, strict=True) if x <= _NEAR * min(limits))
 
 
-def _limit_at(
+def limit_by_rate(
     k: int, h: int, m: int, budget: Budget, question: Question, n_reports: float
 ) -> Callable[[float], float]:
     """Return the limit as a function of q*, the budget being spent to the last."""
@@ -284,7 +290,7 @@ def _limit_at(
     return limit
 
 
-def _best_rate(h: int, budget: Budget, limit_at: Callable[[float], float]) -> float:
+def best_rate(h: int, budget: Budget, limit_at: Callable[[float], float]) -> float:
     """Return the q* of the least limit; where nothing is detectable, that of the least variance."""
     low, high = common_rates(h, budget)
     margin = 1e-3 * (high - low)
@@ -388,8 +394,8 @@ def limit_by_epsilon(found: Comparison) -> list[Point]:
     for epsilon in np.geomspace(spent / 4, highest, _CURVE_POINTS).tolist():
         budget = Budget(found.budget.permanent, min(epsilon, found.budget.permanent))
         k, h, m, *_ = found.best.params
-        limit_at = _limit_at(k, h, m, budget, found.question, found.best.reports)
-        best, paper = limit_at(_best_rate(h, budget, limit_at)), math.nan
+        limit_at = limit_by_rate(k, h, m, budget, found.question, found.best.reports)
+        best, paper = limit_at(best_rate(h, budget, limit_at)), math.nan
         if found.paper:
             with contextlib.suppress(PlanError):
                 params = paper_within(found.paper.params.k, found.paper.params.m, budget)

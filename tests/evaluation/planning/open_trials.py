@@ -1,0 +1,104 @@
+"""Which shares of open strings are really found: whole searches, and the share that most find.
+
+Populations are real lists of names, because how likely strings look decides what is looked for.
+Counts are drawn from their exact law: given who has what, bits are independent binomials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, special
+
+from hubbub.decoder import CohortCounts
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.candidates.listing import hash_words, positions_in
+from hubbub.decoder.open_strings.decoding import decode_open_strings
+from hubbub.protocol.bloom import canonical_bytes
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.params import RapporParams
+from hubbub.simulations.populations import LISTS, Population
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRuns:
+    """Searches of one population with one set of parameters.
+
+    Attributes
+    ----------
+    shares : float64 array, shape (n,)
+        Of the population's strings.
+    found : float64 array, shape (n,)
+        In what part of the runs each was found.
+    n_found, n_false : float
+        Right and false strings of a run, on average.
+    """
+
+    shares: FloatArray
+    found: FloatArray
+    n_found: float
+    n_false: float
+
+    def share_found(self, power: float) -> float:
+        """Return the share that is found with a probability, by probit regression on shares."""
+        intercept, slope = self._probit()
+        return float((special.ndtri(power) - intercept) / slope)
+
+    def _probit(self) -> tuple[float, float]:
+        scale = float(np.sort(self.shares)[-max(1, round(self.n_found))])
+        x = self.shares / scale
+
+        def loss(line: FloatArray) -> float:
+            z = line[0] + line[1] * x
+            likelihood = self.found * special.log_ndtr(z) + (1 - self.found) * special.log_ndtr(-z)
+            return -float(likelihood.sum())
+
+        fit = optimize.minimize(loss, np.array([-3.0, 3.0]), method="Nelder-Mead")
+        return float(fit.x[0]), float(fit.x[1] / scale)
+
+
+def run_searches(
+    population: str,
+    metric_type: OpenStringType,
+    params: RapporParams,
+    n_reports: int,
+    seeds: Sequence[int],
+) -> OpenRuns:
+    """Search a population of `hubbub.simulations.populations.LISTS` once for each seed."""
+    people = LISTS[population]()
+    found = np.zeros(len(people.values))
+    false = 0
+    for seed in seeds:
+        rng = np.random.default_rng([seed, n_reports])
+        counts = count_open_reports(people, metric_type, params, n_reports, rng)
+        decoding = decode_open_strings(counts, params, metric_type).decoding
+        detected = {decoding.candidates[row] for row in np.flatnonzero(decoding.detected)}
+        found += [value in detected for value in people.values]
+        false += len(detected - set(people.values))
+    runs = len(seeds)
+    return OpenRuns(people.shares, found / runs, float(found.sum()) / runs, false / runs)
+
+
+def count_open_reports(
+    people: Population,
+    metric_type: OpenStringType,
+    params: RapporParams,
+    n_reports: int,
+    rng: np.random.Generator,
+) -> CohortCounts:
+    """Draw the bit counts of clients that report once."""
+    encoded = [canonical_bytes(value) for value in people.values]
+    reports = rng.multinomial(n_reports, np.full(params.m, 1 / params.m))
+    true = np.zeros((params.m, params.k), dtype=np.int64)
+    steps = range(len(metric_type.steps) + 1)
+    words = [hash_words([metric_type.prefix(text, step) for text in encoded]) for step in steps]
+    for cohort in range(params.m):
+        hashed = np.full(len(encoded), metric_type.hashed_cohort(cohort))
+        position = positions_in(words[cohort // metric_type.cohorts], hashed, params)[:, 0]
+        held = rng.multinomial(reports[cohort], people.shares)
+        true[cohort] = np.bincount(position, held, params.k)
+    others = reports[:, None] - true
+    bits = rng.binomial(true, params.q_star) + rng.binomial(others, params.p_star)
+    return CohortCounts(reports, bits)
