@@ -194,6 +194,7 @@ class _Ladders:
 
     def kinds(self, before: IntArray, last: IntArray, states: IntArray) -> IntArray:
         """Return the number of each prefix's context, shape (n,); new contexts are added."""
+        before = self._letters.matters(before, last)
         code = (before * _CONTEXTS + last) * _STATES + states
         codes = np.unique(code)
         news = np.setdiff1d(codes, self._codes, assume_unique=True)

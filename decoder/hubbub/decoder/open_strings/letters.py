@@ -22,6 +22,8 @@ END = 256
 """The symbol after a string's last byte."""
 BEFORE = 257
 """What stands before a string's first byte."""
+ANYTHING = 258
+"""Stands for a last symbol but one that nothing was learned about."""
 N_SYMBOLS = 257
 
 STATES = 4
@@ -38,6 +40,7 @@ _FREQUENCIES = (
     12.7, 9.1, 8.2, 7.5, 7.0, 6.7, 6.3, 6.0, 6.1, 4.0, 4.3, 2.8, 2.8, 2.4, 2.2, 1.9, 2.0, 2.4,
     2.0, 1.5, 1.0, 0.8, 0.15, 0.15, 0.1, 0.07,
 )  # fmt: skip
+_FLOOR = 1.0
 _VOWELS = "aeiouy"
 _MARKS = " .-_/:"
 _ADDRESSES = ("www.", "http://", "https://")
@@ -59,13 +62,14 @@ _FOLLOWERS = {
 """Chance of a vowel, a consonant, both as capitals, a digit and a mark; the rest is for others."""
 
 
-def _alphabets() -> FloatArray:
+def _alphabets(*, flat: bool) -> FloatArray:
     """Return the chances of symbols within each of six classes, and of all others; (7, 257)."""
     alphabets = np.zeros((7, N_SYMBOLS))
     for letter, frequency in zip(_LETTERS, _FREQUENCIES, strict=True):
         consonant = letter not in _VOWELS
-        alphabets[int(consonant), ord(letter)] = frequency + 0.3
-        alphabets[2 + consonant, ord(letter.upper())] = frequency + 0.3
+        chance = 1.0 if flat else frequency + _FLOOR
+        alphabets[int(consonant), ord(letter)] = chance
+        alphabets[2 + consonant, ord(letter.upper())] = chance
     alphabets[4, 0x30:0x3A] = 1
     alphabets[5, [ord(mark) for mark in _MARKS]] = 1
     alphabets[6, 0x20:0x7F] = alphabets[:6, 0x20:0x7F].sum(axis=0) == 0
@@ -75,10 +79,18 @@ def _alphabets() -> FloatArray:
     return np.asarray(alphabets / alphabets.sum(axis=1, keepdims=True))
 
 
-def _start() -> tuple[FloatArray, IntArray]:
-    """Return what follows a symbol of each class, (8, 257), and each symbol's class, (258,)."""
-    alphabets = _alphabets()
+def _start(*, flat: bool) -> tuple[FloatArray, IntArray]:
+    """Return what follows a symbol of each class, (8, 257), and each symbol's class, (258,).
+
+    Flat: letters that are equally common, whatever stands before them.
+    """
+    alphabets = _alphabets(flat=flat)
     mixed = np.array([(*shares, 1 - sum(shares)) for shares in _FOLLOWERS.values()])
+    if flat:
+        part = len(_VOWELS) / len(_LETTERS)
+        for vowels, consonants in ((0, 1), (2, 3)):
+            letters = mixed[:, vowels] + mixed[:, consonants]
+            mixed[:, vowels], mixed[:, consonants] = part * letters, (1 - part) * letters
     start = (1 - _LEAST_END) * mixed @ alphabets
     start[:, END] = _LEAST_END
     classes = np.full(_CONTEXT, len(_FOLLOWERS) - 1, dtype=np.int64)
@@ -101,12 +113,21 @@ class LetterModel:
         Numbers of the pairs of symbols that were seen, ascending.
     triples : float64 array, shape (c, 257)
         Weights of what came after them.
+    flat : bool
+        Whether it begins with letters that are equally common, which hardly any strings have, but
+        those may have that a model fails on.
     """
 
     single: FloatArray
     pairs: FloatArray
     contexts: IntArray
     triples: FloatArray
+    flat: bool = False
+
+    @classmethod
+    def unbiased(cls) -> LetterModel:
+        """Return the model that knows nothing, not even which letters are common."""
+        return replace(cls.at_start(), flat=True)
 
     @classmethod
     def at_start(cls) -> LetterModel:
@@ -152,7 +173,15 @@ class LetterModel:
         triples[where[: len(self.contexts)]] = self.triples
         rows = where[len(self.contexts) :]
         np.add.at(triples, (rows, np.concatenate(followers)), np.concatenate(added))
-        return LetterModel(single, pairs, contexts, triples)
+        return LetterModel(single, pairs, contexts, triples, self.flat)
+
+    def matters(self, before: IntArray, last: IntArray) -> IntArray:
+        """Return the last symbols but one, `ANYTHING` where nothing was learned about them."""
+        if not len(self.contexts):
+            return np.full_like(before, ANYTHING)
+        code = before * _CONTEXT + last
+        place = np.minimum(np.searchsorted(self.contexts, code), len(self.contexts) - 1)
+        return np.where(self.contexts[place] == code, before, ANYTHING)
 
     def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
         """Return the chance of each symbol in some contexts, shape (c, 257).
@@ -160,24 +189,25 @@ class LetterModel:
         Parameters
         ----------
         before, last : int64 array, shape (c,)
-            The last symbol but one, and the last.
+            The last symbol but one, or `ANYTHING`, and the last.
         states : int64 array, shape (c,)
             Of the last character (`state_after`).
         """
         first, second, third = _TRUST
         first_byte, pending = np.divmod(states, STATES)
-        start = _START[_CLASSES[last]].copy()
+        start = (_FLAT if self.flat else _START)[_CLASSES[last]].copy()
         alike = np.flatnonzero((first_byte > 0) & (pending == 0))
         start[alike] *= 1 - _SAME_SCRIPT
         start[alike, first_byte[alike]] += _SAME_SCRIPT
         single = (self.single + first * start) / (self.single.sum() + first)
         seen = self.pairs[last]
         chances = (seen + second * single) / (seen.sum(axis=1, keepdims=True) + second)
-        code = before * _CONTEXT + last
-        if len(self.contexts):
-            place = np.minimum(np.searchsorted(self.contexts, code), len(self.contexts) - 1)
-            seen = np.where((self.contexts[place] == code)[:, None], self.triples[place], 0.0)
-            chances = (seen + third * chances) / (seen.sum(axis=1, keepdims=True) + third)
+        learned = np.flatnonzero(self.matters(before, last) != ANYTHING)
+        code = before[learned] * _CONTEXT + last[learned]
+        seen = self.triples[np.searchsorted(self.contexts, code)]
+        chances[learned] = (seen + third * chances[learned]) / (
+            seen.sum(axis=1, keepdims=True) + third
+        )
         chances = (1 - _UNIFORM) * chances + _UNIFORM * start
         chances[:, END] = np.maximum(chances[:, END], _LEAST_END)
         chances *= _FOLLOWS[np.where(pending > 0, _AFTER[last], 0)]
@@ -233,6 +263,7 @@ def _follows() -> tuple[FloatArray, IntArray]:
     return follows, after
 
 
-_START, _CLASSES = _start()
+_START, _CLASSES = _start(flat=False)
+_FLAT, _ = _start(flat=True)
 _NEEDS = _needs()
 _FOLLOWS, _AFTER = _follows()

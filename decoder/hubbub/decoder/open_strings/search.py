@@ -30,6 +30,7 @@ LONGEST_END = 64
 
 _MORE_ROOM = 4
 _FIRST_ROOM = 3
+_UNLEARNED = 3
 _SCATTER = 1.15
 _MOST_KEPT = 1_500
 _LEAST_SHARE = 0.3  # of a standard error
@@ -274,11 +275,30 @@ def propose(
         weights = _lesson(survivors.expected)
         letters = letters.learned(survivors.prefixes.symbols, weights, step.parents.length)
     progress(n_steps - 1, n_steps)
-    ends = extend(
-        survivors.prefixes, survivors.worth, survivors.length + LONGEST_END, room, letters
-    )
-    ends = ends.take(np.flatnonzero(ends.prefixes.whole))
+    ends = _ends(survivors, room, letters)
     return Proposals(ends.prefixes.texts(b""), ends.expected, tuple(found))
+
+
+def _ends(survivors: _Survivors, room: int, letters: LetterModel) -> Extensions:
+    """Return whole strings that begin with what was found.
+
+    What was learned misleads where few prefixes taught it, so those that are beyond doubt are also
+    extended by the model that knows nothing.
+    """
+    length = survivors.length + LONGEST_END
+    ends = extend(survivors.prefixes, survivors.worth, length, room, letters)
+    strong = np.flatnonzero(survivors.strong)
+    others = extend(
+        survivors.prefixes.take(strong),
+        survivors.worth[strong],
+        length,
+        room // _UNLEARNED,
+        LetterModel.unbiased(),
+    )
+    ends, others = (each.take(np.flatnonzero(each.prefixes.whole)) for each in (ends, others))
+    known = set(ends.prefixes.texts(b""))
+    new = [row for row, text in enumerate(others.prefixes.texts(b"")) if text not in known]
+    return ends.joined(others.take(np.array(new, dtype=np.int64)))
 
 
 def _search(step: _Step, room: int, letters: LetterModel, *, first: bool) -> None:
@@ -295,7 +315,7 @@ def _search(step: _Step, room: int, letters: LetterModel, *, first: bool) -> Non
     for part, more, learns in _GAP_TURNS:
         gaps, their_shares = step.unexplained(part)
         if len(gaps):
-            model = step.learned(letters) if learns else LetterModel.at_start()
+            model = step.learned(letters) if learns else LetterModel.unbiased()
             step.look(gaps, their_shares, more * room, model)
 
 
