@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
@@ -19,7 +19,13 @@ from evaluation.planning.open_trials import OpenRuns, run_search
 from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.open_strings import OpenPlan, choose_steps, open_question, plan_open
+from hubbub.decoder.planning.open_strings import (
+    OpenPlan,
+    choose_steps,
+    make_open_plan,
+    open_question,
+    plan_open,
+)
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _WIDTH_OFF_TERMINAL = 160
@@ -52,9 +58,14 @@ SETTINGS = (
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Searches.")
 @click.option(
+    "--choices",
+    is_flag=True,
+    help="Instead: first names, a million reports, epsilon 4, with other steps, k and m.",
+)
+@click.option(
     "--workers", default=os.cpu_count() or 1, show_default="one a core", help="Processes."
 )
-def main(seeds: int, workers: int) -> None:
+def main(seeds: int, choices: bool, workers: int) -> None:
     """Find names without a list, with the planner's parameters, and see how rare they may be.
 
     \b
@@ -65,19 +76,30 @@ def main(seeds: int, workers: int) -> None:
     """
     os.environ.update(_ONE_THREAD)
     context = multiprocessing.get_context("spawn")
-    console = stdout_console(_WIDTH_OFF_TERMINAL)
+    cases = list(_choices()) if choices else [(setting, setting.plan) for setting in SETTINGS]
     results = []
     with ProcessPoolExecutor(workers, mp_context=context) as pool, progress_bar("searching") as bar:
-        plans = [setting.plan for setting in SETTINGS]
         tasks = [
             [pool.submit(run_search, setting.population, plan, seed) for seed in range(seeds)]
-            for setting, plan in zip(SETTINGS, plans, strict=True)
+            for setting, plan in cases
         ]
-        for setting, plan, runs in zip(SETTINGS, plans, tasks, strict=True):
+        for (setting, plan), runs in zip(cases, tasks, strict=True):
             found = OpenRuns.of(setting.population, [run.result() for run in runs])
             results.append((setting, plan, found))
-            bar(len(results), len(SETTINGS))
-    console.print(make_table(results))
+            bar(len(results), len(cases))
+    stdout_console(_WIDTH_OFF_TERMINAL).print(make_table(results))
+
+
+def _choices() -> Iterator[tuple[OpenSetting, OpenPlan]]:
+    """Yield other choices than the planner's."""
+    setting = OpenSetting("census", 10**6, 4.0)
+    chosen = setting.plan
+    question = open_question(power=_POWER)
+    shapes = [(steps, 256, 256) for steps in ((4, 7), (3, 5, 7), (4,), (5,))]
+    shapes += [((4, 7), k, m) for k, m in ((64, 256), (256, 64), (512, 128))]
+    for steps, k, m in shapes:
+        params = chosen.params._replace(k=k, m=m)
+        yield setting, make_open_plan("", steps, params, setting.reports, question)
 
 
 def make_table(results: Sequence[tuple[OpenSetting, OpenPlan, OpenRuns]]) -> Table:
