@@ -114,7 +114,7 @@ def test_steps_follow_from_how_long_strings_are(length: int, steps: tuple[int, .
 def test_too_few_reports_and_too_few_bits_are_refused() -> None:
     with pytest.raises(PlanError, match="reports = 20: too few to show any share at 3 steps"):
         planned(n_reports=20)
-    with pytest.raises(PlanError, match="max-bits = 16: must be at least 32"):
+    with pytest.raises(PlanError, match="max-bits = 16: must be at least 64"):
         plan_open(ONE_TIME, open_question(), 1e6, NAMES, most_bits=16)
     with pytest.raises(PlanError, match="longest = 0: must be at least 1 byte"):
         choose_steps(0)
@@ -195,7 +195,7 @@ def test_given_parameters_are_evaluated_one_by_one_or_from_the_registry(tmp_path
         (("--steps", "4,x"), "'4,x' must be integers as 4,7"),
         (("--k", "64"), "--k: belongs to --evaluate."),
         (("--evaluate", *FIVE), "--epsilon-permanent: follows from the parameters"),
-        (("--max-bits", "8"), "max-bits = 8: must be at least 32"),
+        (("--max-bits", "8"), "max-bits = 8: must be at least 64"),
     ],
 )
 def test_combinations_that_mean_nothing_are_named(arguments: tuple[str, ...], reason: str) -> None:

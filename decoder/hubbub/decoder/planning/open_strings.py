@@ -44,7 +44,7 @@ _STEPS = (4, 7, 10, 14)
 _SHORT_STEP = 2
 _STRINGS = 1e5
 _NEAR, _NEAR_BITS = 1.01, 1.05
-_FEWEST_BITS = 32
+_FEWEST_BITS = 64
 _COHORTS = (32, 64, 128, 256, 512, 1024)
 _FEWEST_REPORTS_A_COHORT = 100
 _MOST_REPORTS = 1e18
@@ -202,7 +202,7 @@ def plan_open(
     n = n_reports / (len(steps) + 1)
     # Only where many prefixes can be told apart does the search find anything.
     fewest = _cohorts_that_tell(n)
-    bits = [2**power for power in range(5, int(math.log2(most_bits)) + 1)]
+    bits = [2**power for power in range(6, int(math.log2(most_bits)) + 1)]
     many = max(m for m in fewest if m <= 256) if min(fewest) <= 256 else min(fewest)
 
     def of_bits(k: int) -> float:
