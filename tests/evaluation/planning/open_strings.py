@@ -1,6 +1,7 @@
 """`python -m evaluation.planning.open_strings`: the plan's share of open strings, and the real one.
 
-Names and surnames of the census, with the parameters that the planner chooses for them.
+First names and surnames of the census, and domain names, with the parameters that the planner
+chooses for them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from hubbub.decoder.planning.open_strings import (
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _WIDTH_OFF_TERMINAL = 160
-_NAMES = 8
+_NAMES, _DOMAINS = 8, 40
 _POWER = 0.9
 
 
@@ -45,13 +46,15 @@ class OpenSetting(NamedTuple):
         """What the planner chooses."""
         budget = Budget(float("inf"), self.epsilon)
         question = open_question(power=_POWER)
-        return plan_open(budget, question, self.reports, choose_steps(_NAMES)).best
+        steps = choose_steps(_DOMAINS if self.population == "domains" else _NAMES)
+        return plan_open(budget, question, self.reports, steps).best
 
 
 SETTINGS = (
     *(OpenSetting("census", n, eps) for eps in (2.0, 4.0) for n in (10**5, 10**6, 10**7)),
     OpenSetting("surnames", 10**6, 4.0),
     OpenSetting("surnames", 10**7, 4.0),
+    OpenSetting("domains", 10**6, 4.0),
 )
 
 
@@ -66,7 +69,7 @@ SETTINGS = (
     "--workers", default=os.cpu_count() or 1, show_default="one a core", help="Processes."
 )
 def main(seeds: int, choices: bool, workers: int) -> None:
-    """Find names without a list, with the planner's parameters, and see how rare they may be.
+    """Find strings without a list, with the planner's parameters, and see how rare they may be.
 
     \b
     predicted  share that the plan says is found with probability 0.9
