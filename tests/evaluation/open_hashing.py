@@ -1,7 +1,8 @@
-"""What it costs if the steps of open strings hash alike: false names that one step hands to the next.
+"""What it costs if the steps of open strings hash alike: false names that each hands to the next.
 
-`python -m evaluation.open_hashing RUNS` prints the table of docs/open-strings.md: a million clients'
-domains at epsilon 4, hashed as the protocol says, and with each step's cohorts numbered from 0.
+`python -m evaluation.open_hashing RUNS` prints the table of docs/open-strings.md: a million
+clients' domains at epsilon 4, hashed as the protocol says, and with each step's cohorts numbered
+from 0.
 """
 
 from __future__ import annotations

@@ -15,13 +15,14 @@ estimated. Its test keeps the allies; q-values of searched models are raised for
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 from scipy import linalg, sparse
 
 from hubbub.decoder.arrays import FloatArray, IntArray, SparseMatrix
-from hubbub.decoder.candidates.listing import make_design
+from hubbub.decoder.candidates.listing import Candidates, make_design
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.multiple_testing import z_scores
 from hubbub.decoder.regression.estimates import LeftOut, PresenceTests, bounded_scores
@@ -34,9 +35,77 @@ _ROUNDS = 4
 _LEAST_Z = 1e-3
 
 
+class Models(Mapping[int, LeftOut]):
+    """Models that differ in a few members from one fit, by candidate; computed when asked for.
+
+    A model has the size of all rows and of the members' covariance, so hundreds of them, which long
+    lists have, wouldn't fit in memory.
+
+    Parameters
+    ----------
+    fit : Fit
+    candidates : Candidates
+        Those that the fit's `selected` counts.
+    members : mapping of int to int64 array
+        The members of each candidate's model, itself among them, in the order in which the model
+        has them.
+    """
+
+    def __init__(self, fit: Fit, candidates: Candidates, members: Mapping[int, IntArray]) -> None:
+        self._fit, self._candidates, self._members = fit, candidates, members
+        self._own: IntArray | None = None
+
+    def named(self, names: IntArray) -> Models:
+        """Return the models under other names: number i is candidate ``names[i]``, ascending."""
+        renamed = Models(self._fit, self._candidates, self._members)
+        renamed._own = names
+        return renamed
+
+    def __getitem__(self, name: int) -> LeftOut:
+        candidate = name if self._own is None else int(np.searchsorted(self._own, name))
+        if self._own is not None and not (
+            candidate < len(self._own) and self._own[candidate] == name
+        ):
+            raise KeyError(name)
+        members, fit = self._members[candidate], self._fit
+        leaving = np.flatnonzero(~np.isin(fit.selected, members))
+        joining = members[~np.isin(members, fit.selected)]
+        if len(leaving):
+            fit = reduced(fit, leaving)
+        if len(joining):
+            design = make_design(self._candidates.positions(joining), self._candidates.params)
+            fit = extended(fit, joining, design.matrix)
+        return LeftOut(fit, int(np.flatnonzero(fit.selected == candidate)[0]))
+
+    def __iter__(self) -> Iterator[int]:
+        if self._own is None:
+            return iter(self._members)
+        return (int(self._own[candidate]) for candidate in self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
+class FirstOf(Mapping[int, LeftOut]):
+    """Models of one mapping, and of another for candidates that it lacks."""
+
+    def __init__(self, first: Mapping[int, LeftOut], second: Mapping[int, LeftOut]) -> None:
+        self._first, self._second = first, second
+
+    def __getitem__(self, candidate: int) -> LeftOut:
+        model = self._first.get(candidate)
+        return self._second[candidate] if model is None else model
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(dict.fromkeys([*self._first, *self._second]))
+
+    def __len__(self) -> int:
+        return len(self._first.keys() | self._second.keys())
+
+
 def models_with_rivals(
     tests: PresenceTests, log_p: FloatArray, log_cutoff: FloatArray | float
-) -> dict[int, LeftOut]:
+) -> Models:
     """Return the models in which candidates near the limit are to be tested, where rivals exist.
 
     Parameters
@@ -50,22 +119,22 @@ def models_with_rivals(
         10,000 is beyond doubt.
     """
     tested = np.flatnonzero((log_p <= log_cutoff) & (log_p > log_cutoff + _BEYOND_DOUBT))
+    members: dict[int, IntArray] = {}
     if not len(tested):
-        return {}
-    models = {}
+        return Models(tests.fit, tests.candidates, members)
     look = _RivalsOf(tests, log_cutoff)
     for candidate in tested.tolist():
         place = np.flatnonzero(tests.fit.selected == candidate)
         member = LeftOut(tests.fit, int(place[0])) if len(place) else None
         model = look(candidate, member)
         if model is not None:
-            models[candidate] = model
-    return models
+            members[candidate] = model.fit.selected
+    return Models(tests.fit, tests.candidates, members)
 
 
 def models_without_feedback(
     tests: PresenceTests, log_p: FloatArray, log_cutoff: FloatArray | float
-) -> dict[int, LeftOut]:
+) -> Models:
     """Return the models in which detected members near the limit are to be estimated.
 
     They are those that a search without the candidate would have come to: its *allies*, which
@@ -82,7 +151,7 @@ def models_without_feedback(
     heights = z_scores(log_p[fit.selected]) / np.maximum(needed, _LEAST_Z)
     look = _RivalsOf(tests, log_cutoff)
     near = (log_p <= log_cutoff) & (log_p > log_cutoff + _BEYOND_DOUBT)
-    models = {}
+    members: dict[int, IntArray] = {}
     for place in np.flatnonzero(near[fit.selected]).tolist():
         candidate = int(fit.selected[place])
         model, known = LeftOut(fit, place), heights
@@ -97,8 +166,8 @@ def models_without_feedback(
             if not joined:
                 break
         if not np.array_equal(model.fit.selected, fit.selected):
-            models[candidate] = model
-    return models
+            members[candidate] = model.fit.selected
+    return Models(fit, tests.candidates, members)
 
 
 def _without_allies(member: LeftOut, heights: FloatArray) -> tuple[LeftOut, FloatArray]:

@@ -43,7 +43,12 @@ from hubbub.decoder.regression.estimates import (
     estimated_in,
 )
 from hubbub.decoder.regression.model import Fit, Members, fit_members, unknown_column
-from hubbub.decoder.regression.rivals import models_with_rivals, models_without_feedback
+from hubbub.decoder.regression.rivals import (
+    FirstOf,
+    Models,
+    models_with_rivals,
+    models_without_feedback,
+)
 from hubbub.protocol.params import RapporParams
 
 MOST_LISTED = 1_200
@@ -115,7 +120,7 @@ class SearchResult:
         """Return estimates that owe nothing to the search, and the tests that go with them."""
         models = self.without_feedback
         estimates = estimated_in(models, self.fit, self.estimates)
-        with_rivals = {**self.tests.with_rivals, **models}
+        with_rivals = FirstOf(models, self.tests.with_rivals)
         return estimates, replace(self.tests, with_rivals=with_rivals)
 
     @property
@@ -230,16 +235,14 @@ class Search:
             among = self._among(near)
             settled = among._settle(np.searchsorted(near, chosen))
             fit = replace(settled.fit, selected=near[settled.fit.selected])
-            with_rivals = {
-                int(near[candidate]): member
-                for candidate, member in settled.tests.with_rivals.items()
-            }
+            with_rivals = settled.tests.with_rivals
+            if isinstance(with_rivals, Models):
+                with_rivals = with_rivals.named(near)
             found = self.tested(fit, with_rivals)
             chosen = np.flatnonzero(found.detected)
             if np.isin(chosen, near).all():
                 models = models_without_feedback(settled.tests, settled.log_p, settled.log_cutoffs)
-                named = {int(near[candidate]): model for candidate, model in models.items()}
-                return replace(found, without_feedback=named)
+                return replace(found, without_feedback=models.named(near))
             near = np.union1d(near, chosen)
             chosen = keep_fittest(chosen, -found.log_p[chosen], self.bits)
         return replace(found, settled=False)
