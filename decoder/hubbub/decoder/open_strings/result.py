@@ -91,7 +91,7 @@ class OpenStringsResult(DecodedResult[OpenDecoding]):
 def prefix_text(text: bytes) -> str:
     """Return a prefix as text, without what is cut off of its last character.
 
-    A dot at half height stands for the end of a string, an ellipsis for what goes on.
+    An ellipsis stands for what goes on.
     """
     whole = text.endswith(TERMINATOR)
     shown = text.removesuffix(TERMINATOR).decode(errors="ignore")
@@ -100,16 +100,15 @@ def prefix_text(text: bytes) -> str:
 
 def open_lines(found: OpenDecoding, lines: Mapping[str, str]) -> dict[str, str]:
     """Return the lines of listed strings with those about the search."""
-    told: dict[str, str] = {}
+    described: dict[str, str] = {}
     for label, text in lines.items():
         if label == "candidates":
-            told |= _search_lines(found)
-        elif label not in {"not listed", "unknown mass"}:
-            told[label] = text
-        elif label == "unknown mass":
-            told[label] = text
-            told["may be missed"] = _missed(found)
-    return told
+            described |= _search_lines(found)
+        elif label != "not listed":
+            described[label] = text
+        if label == "unknown mass":
+            described["may be missed"] = _missed(found)
+    return described
 
 
 def _search_lines(found: OpenDecoding) -> dict[str, str]:
