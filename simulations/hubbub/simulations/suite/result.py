@@ -37,13 +37,17 @@ _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
 
 
 def suite_table(results: Sequence[CaseResult]) -> Table:
-    """Return the table: means over runs, each with its standard error."""
+    """Return the table: means over runs, each with its standard error.
+
+    Columns that no case has a figure in are left out: they would crowd the others off the screen.
+    """
     table = Table(title="Means over runs ± standard errors", title_justify="left")
-    for heading, _ in _COLUMNS:
+    columns = [column for column in _COLUMNS if any(column[1](result) for result in results)]
+    for heading, _ in columns:
         left = heading in {"case", "broken"}
         table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "broken")
     for result in results:
-        table.add_row(*(cell(result) for _, cell in _COLUMNS))
+        table.add_row(*(cell(result) for _, cell in columns))
     return table
 
 
