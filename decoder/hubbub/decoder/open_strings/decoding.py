@@ -20,7 +20,7 @@ from hubbub.decoder.counts import CohortCounts, variance_of_one
 from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.open_strings.search import ROOM, FoundPrefixes, Progress, Proposals, propose
+from hubbub.decoder.open_strings.search import FoundPrefixes, Progress, Proposals, propose
 from hubbub.decoder.open_strings.steps import SATURATION, step_counts
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
@@ -64,7 +64,7 @@ def decode_open_strings(
     below: str = "",
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
-    room: int = ROOM,
+    room: int | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> OpenDecoding:
     """Find strings that nobody listed, and how common they are.
@@ -82,8 +82,9 @@ def decode_open_strings(
         Look only for strings that begin so, with all the room there is.
     alpha : float
         Level of the correction's error rate, in (0, 1).
-    room : int
-        About how many extensions to look at in a step.
+    room : int, optional
+        About how many extensions to look at in a step; 100,000 times the number of steps if not
+        given.
     progress : callable
         Told how many of how many steps are done.
 

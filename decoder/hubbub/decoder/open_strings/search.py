@@ -23,8 +23,10 @@ from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
 from hubbub.protocol.params import RapporParams
 
-ROOM = 300_000
-"""About how many extensions are looked at in a step, at first."""
+ROOM_A_STEP = 100_000
+"""About how many extensions are looked at in a step, at first, for each step that there is: strings
+that need more steps are longer, and more of them begin alike.
+"""
 LONGEST_END = 64
 """How many bytes longer than the last prefix a string may be."""
 
@@ -237,7 +239,7 @@ def propose(
     metric_type: OpenStringType,
     *,
     below: str = "",
-    room: int = ROOM,
+    room: int | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> Proposals:
     """Return the whole strings that are worth testing in the last step's reports.
@@ -250,8 +252,9 @@ def propose(
         Of the metric.
     below : str
         Look only for strings that begin so.
-    room : int
-        About how many extensions to look at in a step.
+    room : int, optional
+        About how many extensions to look at in a step; 100,000 times the number of steps if not
+        given.
 
     Raises
     ------
@@ -262,6 +265,7 @@ def propose(
     letters, survivors = LetterModel.at_start(), _beginning(start)
     found: list[FoundPrefixes] = []
     n_steps = len(metric_type.steps) + 1
+    room = room or ROOM_A_STEP * n_steps
     for number, length in enumerate(metric_type.steps):
         progress(number, n_steps)
         if length <= len(start):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.open_strings.search import ROOM
+from hubbub.decoder.open_strings.search import ROOM_A_STEP
 from hubbub.decoder.planning.limits import (
     Question,
     detection_limit,
@@ -44,6 +44,7 @@ _STEPS = (4, 7, 10, 14)
 _SHORT_STEP = 2
 _STRINGS = 1e5
 _NEAR, _NEAR_BITS = 1.01, 1.05
+_LISTED = 3 * ROOM_A_STEP
 _FEWEST_BITS = 64
 _COHORTS = (32, 64, 128, 256, 512, 1024)
 _FEWEST_REPORTS_A_COHORT = 100
@@ -326,7 +327,7 @@ def _cohorts_that_tell(n_reports: float) -> list[int]:
 
     Each has a hundred reports or more, if any number has.
     """
-    fewest = fewest_cohorts(_FEWEST_BITS, 1, 0.05 / ROOM)
+    fewest = fewest_cohorts(_FEWEST_BITS, 1, 0.05 / _LISTED)
     enough = [m for m in _COHORTS if m >= fewest]
     full = [m for m in enough if n_reports / m >= _FEWEST_REPORTS_A_COHORT]
     return full or enough[:1]
