@@ -18,7 +18,13 @@ from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.open_strings.extension import Extensions, Prefixes, extend
 from hubbub.decoder.open_strings.letters import LetterModel
-from hubbub.decoder.open_strings.steps import SATURATION, StepReports, Tests, step_reports
+from hubbub.decoder.open_strings.steps import (
+    LOG_ALPHA,
+    SATURATION,
+    StepReports,
+    Tests,
+    step_reports,
+)
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
 from hubbub.protocol.params import RapporParams
@@ -45,7 +51,6 @@ _GAP_TURNS = ((0.0, 1, True), (0.5, 1, False), (0.5, 4, True))
 times the room, and whether with what was learned, which may mislead.
 """
 _LOG_HALF = float(np.log(0.5))
-_LOG_ALPHA = float(np.log(0.05))
 
 Progress = Callable[[int, int], None]
 """Told how many of how many steps are done."""
@@ -150,21 +155,21 @@ class _Step:
         self.words = np.zeros((0, 2), dtype=np.uint32)
         self._seen = np.zeros(0, dtype=np.uint64)
         self._expected_sum = 0.0
-        self.tests = Tests(*(np.zeros(0) for _ in range(4)))
+        self.tests = Tests(*(np.zeros(0) for _ in range(3)))
 
     @property
     def tried(self) -> int:
         """How many extensions were looked for."""
         return len(self._seen)
 
-    def look(self, of: IntArray, shares: FloatArray, room: int, letters: LetterModel) -> bool:
-        """Look for extensions of some of the parents; return whether there were new ones."""
+    def look(self, of: IntArray, shares: FloatArray, room: int, letters: LetterModel) -> None:
+        """Look for extensions of some of the parents, as far as they are new."""
         found = extend(self.parents.prefixes.take(of), shares, self.length, room, letters)
         words = self.reports.words(found.prefixes.texts(TERMINATOR))
         keys = words.view(np.uint64).ravel()
         new = np.flatnonzero(~np.isin(keys, self._seen))
         if not len(new):
-            return False
+            return
         found, words = found.take(new), words[new]
         self._seen = np.concatenate([self._seen, keys[new]])
         self._expected_sum += float(np.minimum(found.expected, self.reports.saturation).sum())
@@ -176,7 +181,6 @@ class _Step:
         self.reports, self.tests = self.reports.fitted(
             self.words, self.listed.expected, mean, float(self.tried)
         )
-        return True
 
     def learned(self, letters: LetterModel) -> LetterModel:
         """Return the letter model that also knows what is likely to be there in this step."""
@@ -215,7 +219,7 @@ class _Step:
 
     def found(self) -> FoundPrefixes:
         """Return what was detected."""
-        detected = np.flatnonzero(self.tests.log_q < _LOG_ALPHA)
+        detected = np.flatnonzero(self.tests.log_q < LOG_ALPHA)
         detected = detected[np.argsort(-self.tests.share[detected], kind="stable")]
         return FoundPrefixes(
             length=self.length,

@@ -30,7 +30,8 @@ _ALWAYS_LOOKED_AT = 20_000
 _FITS = 3
 _STILL_GROWING = 1.05
 _MOST_MEMBERS = 1_000
-_LOG_ALPHA = float(np.log(0.05))
+LOG_ALPHA = float(np.log(0.05))
+"""ln of the false discovery rate at which a prefix counts as detected in its step."""
 SATURATION = 2.0
 """Standard errors: beyond that a greater expected share makes detection no likelier."""
 
@@ -49,13 +50,12 @@ class Tests(NamedTuple):
     ----------
     share : float64 array, shape (n,)
         Unbiased.
-    log_p, log_weighted : float64 array, shape (n,)
-        One-sided p-values, and these divided by their weights.
+    log_weighted : float64 array, shape (n,)
+        One-sided p-values, divided by their weights.
     log_q : float64 array, shape (n,)
     """
 
     share: FloatArray
-    log_p: FloatArray
     log_weighted: FloatArray
     log_q: FloatArray
 
@@ -78,7 +78,7 @@ class StepReports:
     @property
     def std_error(self) -> float:
         """Of the share of a prefix that isn't in the model."""
-        return self._moments(self._scores()).deviation / self._information()
+        return _moments(self._scores()).deviation / self._information()
 
     @property
     def sampling_error(self) -> float:
@@ -107,7 +107,7 @@ class StepReports:
         scores = np.ascontiguousarray(self._scores()[:m])
         smaller = RapporParams(self.params.k, 1, m, *self.params[3:])
         totals, _ = scan(of_words(range(len(words)), words, smaller), [scores], [])  # type: ignore[arg-type]
-        mean, deviation = self._moments(scores)
+        mean, deviation = _moments(scores)
         kept: BoolArray = totals[:, 0] > mean + _LEAST_Z * deviation
         place = len(words) - _ALWAYS_LOOKED_AT
         kept |= expected >= np.partition(expected, place)[place]
@@ -134,7 +134,7 @@ class StepReports:
         step, members = self, len(self.fit.selected)
         tests = step._tests(candidates, log_weights, listed)
         for _ in range(_FITS):
-            chosen = np.flatnonzero(tests.log_q < _LOG_ALPHA)
+            chosen = np.flatnonzero(tests.log_q < LOG_ALPHA)
             order = np.argsort(tests.log_weighted[chosen], kind="stable")
             chosen = np.sort(chosen[order[:_MOST_MEMBERS]])
             if members and len(chosen) <= _STILL_GROWING * members:
@@ -148,20 +148,16 @@ class StepReports:
     def _tests(self, candidates: Candidates, log_weights: FloatArray, listed: float) -> Tests:
         scores = self._scores()
         totals, _ = scan(candidates, [scores], [])
-        mean, deviation = self._moments(scores)
+        mean, deviation = _moments(scores)
         share = (totals[:, 0] - mean) / self._information()
         share[self.fit.selected] = self.fit.coefficients[1:]
         log_p = special.log_ndtr(-share * self._information() / deviation)
         weighted = np.minimum(log_p - log_weights, 0.0)
         log_q = log_q_values(weighted, Correction.BH, listed)
-        return Tests(share, log_p, weighted, log_q)
+        return Tests(share, weighted, log_q)
 
     def _scores(self) -> FloatArray:
         return bounded_scores(self.fit.scores, self.fit.weights, self.params)
-
-    def _moments(self, scores: FloatArray) -> Moments:
-        deviation = float(np.sqrt(scores.var(axis=1).sum()))
-        return Moments(float(scores.mean(axis=1).sum()), deviation)
 
     def _information(self) -> float:
         """Return the information on a share beyond what the unknown mass explains."""
@@ -211,6 +207,11 @@ def offset_words(words: WordArray, first: int) -> WordArray:
     moved = words.copy()
     moved[:, 0] += np.uint32(first) * (words[:, 1] | np.uint32(1))
     return moved
+
+
+def _moments(scores: FloatArray) -> Moments:
+    deviation = float(np.sqrt(scores.var(axis=1).sum()))
+    return Moments(float(scores.mean(axis=1).sum()), deviation)
 
 
 def _fit(bits: BitEstimates, candidates: Candidates, chosen: IntArray) -> Fit:
