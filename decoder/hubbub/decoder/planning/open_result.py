@@ -21,7 +21,13 @@ from hubbub.decoder.planning.open_strings import (
     open_by_reports,
     open_reports_needed,
 )
-from hubbub.decoder.planning.result import entry, finite_or_nan, reports_text, share_text
+from hubbub.decoder.planning.result import (
+    counted_share,
+    entry,
+    finite_or_nan,
+    reports_text,
+    share_text,
+)
 from hubbub.decoder.results.charts import Labels, Series, XYChart
 from hubbub.decoder.results.result import (
     ROWS,
@@ -67,10 +73,7 @@ class OpenPlanResult(Result):
     @property
     def target(self) -> float:
         """The share for which reports are counted."""
-        if self.share is not None:
-            return self.share
-        limit = self.subject.limit
-        return limit if limit < 1 else self.comparison.best.limit
+        return counted_share(self.share, self.subject.limit, self.comparison.best.limit)
 
     @property
     def plans(self) -> tuple[OpenPlan, ...]:

@@ -29,7 +29,13 @@ from hubbub.decoder.planning.noise import (
     oue_variance,
     params_within,
 )
-from hubbub.decoder.planning.search import MOST_BITS, best_rate, limit_by_rate
+from hubbub.decoder.planning.search import (
+    MOST_BITS,
+    best_rate,
+    fewest_near_best,
+    limit_by_rate,
+    settled_reports,
+)
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_COHORTS, RapporParams
@@ -43,12 +49,11 @@ TYPICAL_LENGTH = 8
 _STEPS = (4, 7, 10, 14)
 _SHORT_STEP = 2
 _STRINGS = 1e5
-_NEAR, _NEAR_BITS = 1.01, 1.05
+_NEAR_BITS = 1.05
 _LISTED = 3 * ROOM_A_STEP
 _FEWEST_BITS = 64
 _COHORTS = (32, 64, 128, 256, 512, 1024)
 _FEWEST_REPORTS_A_COHORT = 100
-_MOST_REPORTS = 1e18
 _CURVE_POINTS = 25
 
 
@@ -209,8 +214,8 @@ def plan_open(
     def of_bits(k: int) -> float:
         return _limit(k, many, budget, question, n)
 
-    k = _fewest_near_best(bits, of_bits, _NEAR_BITS)
-    m = _fewest_near_best(fewest, lambda cohorts: _limit(k, cohorts, budget, question, n), _NEAR)
+    k = fewest_near_best(bits, of_bits, _NEAR_BITS)
+    m = fewest_near_best(fewest, lambda cohorts: _limit(k, cohorts, budget, question, n))
     params = _within(k, m, budget, question, n)
     best = make_open_plan("best", steps, params, n_reports, question)
     if best.limit == math.inf:
@@ -229,13 +234,12 @@ def plan_open_for_share(
     most_bits: int = MOST_BITS,
 ) -> OpenComparison:
     """Choose parameters that show a share from the fewest reports; otherwise as `plan_open`."""
-    n_reports, needed = 1e6, math.inf
-    for _ in range(8):  # the best m depends on N and N on m
+
+    def needed_by_best(n_reports: float) -> float:
         params = plan_open(budget, question, n_reports, steps, most_bits).best.params
-        needed = open_reports_needed(steps, params, share, question)
-        if math.isinf(needed) or abs(needed / n_reports - 1) < 1e-3:
-            break
-        n_reports = needed
+        return open_reports_needed(steps, params, share, question)
+
+    needed = settled_reports(needed_by_best)
     if math.isinf(needed):
         raise PlanError(f"share = {share:g}: no number of reports shows it within the budget")
     return plan_open(budget, question, math.ceil(needed), steps, most_bits)
@@ -331,12 +335,6 @@ def _cohorts_that_tell(n_reports: float) -> list[int]:
     enough = [m for m in _COHORTS if m >= fewest]
     full = [m for m in enough if n_reports / m >= _FEWEST_REPORTS_A_COHORT]
     return full or enough[:1]
-
-
-def _fewest_near_best(choices: list[int], limit_of: Callable[[int], float], near: float) -> int:
-    """Return the first of ascending choices whose limit is at most `near` times the best."""
-    limits = [limit_of(choice) for choice in choices]
-    return next(c for c, x in zip(choices, limits, strict=True) if x <= near * min(limits))
 
 
 def _limit(k: int, m: int, budget: Budget, question: Question, n_reports: float) -> float:

@@ -68,10 +68,7 @@ class PlanResult(Result):
     @property
     def target(self) -> float:
         """The share for which reports are counted."""
-        if self.share is not None:
-            return self.share
-        limit = self.subject.limit
-        return limit if limit < 1 else self.comparison.best.limit
+        return counted_share(self.share, self.subject.limit, self.comparison.best.limit)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -297,6 +294,13 @@ def _chart(labels: Labels, points: list[Point], plans: list[tuple[str, float, fl
     )
     words = replace(labels, description=description, y="smallest detectable share (%)")
     return XYChart(words, series, log_x=True, log_y=True)
+
+
+def counted_share(share: float | None, limit: float, of_best: float) -> float:
+    """Return the share for which reports are counted: the wanted one, or a plan's limit."""
+    if share is not None:
+        return share
+    return limit if limit < 1 else of_best
 
 
 def reports_text(reports: float) -> str:

@@ -49,6 +49,7 @@ _NEAR = 1.01
 _COHORTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _FIRST_BITS, _FIRST_COHORTS = 256, 64
 _ROUNDS = 8
+_FIRST_REPORTS = 1e6
 _ROUND_STEPS = (20, 100)  # as fractions of 1: multiples of .05, else of .01
 _MOST_ROUND = 12
 _CURVE_POINTS = 25
@@ -151,18 +152,36 @@ def compare_for_share(
 
     The best m depends on N and N on m, so both are sought in turn until N stays.
     """
-    n_reports = 1e6
-    best = min(_best_of_each(budget, question, n_reports, most_bits), key=lambda plan: plan.limit)
-    params = best.params
-    for _ in range(_ROUNDS):
-        needed = reports_needed(params, share, question)
-        if math.isinf(needed) or abs(needed / n_reports - 1) < 1e-3:
-            break
-        n_reports = needed
-        params = _best_params(params.h, budget, question, n_reports, most_bits)
+    first = _best_of_each(budget, question, _FIRST_REPORTS, most_bits)
+    best = min(first, key=lambda plan: plan.limit).params
+
+    def needed_by_best(n_reports: float) -> float:
+        params = best
+        if n_reports != _FIRST_REPORTS:
+            params = _best_params(best.h, budget, question, n_reports, most_bits)
+        return reports_needed(params, share, question)
+
+    needed = settled_reports(needed_by_best)
     if math.isinf(needed):
         raise PlanError(f"share = {share:g}: no number of reports detects it within the budget")
     return compare(budget, question, math.ceil(needed), most_bits)
+
+
+def settled_reports(needed_by_best: Callable[[float], float]) -> float:
+    """Return the number of reports that the best parameters for it need; infinite if none.
+
+    Parameters
+    ----------
+    needed_by_best : callable
+        Of a number of reports, how many the best parameters for so many need.
+    """
+    n_reports = needed = _FIRST_REPORTS
+    for _ in range(_ROUNDS):
+        needed = needed_by_best(n_reports)
+        if math.isinf(needed) or abs(needed / n_reports - 1) < 1e-3:
+            break
+        n_reports = needed
+    return needed
 
 
 def evaluate(
@@ -248,9 +267,9 @@ def _best_params(
     def of_cohorts(cohorts: int) -> float:
         return limit_by_rate(k, h, cohorts, budget, question, n_reports)(q_star)
 
-    k = 8 * _fewest_near_best(range(1, most_bits // 8 + 1), of_bits)
+    k = 8 * fewest_near_best(range(1, most_bits // 8 + 1), of_bits)
     choices = sorted({_allowed_cohorts(cohorts, k, h, question, n_reports) for cohorts in _COHORTS})
-    m = _fewest_near_best(choices, of_cohorts)
+    m = fewest_near_best(choices, of_cohorts)
     q_star = best_rate(h, budget, limit_by_rate(k, h, m, budget, question, n_reports))
     return params_within(k, h, m, budget, q_star)
 
@@ -261,16 +280,18 @@ def _allowed_cohorts(wanted: int, k: int, h: int, question: Question, n_reports:
     return min(max(fewest_cohorts(k, h, question.level), min(wanted, most)), _MOST_COHORTS)
 
 
-def _fewest_near_best(choices: range | list[int], limit_of: Callable[[int], float]) -> int:
-    """Return the first of ascending choices whose limit is within 1% of the best.
+def fewest_near_best(
+    choices: range | list[int], limit_of: Callable[[int], float], near: float = _NEAR
+) -> int:
+    """Return the first of ascending choices whose limit is at most `near` times the best.
 
     A range is too long to try; on it the limit falls, so bisection finds the place.
     """
     if isinstance(choices, range):
-        wanted = _NEAR * limit_of(choices[-1])
+        wanted = near * limit_of(choices[-1])
         return choices[bisect_left(choices[:-1], True, key=lambda each: limit_of(each) <= wanted)]
     limits = [limit_of(choice) for choice in choices]
-    return next(c for c, x in zip(choices, limits, strict=True) if x <= _NEAR * min(limits))
+    return next(c for c, x in zip(choices, limits, strict=True) if x <= near * min(limits))
 
 
 def limit_by_rate(
