@@ -1,4 +1,4 @@
-"""An open string plan as a result: the parameters, what they find, the metrics.toml entry, curves.
+"""A plan for open strings as a result: the parameters of a step, and what they find unlisted.
 
 Formats, column names and curves are those of listed strings' plans, where they mean the same.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
+from typing import ClassVar
 
 from hubbub.decoder.open_strings.search import LONGEST_END
 from hubbub.decoder.planning.limits import detection_power
@@ -21,142 +20,86 @@ from hubbub.decoder.planning.open_strings import (
     open_by_reports,
     open_reports_needed,
 )
-from hubbub.decoder.planning.result import (
-    counted_share,
-    entry,
+from hubbub.decoder.planning.planned import (
+    PlannedResult,
+    Points,
+    entry_text,
     finite_or_nan,
     reports_text,
     share_text,
 )
-from hubbub.decoder.results.charts import Labels, Series, XYChart
-from hubbub.decoder.results.result import (
-    ROWS,
-    Block,
-    Columns,
-    Line,
-    Result,
-    Table,
-    Types,
-    columns_of,
-    headings,
-)
-
-_TYPES: dict[str, type] = {
-    **dict.fromkeys(("name", "steps"), str),
-    **dict.fromkeys(("k", "h", "m"), int),
-    **dict.fromkeys(("f", "p", "q", "epsilon_permanent", "epsilon_report", "reports"), float),
-    **dict.fromkeys(("detectable_share", "share_if_listed", "reports_needed", "oue_ratio"), float),
-}
+from hubbub.decoder.results.result import Table, Types, headings
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class OpenPlanResult(Result):
-    """What was planned, and its question.
-
-    Attributes
-    ----------
-    share : float or None
-        A share that is to be found; None: the limit of the plan that the result is about.
-    name : str
-        Of the metric.
-    """
+class OpenPlanResult(PlannedResult[OpenPlan]):
+    """What was planned, and its question; m is the cohorts of each step, as in metrics.toml."""
 
     comparison: OpenComparison
     share: float | None
     name: str
 
-    @property
-    def subject(self) -> OpenPlan:
-        """The plan that the result is about: the given one, or the best."""
-        return self.comparison.given or self.comparison.best
+    columns: ClassVar[Types] = {
+        **dict.fromkeys(("name", "steps"), str),
+        **dict.fromkeys(("k", "h", "m"), int),
+        **dict.fromkeys(("f", "p", "q", "epsilon_permanent", "epsilon_report", "reports"), float),
+        **dict.fromkeys(("detectable_share", "share_if_listed"), float),
+        **dict.fromkeys(("reports_needed", "oue_ratio"), float),
+    }
+    curves: ClassVar[Mapping[str, str]] = {
+        "detectable_share": "unlisted",
+        "share_if_listed": "if listed",
+    }
 
-    @property
-    def target(self) -> float:
-        """The share for which reports are counted."""
-        return counted_share(self.share, self.subject.limit, self.comparison.best.limit)
-
-    @property
-    def plans(self) -> tuple[OpenPlan, ...]:
-        """All plans, in the order of the table."""
-        given, best = self.comparison.given, self.comparison.best
-        return (given, best) if given else (best,)
-
-    @property
-    def types(self) -> Types:
-        """The columns; nan stands for what isn't finite."""
-        return _TYPES
-
-    def parts(self) -> Iterator[Columns]:
-        """Yield the plans; m is the cohorts of each step, as in metrics.toml."""
-        rows = [
-            {
-                "name": plan.name,
-                "steps": " ".join(map(str, plan.steps)),
-                **plan.params._asdict(),
-                "epsilon_permanent": finite_or_nan(plan.params.epsilon_permanent),
-                "epsilon_report": plan.params.epsilon_report,
-                "reports": plan.reports,
-                "detectable_share": finite_or_nan(plan.limit),
-                "share_if_listed": finite_or_nan(plan.if_listed),
-                "reports_needed": finite_or_nan(self._needed(plan)),
-                "oue_ratio": plan.oue_ratio,
-            }
-            for plan in self.plans
-        ]
-        yield columns_of(_TYPES, rows)
-
-    def document(self) -> Mapping[str, object]:
-        """Return "question", "rows", "by_epsilon_report" and "by_reports"."""
-        found, question = self.comparison, self.comparison.question
+    def achieved(self, plan: OpenPlan) -> Mapping[str, object]:
+        """Return the steps, and what a list would show."""
         return {
-            "question": {
-                "epsilon_permanent": found.budget.permanent,
-                "epsilon_report": found.budget.report,
-                "effective_candidates": question.candidates,
-                "alpha": question.alpha,
-                "power": question.power,
-                "concentration": question.concentration,
-                "share": self.target,
-            },
-            "rows": ROWS,
-            "by_epsilon_report": _points(open_by_epsilon(found), "epsilon_report"),
-            "by_reports": _points(open_by_reports(found), "reports"),
+            "steps": " ".join(map(str, plan.steps)),
+            "share_if_listed": finite_or_nan(plan.if_listed),
         }
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the table, what it means, and the metrics.toml entry of the best plan."""
-        yield self._table()
-        yield Line("")
-        for text in self._sentences():
-            yield Line(text, wraps=False)
-        yield Line("")
-        best = self.comparison.best
-        if self.comparison.given:
-            yield Line("The best parameters at these steps and epsilons:\n", wraps=False)
-        yield Line(entry(best.params, self.name, best.steps))
-
-    def picture(self) -> tuple[XYChart, ...]:
-        """Return the detectable share against epsilon and against N."""
-        found, best = self.comparison, self.comparison.best
-        n_reports, budget = f"{best.reports:,.0f} reports", f"{found.budget.report:g}"
-        return (
-            _chart(
-                Labels("by-epsilon", n_reports, "", "epsilon of a report"),
-                open_by_epsilon(found),
-                [(plan.name, plan.params.epsilon_report, plan.limit) for plan in self.plans],
-            ),
-            _chart(
-                Labels("by-reports", f"epsilon {budget} a report", "", "reports"),
-                open_by_reports(found),
-                [(plan.name, plan.reports, plan.limit) for plan in self.plans],
-            ),
-        )
-
-    def _needed(self, plan: OpenPlan) -> float:
+    def reports_needed(self, plan: OpenPlan) -> float:
+        """Return how many reports, of all steps together, a plan's parameters need."""
         question = self.comparison.question
         return open_reports_needed(plan.steps, plan.params, self.target, question)
 
-    def _table(self) -> Table:
+    def question(self) -> Mapping[str, object]:
+        """Return error rate, power, and what else sets bits."""
+        question = self.comparison.question
+        return {
+            "effective_candidates": question.candidates,
+            "alpha": question.alpha,
+            "power": question.power,
+            "concentration": question.concentration,
+        }
+
+    def by_epsilon(self) -> Points:
+        """Return limits over epsilons of a report."""
+        return _points(open_by_epsilon(self.comparison), "epsilon_report")
+
+    def by_reports(self) -> Points:
+        """Return limits over N."""
+        return _points(open_by_reports(self.comparison), "reports")
+
+    def fixed(self) -> str:
+        """Return what given parameters and the best have in common, in words."""
+        return "these steps and epsilons"
+
+    def entry(self) -> str:
+        """Return the entry of an open string metric."""
+        best = self.comparison.best
+        steps = f"steps = {list(best.steps)}"
+        return entry_text(best.params, self.name, "open-string", ("k", "m"), before=[steps])
+
+    def describe(self, across: str, at: str, share: str) -> str:
+        """Return a picture's alternative text."""
+        return (
+            f"Smallest share that is found without a list, by {across}: {share} at {at}; with a "
+            "list, smaller ones."
+        )
+
+    def table(self) -> Table:
+        """Return the plans for people."""
         rows = [
             (
                 plan.name,
@@ -168,7 +111,7 @@ class OpenPlanResult(Result):
                 f"{plan.params.epsilon_report:.4g}",
                 share_text(plan.limit),
                 share_text(plan.if_listed),
-                reports_text(self._needed(plan)),
+                reports_text(self.reports_needed(plan)),
                 f"{plan.oue_ratio:.2f}",
             )
             for plan in self.plans
@@ -182,7 +125,8 @@ class OpenPlanResult(Result):
             styles=tuple("bold" if plan is self.subject else "" for plan in self.plans),
         )
 
-    def _sentences(self) -> Iterator[str]:
+    def sentences(self) -> Iterator[str]:
+        """Yield what the plan finds, and what a report shows."""
         question, plan = self.comparison.question, self.subject
         params, in_step = plan.params, plan.reports / plan.n_steps
         if plan.limit < math.inf:
@@ -200,7 +144,7 @@ class OpenPlanResult(Result):
             power = detection_power(params, in_step, self.share, question)
             yield (
                 f"One held by {self.share:.3%} is found with probability {power:.2f}; "
-                f"{reports_text(self._needed(plan))} reports make it {question.power:g}."
+                f"{reports_text(self.reports_needed(plan))} reports make it {question.power:g}."
             )
         if self.comparison.given:
             spent = f"One report spends an epsilon of {params.epsilon_report:.4g}, "
@@ -224,26 +168,8 @@ class OpenPlanResult(Result):
         )
 
 
-def _points(points: list[OpenPoint], across: str) -> list[dict[str, object]]:
+def _points(points: list[OpenPoint], across: str) -> Points:
     return [
         {across: point.at, "detectable_share": point.limit, "share_if_listed": point.if_listed}
         for point in points
     ]
-
-
-def _chart(
-    labels: Labels, points: list[OpenPoint], plans: list[tuple[str, float, float]]
-) -> XYChart:
-    _, x, y = plans[-1]
-    description = (
-        f"Smallest share that is found without a list, by {labels.x}: {100 * y:.3g}% at "
-        f"{x:,.6g}; with a list, smaller ones."
-    )
-    at = np.array([point.at for point in points])
-    series = (
-        Series("unlisted", at, np.array([100 * point.limit for point in points])),
-        Series("if listed", at, np.array([100 * point.if_listed for point in points])),
-        *(Series(name, np.array([a]), np.array([100 * b]), "points") for name, a, b in plans),
-    )
-    words = replace(labels, description=description, y="smallest detectable share (%)")
-    return XYChart(words, series, log_x=True, log_y=True)
