@@ -12,6 +12,7 @@ from hubbub.client import Batch, Encoder, Metric, RapporParams, Registry, Report
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.randomness import ByteStream, KeyedStream
 from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES
@@ -41,11 +42,12 @@ def make_metric(
 ) -> Metric:
     """Return a metric, with memory "period" if that has days.
 
-    Another type than string brings k, h and m of its own.
+    Another type than string brings k, h and m of its own; one that hashes takes them.
     """
     metric_type = metric_type or StringType()
     params = params or make_params()
-    size = metric_type.filter_size(params._asdict())
+    own_bits = isinstance(metric_type, JointType) and not metric_type.hashed
+    size = metric_type.filter_size({} if own_bits else params._asdict())
     params = RapporParams(**size, f=params.f, p=params.p, q=params.q)
     return Metric(
         application=application,
@@ -121,7 +123,19 @@ def _type_entries(metric: Metric) -> dict[str, object]:
         return {"steps": list(a_type.steps), "k": params.k, "m": a_type.cohorts}
     if isinstance(a_type, StringType):
         return {"k": params.k, "h": params.h, "m": params.m}
+    if isinstance(a_type, JointType):
+        size = {"k": params.k, "h": params.h, "m": params.m} if a_type.hashed else {}
+        return {"fields": a_type.definition()["fields"], **size}
     return a_type.definition()
+
+
+def _toml(value: object) -> str:
+    """Return a value as TOML writes it; tables inline."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
 
 
 def _metric_toml(metric: Metric) -> str:
@@ -138,5 +152,5 @@ def _metric_toml(metric: Metric) -> str:
         "q": params.q,
         **({"mode": "one-time"} if metric.one_time else {}),
     }
-    lines = [f"{key} = {json.dumps(value)}" for key, value in entries.items()]
+    lines = [f"{key} = {_toml(value)}" for key, value in entries.items()]
     return "\n".join(["", f"[metrics.{metric.name}]", *lines, f"expires = {metric.expires}", ""])

@@ -54,6 +54,13 @@ def integer(where: str, value: object, low: int, high: int) -> int:
     return value
 
 
+def boolean(where: str, value: object) -> bool:
+    """Return true or false."""
+    if not isinstance(value, bool):
+        raise MetricError(f"{where} = {value!r}: must be true or false, without quotes")
+    return value
+
+
 def positive(where: str, value: object) -> float:
     """Return a finite number above 0."""
     if not _is_number(value) or not 0 < value < math.inf:  # type: ignore[operator]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 _DIGITS = 50
+MOST_BITS = 4096
+"""The largest k: a report is at most 512 bytes."""
 MOST_COHORTS = 65_535
 """What two bytes can number; types may allow fewer."""
 
@@ -36,7 +38,7 @@ class RapporParams(_Six):
     Parameters
     ----------
     k : int
-        Bits of the Bloom filter: a multiple of 8 between 8 and 1024.
+        Bits of the Bloom filter, or of the categories: a multiple of 8 between 8 and 4096.
     h : int
         Hash functions, 1 to 8.
     m : int
@@ -62,9 +64,9 @@ class RapporParams(_Six):
 
     def __new__(cls, k: int, h: int, m: int, f: float, p: float, q: float) -> Self:
         """Check and keep the six numbers."""
-        check_integer("k", k, 8, 1024)
+        check_integer("k", k, 8, MOST_BITS)
         if k % 8:
-            raise ParameterError(f"k = {k}: must be a multiple of 8 between 8 and 1024")
+            raise ParameterError(f"k = {k}: must be a multiple of 8 between 8 and {MOST_BITS}")
         check_integer("h", h, 1, 8)
         check_integer("m", m, 1, MOST_COHORTS)
         f, p, q = _probability("f", f), _probability("p", p), _probability("q", q)

@@ -79,9 +79,9 @@ def test_epsilon_does_not_care_which_of_p_and_q_is_larger() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("k", 100, "k = 100: must be a multiple of 8 between 8 and 1024"),
-        ("k", 0, "k = 0: must be a multiple of 8 between 8 and 1024"),
-        ("k", 1032, "k = 1032: must be a multiple of 8"),
+        ("k", 100, "k = 100: must be a multiple of 8 between 8 and 4096"),
+        ("k", 0, "k = 0: must be a multiple of 8 between 8 and 4096"),
+        ("k", 4104, "k = 4104: must be a multiple of 8"),
         ("k", 128.0, "k = 128.0: must be a multiple of 8"),
         ("h", 0, "h = 0: must be an integer between 1 and 8"),
         ("h", 9, "h = 9: must be an integer between 1 and 8"),

@@ -13,13 +13,14 @@ from typing import TypeVar
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 
 __all__ = [
-    "METRIC_TYPES", "BooleanType", "EnumType", "MetricType", "OpenStringType", "OrdinalType",
-    "StringType", "register",
+    "METRIC_TYPES", "BooleanType", "EnumType", "JointType", "MetricType", "OpenStringType",
+    "OrdinalType", "StringType", "register",
 ]  # fmt: skip
 
 _Type = TypeVar("_Type", bound=type[MetricType])
@@ -57,5 +58,5 @@ def types_for(name: object) -> Mapping[str, type[MetricType]]:
     return METRIC_TYPES
 
 
-for _metric_type in (StringType, EnumType, BooleanType, OrdinalType, OpenStringType):
+for _metric_type in (StringType, EnumType, BooleanType, OrdinalType, OpenStringType, JointType):
     register(_metric_type)

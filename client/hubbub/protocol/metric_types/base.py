@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from hubbub.protocol.params import RapporParams
 
-Value = str | bool | int | float | SupportsFloat
-"""What apps may record; `SupportsFloat` stands for other numbers: numpy's scalars, Decimal."""
-MOST_BITS = 1024
+Value = str | bool | int | float | SupportsFloat | Mapping[str, object]
+"""What apps may record. `SupportsFloat` stands for other numbers (numpy's scalars, Decimal); a
+mapping has the fields of a joint metric, whose types are checked when it is recorded."""
 
 
 class MetricType(ABC):

@@ -34,6 +34,10 @@ class BooleanType(MetricType):
 
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:  # noqa: ARG002
         """Return 1 for True, 0 for False (raises EncodingError for anything else)."""
+        return self.number(value)
+
+    def number(self, value: object) -> int:
+        """Return 1 for True, 0 for False (raises EncodingError for anything else)."""
         if value is True or value is False:
             return int(value)
         if type(value).__name__ in _NUMPY_BOOLEANS and type(value).__module__ == "numpy":

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hubbub.protocol.checks import ascending_numbers
 from hubbub.protocol.errors import EncodingError
-from hubbub.protocol.metric_types.base import MOST_BITS, MetricType, Value
+from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.params import MOST_BITS
 
 if TYPE_CHECKING:
     from typing import Self
@@ -49,10 +50,14 @@ class OrdinalType(MetricType):
 
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:  # noqa: ARG002
         """Return the bucket's bit (raises EncodingError for what isn't a number)."""
+        return 1 << self.number(value)
+
+    def number(self, value: object) -> int:
+        """Return the bucket's number, from 0 (raises EncodingError for what isn't a number)."""
         number = _plain_number(value)
         if number != number:  # noqa: PLR0124 (math.isnan can't take every integer)
             raise EncodingError("value: must be a number, not NaN")
-        return 1 << bisect_right(self.edges, number)
+        return bisect_right(self.edges, number)
 
 
 def _plain_number(value: object) -> float:

@@ -11,5 +11,5 @@ class EnumDecoder(CategoryDecoder[EnumType]):
     """Results state how far each category is behind the largest."""
 
     def categories(self, metric_type: EnumType) -> Categories:
-        """Return the registry's texts."""
-        return Categories(metric_type.categories, ranked=True)
+        """Return the registry's texts, and perhaps that of all others."""
+        return Categories(metric_type.labels, ranked=True)

@@ -1,0 +1,271 @@
+"""Several fields as one value, so that it can be seen which go together: the type "joint".
+
+The tuple of all fields is what a client reports: one value, under one epsilon, whichever field
+changes. If all tuples are known and few, each has a bit of its own; otherwise tuples are hashed as
+strings are. Invariant: different tuples have different cells, or different bytes that are hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hubbub.protocol import checks as check
+from hubbub.protocol.bloom import byte_positions, canonical_bytes
+from hubbub.protocol.errors import EncodingError, MetricError, ParameterError
+from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.strings import MOST_COHORTS, StringType
+from hubbub.protocol.params import MOST_BITS, check_integer
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from hubbub.protocol.params import RapporParams
+
+FieldType = EnumType | BooleanType | OrdinalType | StringType
+FIELD_TYPES: dict[str, type[FieldType]] = {
+    "enum": EnumType,
+    "boolean": BooleanType,
+    "ordinal": OrdinalType,
+    "string": StringType,
+}
+"""What a field can be, by name."""
+FIELD_KEYS: dict[str, tuple[str, ...]] = {
+    "enum": ("categories", "other"),
+    "boolean": (),
+    "ordinal": ("edges",),
+    "string": (),
+}
+"""The keys of a field's table besides its name and type."""
+FEWEST_FIELDS, MOST_FIELDS = 2, 3
+RESULT_COLUMNS = (
+    "count", "std_error", "count_low", "count_high", "proportion", "prop_std_error", "prop_low",
+    "prop_high", "refit", "p_value", "q_value", "detected", "group", "given",
+)  # fmt: skip
+"""What no field can be called, because a result has a column of that name beside its fields'."""
+SEPARATOR = b"\xff"
+"""Between the parts of a tuple that is hashed: no UTF-8 has this byte."""
+
+
+class Field(NamedTuple):
+    """One of the variables of a joint metric.
+
+    Attributes
+    ----------
+    name : str
+        By which values name it, and results.
+    type : FieldType
+    """
+
+    name: str
+    type: FieldType
+
+
+def number_of_values(field_type: MetricType) -> int | None:
+    """Return how many values a field can have; None: any text."""
+    return 2 if isinstance(field_type, BooleanType) else field_type.width
+
+
+class JointType(MetricType):
+    """Two or three fields, of which every combination of values is a value of its own.
+
+    Parameters
+    ----------
+    fields : tuple of Field
+        2 or 3, with different names.
+    hashed : bool
+        Whether tuples are hashed although all are known; they always are with a string field.
+
+    Attributes
+    ----------
+    cells : int or None
+        How many tuples there are; None with a string field.
+    """
+
+    __slots__ = ("_names", "cells", "fields", "hashed")
+    name = "joint"
+    keys = ("fields",)
+    optional_keys = ("k", "h", "m")
+
+    def __init__(self, fields: tuple[Field, ...], hashed: bool = False) -> None:
+        self.fields = fields
+        self._names = frozenset(field.name for field in fields)
+        self.cells = _cells(fields)
+        self.hashed = hashed or self.cells is None
+
+    @classmethod
+    def from_table(cls, where: str, table: Mapping[str, Any]) -> Self:
+        """Read the fields, and whether their tuples are hashed into fewer bits than they are."""
+        fields = _fields(f"{where}.fields", table["fields"])
+        cells, k = _cells(fields), table.get("k")
+        if cells is None:
+            check.require(where, table, ("k", "m"))
+            return cls(fields)
+        if k is None:
+            if cells > MOST_BITS:
+                raise MetricError(
+                    f"{where}.fields: have {cells} cells, more than {MOST_BITS} bits; give k and "
+                    "m, with which cells are hashed"
+                )
+        else:
+            try:
+                check_integer("k", k, 8, MOST_BITS)
+            except ParameterError as error:
+                raise MetricError(f"{where}.{error}") from error
+            if k < cells:
+                check.require(where, table, ("m",))
+                return cls(fields, hashed=True)
+        for key in ("h", "m"):
+            number = table.get(key, 1)
+            if isinstance(number, bool) or number != 1:
+                raise MetricError(
+                    f"{where}.{key} = {number!r}: must be 1, or left out, where each of the "
+                    f"{cells} cells has a bit of its own; a k below {cells} hashes them"
+                )
+        return cls(fields)
+
+    @property
+    def width(self) -> int | None:
+        """Number of cells; None if they are hashed."""
+        return None if self.hashed else self.cells
+
+    def filter_size(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """Return k, h and m as the table has them, or one bit a cell.
+
+        Raises
+        ------
+        ParameterError
+            If there are too many cohorts.
+        """
+        if not self.hashed:
+            size = super().filter_size(table)
+            return {**size, "k": table.get("k", size["k"])}
+        check_integer("m", table["m"], 1, MOST_COHORTS)
+        return {"k": table["k"], "h": table.get("h", 1), "m": table["m"]}
+
+    def definition(self) -> dict[str, object]:
+        """Return the fields, and whether their tuples are hashed."""
+        fields = [
+            {"name": name, "type": a_type.name, **a_type.definition()}
+            for name, a_type in self.fields
+        ]
+        return {"fields": fields, "hashed": self.hashed}
+
+    def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
+        """Return the bit of the value's cell, or the Bloom filter of the tuple's bytes.
+
+        Raises
+        ------
+        EncodingError
+            If the value doesn't have exactly the fields, or one of them isn't of its type.
+        """
+        parts = self.digits(value)
+        if not self.hashed:
+            return 1 << self.cell(parts)
+        bits = 0
+        for position in byte_positions(self.tuple_bytes(parts), cohort, params):
+            bits |= 1 << position
+        return bits
+
+    def true_bits(self, params: RapporParams) -> range:
+        """Return 1, or 1 to h if tuples are hashed, for hashes may collide."""
+        return range(1, params.h + 1 if self.hashed else 2)
+
+    def digits(self, value: Value) -> tuple[int | str, ...]:
+        """Return the number of each field's value, in order; of a string field, its NFC form.
+
+        Raises
+        ------
+        EncodingError
+            As `bits`; UnknownCategoryError if a field's category is unknown.
+        """
+        if not isinstance(value, Mapping):
+            names = ", ".join(field.name for field in self.fields)
+            raise EncodingError(
+                f"value of type {type(value).__name__}: must be a mapping with the fields {names}"
+            )
+        if value.keys() != self._names:
+            raise EncodingError(self._wrong_fields(value))
+        return tuple(_digit(field, value[field.name]) for field in self.fields)
+
+    def cell(self, digits: Sequence[int | str]) -> int:
+        """Return the number of a tuple, in which the last field's changes fastest."""
+        cell = 0
+        for field, digit in zip(self.fields, digits, strict=True):
+            cell = cell * (number_of_values(field.type) or 1) + int(digit)
+        return cell
+
+    def tuple_bytes(self, parts: Sequence[int | str]) -> bytes:
+        """Return what is hashed of a tuple, from the number or the text of each field.
+
+        Parameters
+        ----------
+        parts : sequence of int or str
+            As `digits` returns them: one a field, in order; a text for each string field.
+        """
+        return SEPARATOR.join(
+            canonical_bytes(part) if isinstance(part, str) else b"%d" % part for part in parts
+        )
+
+    def _wrong_fields(self, value: Mapping[str, object]) -> str:
+        """Return what is wrong with the names in a value, but none that isn't a field's."""
+        names = ", ".join(field.name for field in self.fields)
+        missing = ", ".join(field.name for field in self.fields if field.name not in value)
+        what = f"{missing} missing" if missing else "there are others"
+        return f"value: must have exactly the fields {names}; {what}"
+
+
+def _fields(where: str, tables: object) -> tuple[Field, ...]:
+    """Read the tables of all fields."""
+    if (
+        not isinstance(tables, list)
+        or not FEWEST_FIELDS <= len(tables) <= MOST_FIELDS
+        or not all(isinstance(table, dict) for table in tables)
+    ):
+        raise MetricError(
+            f"{where} = {tables!r}: must be {FEWEST_FIELDS} or {MOST_FIELDS} tables, one a field"
+        )
+    fields = tuple(_field(f"{where}[{i}]", table) for i, table in enumerate(tables))
+    for i, (name, _) in enumerate(fields):
+        if name in [field.name for field in fields[:i]]:
+            raise MetricError(f"{where}[{i}].name = {name!r}: must differ from other fields'")
+    return fields
+
+
+def _field(where: str, table: Mapping[str, Any]) -> Field:
+    """Read a field's table."""
+    check.require(where, table, ("name", "type"))
+    named = f"{where}.name"
+    name = check.metric_name(named, check.text(named, table["name"]))
+    if name in RESULT_COLUMNS:
+        raise MetricError(f"{named} = {name!r}: must not be the name of a column of results")
+    type_name = check.choice(f"{where}.type", table["type"], FIELD_TYPES)
+    check.refuse_unknown(where, table, ("name", "type", *FIELD_KEYS[type_name]))
+    field_type = FIELD_TYPES[type_name]
+    if field_type is not StringType:
+        check.require(where, table, field_type.keys)
+    return Field(name, field_type.from_table(where, table))
+
+
+def _cells(fields: Sequence[Field]) -> int | None:
+    """Return how many tuples there are; None with a string field."""
+    cells = 1
+    for field in fields:
+        values = number_of_values(field.type)
+        if values is None:
+            return None
+        cells *= values
+    return cells
+
+
+def _digit(field: Field, value: object) -> int | str:
+    """Return the number of a field's value, or its text."""
+    try:
+        if isinstance(field.type, StringType):
+            return canonical_bytes(value).decode()
+        return field.type.number(value)
+    except EncodingError as error:
+        raise type(error)(f"field {field.name!r}: {error}") from None

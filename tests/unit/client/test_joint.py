@@ -1,0 +1,307 @@
+"""Several fields as one value: cells, what is hashed, what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from factories import make_metric, make_params, make_registry, make_secret, registry_toml
+from hubbub.client import Encoder, EncodingError, MetricError, Registry, UnknownCategoryError
+from hubbub.protocol.bloom import byte_positions
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import (
+    RESULT_COLUMNS,
+    Field,
+    FieldType,
+    JointType,
+    number_of_values,
+)
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.strings import StringType
+
+CRASH = Field("crash", EnumType(("none", "oom"), other=True))
+SLOW = Field("slow", BooleanType())
+TABS = Field("tabs", OrdinalType((1.0, 10.0, 100.0)))
+DRIVER = Field("driver", StringType())
+CELLS = JointType((CRASH, SLOW, TABS))
+HASHED = JointType((CRASH, DRIVER))
+CELLS_TOML = registry_toml(make_metric(metric_type=CELLS))
+HASHED_TOML = registry_toml(make_metric(metric_type=HASHED))
+PARAMS = make_params()
+text = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def enums(categories: st.SearchStrategy[int]) -> st.SearchStrategy[EnumType]:
+    return categories.map(lambda n: EnumType(tuple(f"c{i}" for i in range(n))))
+
+
+small_types: st.SearchStrategy[FieldType] = st.one_of(
+    enums(st.integers(2, 9)),
+    st.just(BooleanType()),
+    st.integers(1, 6).map(lambda n: OrdinalType(tuple(map(float, range(n))))),
+)
+
+
+def joint(types: Sequence[FieldType]) -> JointType:
+    return JointType(tuple(Field(f"f{i}", a_type) for i, a_type in enumerate(types)))
+
+
+joint_types = st.lists(small_types, min_size=2, max_size=3).map(joint)
+
+
+def values_of(field_type: FieldType) -> list[str | bool | float]:
+    """Return a value for each number that a field's values have."""
+    if isinstance(field_type, EnumType):
+        return [*field_type.categories, *(["unheard of"] if field_type.other else [])]
+    if isinstance(field_type, OrdinalType):
+        return [-math.inf, *field_type.edges]
+    return [False, True]
+
+
+@given(joint_types)
+def test_every_tuple_has_a_cell_of_its_own_in_order(metric_type: JointType) -> None:
+    names = [field.name for field in metric_type.fields]
+    tuples = itertools.product(*(values_of(field.type) for field in metric_type.fields))
+    bits = [metric_type.bits(dict(zip(names, values, strict=True)), 0, PARAMS) for values in tuples]
+    assert bits == [1 << cell for cell in range(metric_type.cells or 0)]
+
+
+parts = st.tuples(st.integers(0, 4095), text, st.integers(0, 4095), text)
+
+
+@given(parts, parts)
+def test_different_tuples_have_different_bytes(
+    one: tuple[int | str, ...], two: tuple[int | str, ...]
+) -> None:
+    a, b = (HASHED.tuple_bytes(tuple_parts) for tuple_parts in (one, two))
+    assert (a == b) == (_normal(one) == _normal(two))
+
+
+def _normal(tuple_parts: tuple[int | str, ...]) -> list[int | str]:
+    return [
+        unicodedata.normalize("NFC", part) if isinstance(part, str) else part
+        for part in tuple_parts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "hashed"),
+    [
+        ({"crash": "none", "driver": "nvidia 535"}, b"0\xffnvidia 535"),
+        ({"driver": "e\u0301", "crash": "oom"}, b"1\xff" + "é".encode()),
+        ({"crash": "hang", "driver": ""}, b"2\xff"),
+        ({"crash": "other", "driver": "\xff"}, b"2\xff\xc3\xbf"),
+    ],
+)
+def test_numbers_and_texts_are_joined_by_a_byte_that_no_text_has(
+    value: Mapping[str, str], hashed: bytes
+) -> None:
+    assert HASHED.tuple_bytes(HASHED.digits(value)) == hashed
+
+
+@given(cohort=st.integers(0, 63), category=text, driver=text)
+def test_a_tuple_with_a_text_is_hashed_as_strings_are(
+    cohort: int, category: str, driver: str
+) -> None:
+    value = {"crash": category, "driver": driver}
+    data = HASHED.tuple_bytes(HASHED.digits(value))
+    positions = byte_positions(data, cohort, PARAMS)
+    assert HASHED.bits(value, cohort, PARAMS) == sum(1 << j for j in set(positions))
+
+
+@given(text)
+def test_unknown_categories_count_as_other(category: str) -> None:
+    assume(category not in ("none", "oom"))
+    assert CRASH.type.bits(category, 0, PARAMS) == 4
+    assert HASHED.digits({"crash": category, "driver": "x"}) == (2, "x")
+
+
+def test_other_is_the_last_category() -> None:
+    other = EnumType(("red", "green"), other=True)
+    assert other.labels == ("red", "green", "other")
+    assert other.width == 3
+    assert other.bits("other", 0, PARAMS) == other.bits("blue", 0, PARAMS) == 4
+    metric = make_metric(metric_type=other)
+    assert metric.definition["other"] is True
+    assert make_registry(metric)["homepage"] == metric
+    assert "other" not in EnumType(("red", "green")).definition()
+    assert other != EnumType(("red", "green"))
+
+
+@pytest.mark.parametrize("value", [None, 3, b"red", True])
+def test_other_takes_texts_only(value: object) -> None:
+    with pytest.raises(EncodingError, match="must be a string"):
+        EnumType(("red",), other=True).bits(value, 0, PARAMS)  # type: ignore[arg-type]
+
+
+def test_cells_have_a_bit_each_and_strings_are_hashed() -> None:
+    assert (CELLS.cells, CELLS.width, CELLS.hashed) == (24, 24, False)
+    assert (HASHED.cells, HASHED.width, HASHED.hashed) == (None, None, True)
+    assert [number_of_values(field.type) for field in (*CELLS.fields, DRIVER)] == [3, 2, 4, None]
+    params = make_metric(metric_type=joint([SLOW.type, CRASH.type, CRASH.type])).params
+    assert (params.k, params.h, params.m) == (24, 1, 1)
+    params = make_metric(metric_type=HASHED).params
+    assert (params.k, params.h, params.m) == (128, 2, 64)
+    assert CELLS.true_bits(PARAMS) == range(1, 2)
+    assert HASHED.true_bits(PARAMS) == range(1, 3)
+
+
+def test_k_decides_whether_cells_are_hashed() -> None:
+    def of(entries: str) -> tuple[JointType, tuple[int, int, int]]:
+        metric = Registry.parse(CELLS_TOML.replace("f = 0.5", f"f = 0.5\n{entries}"))["homepage"]
+        assert isinstance(metric.type, JointType)
+        return metric.type, metric.params[:3]
+
+    assert of("") == (CELLS, (24, 1, 1))
+    assert of("k = 40\nh = 1\nm = 1") == (CELLS, (40, 1, 1))
+    hashed, size = of("k = 16\nm = 8")
+    assert (hashed.hashed, hashed.width, size) == (True, None, (16, 1, 8))
+    assert hashed != CELLS
+    assert of("k = 16\nm = 8\nh = 2")[1] == (16, 2, 8)
+
+
+def test_most_cells_have_a_bit_each() -> None:
+    wide = joint([EnumType(tuple(map(str, range(64))))] * 2)
+    metric = make_registry(make_metric(metric_type=wide))["homepage"]
+    assert metric.params.k == 4096
+    report = Encoder(metric, make_secret()).encode({"f0": "63", "f1": "63"})
+    assert len(report.bits) == 512
+    assert wide.bits({"f0": "63", "f1": "63"}, 0, metric.params) == 1 << 4095
+
+
+@pytest.mark.parametrize("metric_type", [CELLS, HASHED])
+def test_type_survives_metrics_toml(metric_type: JointType) -> None:
+    metric = make_metric(metric_type=metric_type)
+    assert make_registry(metric)["homepage"] == metric
+    assert metric.definition["hashed"] is metric_type.hashed
+
+
+def test_price_is_that_of_one_value_with_h_bits() -> None:
+    cells, hashed = make_metric(metric_type=CELLS), make_metric(metric_type=HASHED)
+    enum = make_metric(metric_type=CRASH.type)
+    assert cells.epsilon_permanent == enum.epsilon_permanent
+    assert cells.epsilon_report == enum.epsilon_report
+    assert hashed.epsilon_permanent == make_metric().epsilon_permanent
+
+
+@pytest.mark.parametrize(
+    ("metric_type", "value", "message"),
+    [
+        (CELLS, "oom", "value of type str: must be a mapping with the fields crash, slow, tabs"),
+        (CELLS, ["oom", True, 3], "value of type list: must be a mapping with the fields crash"),
+        (CELLS, {}, "exactly the fields crash, slow, tabs; crash, slow, tabs missing"),
+        (CELLS, {"crash": "oom", "tabs": 3}, "the fields crash, slow, tabs; slow missing"),
+        (HASHED, {"crash": "oom", "driver": "", "my secret": 1}, "crash, driver; there are others"),
+        (HASHED, {"crash": "oom", "my secret": 1}, "crash, driver; driver missing"),
+        (HASHED, {"crash": 1, "driver": ""}, "field 'crash': value of type int: must be a string"),
+        (HASHED, {"crash": "", "driver": None}, "field 'driver': value of type NoneType: must be"),
+        (HASHED, {"crash": "", "driver": "\ud800"}, "field 'driver': value: must be Unicode text"),
+        (CELLS, {"crash": "", "slow": 1, "tabs": 3}, "field 'slow': value of type int: must be"),
+        (CELLS, {"crash": "", "slow": True, "tabs": math.nan}, "field 'tabs': value: must be a nu"),
+        (HASHED, {"crash": "", "driver": {"my secret": 1}}, "field 'driver': value of type dict"),
+    ],
+)  # fmt: skip
+def test_wrong_value_is_refused_without_quoting_it(
+    metric_type: JointType, value: Value, message: str
+) -> None:
+    with pytest.raises(EncodingError) as caught:
+        metric_type.bits(value, 0, PARAMS)
+    assert message in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_unknown_category_of_a_field_is_one() -> None:
+    listed = joint([EnumType(("a", "b")), BooleanType()])
+    with pytest.raises(UnknownCategoryError, match=r"^field 'f0': value: must be one of the categ"):
+        listed.bits({"f0": "my secret", "f1": True}, 0, PARAMS)
+
+
+def test_any_mapping_will_do() -> None:
+    value = {"crash": "oom", "slow": True, "tabs": 3}
+    proxy = MappingProxyType(value)
+    assert CELLS.bits(proxy, 0, PARAMS) == CELLS.bits(value, 0, PARAMS) == 1 << (8 + 4 + 1)
+
+
+FIRST = "metrics.homepage.fields[0]"
+
+
+@pytest.mark.parametrize(
+    ("toml", "old", "new", "message"),
+    [
+        (CELLS_TOML, '["none", "oom"]', '["none", "none"]', f"{FIRST}.categories = ['none', 'no"),
+        (CELLS_TOML, '["none", "oom"]', "[]", f"{FIRST}.categories = []: must be a list of 1 to"),
+        (CELLS_TOML, '["none", "oom"]', '["other"]', f"{FIRST}.categories: must not hold 'other'"),
+        (CELLS_TOML, "other = true", "other = 1", f"{FIRST}.other = 1: must be true or false"),
+        (CELLS_TOML, "other = true", "m = 2", f"{FIRST}: unknown key 'm'; must be one of: name, "),
+        (CELLS_TOML, 'categories = ["none", "oom"], ', "", f"{FIRST}.categories: is missing"),
+        (CELLS_TOML, '"crash"', '"Crash"', f"{FIRST}.name: the name must be 1 to 64 of a-z"),
+        (CELLS_TOML, '"crash"', "3", f"{FIRST}.name = 3: must be a text"),
+        (CELLS_TOML, 'name = "crash", ', "", f"{FIRST}.name: is missing"),
+        (CELLS_TOML, '"slow"', '"crash"', "fields[1].name = 'crash': must differ from other"),
+        (CELLS_TOML, '"boolean"', '"open-string"',
+         "fields[1].type = 'open-string': must be one of: enum, boolean, ordinal, string"),
+        (CELLS_TOML, '"boolean"', '"joint"', "must be one of: enum, boolean, ordinal, string"),
+        (CELLS_TOML, '"boolean"', '["enum"]', "must be one of: enum, boolean, ordinal, string"),
+        (CELLS_TOML, "100.0]", "10.0]", "homepage.fields[2].edges = [1.0, 10.0, 10.0]: must be"),
+        (CELLS_TOML, "f = 0.5", "f = 0.5\nm = 8", "homepage.m = 8: must be 1, or left out, where"),
+        (CELLS_TOML, "f = 0.5", "f = 0.5\nk = 24\nh = 2", "homepage.h = 2: must be 1, or left out"),
+        (CELLS_TOML, "f = 0.5", "f = 0.5\nk = 24\nh = true", "h = True: must be 1, or left out"),
+        (CELLS_TOML, "f = 0.5", "f = 0.5\nk = 16", "metrics.homepage.m: is missing"),
+        (CELLS_TOML, "f = 0.5", "f = 0.5\nk = 28", "homepage.k = 28: must be a multiple of 8"),
+        (CELLS_TOML, "f = 0.5", 'f = 0.5\nk = "16"', "homepage.k = '16': must be a multiple of 8"),
+        (CELLS_TOML, "f = 0.5", "f = 0.5\nk = 16\nm = 1025", "homepage.m = 1025: must be an integ"),
+        (CELLS_TOML, "f = 0.5", "f = 0.5\nedges = [1]", "metrics.homepage: unknown key 'edges'"),
+        (HASHED_TOML, "m = 64\n", "", "metrics.homepage.m: is missing"),
+        (HASHED_TOML, "k = 128\n", "", "metrics.homepage.k: is missing"),
+        (HASHED_TOML, "m = 64\n", "m = 1025\n", "homepage.m = 1025: must be an integer between 1"),
+        (HASHED_TOML, "h = 2\n", "h = 9\n", "metrics.homepage.h = 9: must be an integer between"),
+        (HASHED_TOML, '"string"}', '"string", k = 8}', "fields[1]: unknown key 'k'; must be one"),
+    ],
+)  # fmt: skip
+def test_mistake_in_an_entry_is_named(toml: str, old: str, new: str, message: str) -> None:
+    assert old in toml
+    with pytest.raises(MetricError) as caught:
+        Registry.parse(toml.replace(old, new, 1))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("fields", ["[]", '"crash"', "[1, 2]", '[{name = "a", type = "boolean"}]'])
+def test_fields_are_two_or_three_tables(fields: str) -> None:
+    line = next(line for line in CELLS_TOML.splitlines() if line.startswith("fields"))
+    with pytest.raises(MetricError, match=r"homepage\.fields = .*: must be 2 or 3 tables"):
+        Registry.parse(CELLS_TOML.replace(line, f"fields = {fields}"))
+
+
+@pytest.mark.parametrize("name", RESULT_COLUMNS)
+def test_no_field_is_called_like_a_column_of_results(name: str) -> None:
+    with pytest.raises(MetricError) as caught:
+        Registry.parse(CELLS_TOML.replace('"crash"', f'"{name}"'))
+    assert str(caught.value) == (
+        f"{FIRST}.name = {name!r}: must not be the name of a column of results"
+    )
+
+
+def test_more_cells_than_bits_need_k_and_m() -> None:
+    toml = registry_toml(make_metric(metric_type=HASHED)).replace(
+        'type = "string"', f'type = "ordinal", edges = {list(range(2000))}'
+    )
+    with pytest.raises(MetricError) as caught:
+        Registry.parse(toml.replace("k = 128\n", ""))
+    assert str(caught.value) == (
+        "metrics.homepage.fields: have 6003 cells, more than 4096 bits; give k and m, with which "
+        "cells are hashed"
+    )
+    hashed = Registry.parse(toml)["homepage"].type
+    assert isinstance(hashed, JointType)
+    assert (hashed.cells, hashed.hashed) == (6003, True)
+    value = {"crash": "hang", "driver": 1999}
+    assert hashed.tuple_bytes(hashed.digits(value)) == b"2\xff2000"
