@@ -118,7 +118,7 @@ def test_plot_without_matplotlib_says_what_to_install(
         (("--epsilon-report", "9"), "epsilon report = 9: must be at most epsilon permanent = 4.4"),
         (("--epsilon-report", "1e-9"), "too small for any parameters"),
         (("--epsilon-report", "inf"), "inf must be above 0"),
-        (("--max-bits", "4"), "4 is not in the range 8<=x<=1024"),
+        (("--max-bits", "4"), "4 is not in the range 8<=x<=4096"),
         (("--name", "No Name"), "--name: the name must be"),
         (("--output", "plan.txt"), "'plan.txt' must end in .png, .svg, .json or .csv"),
     ],
@@ -224,5 +224,5 @@ def test_help_explains_every_option() -> None:
     text = plan("--help").stdout
     for option in ("--reports", "--share", "--candidates", "--epsilon-permanent", "--alpha",
                    "--epsilon-report", "--power", "--method", "--concentration", "--max-bits",
-                   "--name", "--output", "--evaluate", "--metrics", *GIVEN):  # fmt: skip
+                   "--name", "--output", "--evaluate", "--metrics", "--cells", "--error", *GIVEN):  # fmt: skip
         assert option in text

@@ -210,7 +210,7 @@ def test_combinations_that_mean_nothing_are_named(arguments: tuple[str, ...], re
     [
         (("--steps", "4,7", "--candidates", "10"), "--steps: belongs to --open."),
         (("--longest", "7", "--candidates", "10"), "--longest: belongs to --open."),
-        ((), "Missing option '--candidates' (or '--open')."),
+        ((), "Missing option '--candidates' (or '--open' or '--cells')."),
         (("--open", "--evaluate", *FIVE, "--h", "1"), "--h: must be left out"),
         (("--open", "--evaluate", *FIVE[2:]), "Missing option '--steps' of --evaluate"),
         (("--open", "--evaluate", "--longest", "8", *FIVE[2:]), "--evaluate takes --steps"),

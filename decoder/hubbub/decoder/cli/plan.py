@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hubbub.protocol.params import RapporParams
 
 _WIDTH_OFF_TERMINAL = 150
+_USUAL_BITS, _MOST_BITS = 1024, 4096
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
@@ -70,6 +71,19 @@ def _ascending(
         raise click.BadParameter(f"{text!r} must be integers as 4,7", context, option) from error
 
 
+def _sizes(
+    context: click.Context, option: click.Parameter, text: str | None
+) -> tuple[int, ...] | None:
+    """Return numbers of values such as 100x20."""
+    if text is None:
+        return None
+    parts = text.replace("\N{MULTIPLICATION SIGN}", "x").lower().split("x")
+    try:
+        return tuple(map(int, parts))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} must be numbers as 100x20", context, option) from error
+
+
 @dataclass(frozen=True, slots=True)
 class _Options:
     """What was asked for, under the options' names."""
@@ -79,6 +93,8 @@ class _Options:
     share: float | None
     candidates: float | None
     is_open: bool
+    cells: tuple[int, ...] | None
+    error: float | None
     longest: int | None
     steps: tuple[int, ...] | None
     epsilon_permanent: float | None
@@ -95,7 +111,7 @@ class _Options:
     power: float
     method: str | None
     concentration: float | None
-    max_bits: int
+    max_bits: int | None
     name: str
     outputs: tuple[str, ...]
 
@@ -106,6 +122,9 @@ class _Options:
         if self.is_open:
             del numbers["h"]
             numbers["steps"] = self.steps
+        if self.cells:
+            for name, number in (("k", self.bits_of_cells), ("h", 1), ("m", 1)):
+                numbers[name] = numbers[name] or number
         return {f"--{name}": value for name, value in numbers.items()}
 
     @property
@@ -118,14 +137,27 @@ class _Options:
     @property
     def bits(self) -> int:
         """Most bits of a report, whole bytes."""
-        return self.max_bits // 8 * 8
+        return (self.max_bits or (_MOST_BITS if self.is_table else _USUAL_BITS)) // 8 * 8
 
-    def params(self, h: int) -> RapporParams:
-        """Return the given numbers as parameters."""
+    @property
+    def bits_of_cells(self) -> int:
+        """A bit a cell, whole bytes."""
+        return -(-math.prod(self.cells or ()) // 8) * 8
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is about cells: of --cells, or of a METRIC without strings to look for."""
+        return self.cells is not None or (
+            self.metric is not None and self.candidates is None and not self.is_open
+        )
+
+    def params(self, h: int | None = None) -> RapporParams:
+        """Return the given numbers as parameters, with an h that they don't say."""
         from hubbub.protocol.params import RapporParams  # noqa: PLC0415 - see `cli.group`
 
-        k, m, f, p, q = (getattr(self, name) for name in ("k", "m", "f", "p", "q"))
-        return RapporParams(k, h, m, f, p, q)
+        numbers: dict[str, Any] = {key[2:]: number for key, number in self.numbers.items()}
+        numbers.pop("steps", None)
+        return RapporParams(**({"h": h} if h else {}), **numbers)
 
     def registered(self) -> Metric | None:
         """Return the metric that is to be evaluated, if it is named."""
@@ -153,6 +185,18 @@ class _Options:
     is_flag=True,
     help="Instead of --candidates: nobody lists the strings, they are found prefix by prefix "
     "(type open-string).",
+)
+@click.option(
+    "--cells",
+    callback=_sizes,
+    metavar="NxM",
+    help="Instead of --candidates: a table of two or three fields with so many values each, as "
+    "100x20 (type joint).",
+)
+@click.option(
+    "--error",
+    type=_Number(0, 1),
+    help="With --cells, instead of --share: standard error of a rare cell's share.",
 )
 @click.option(
     "--longest",
@@ -217,10 +261,9 @@ class _Options:
 )
 @click.option(
     "--max-bits",
-    default=1024,
-    show_default=True,
-    type=click.IntRange(8, 1024),
-    help="Most bits of a report.",
+    type=click.IntRange(8, _MOST_BITS),
+    help="Most bits of a report; where --cells has more cells, they are hashed.  [default: 1024; "
+    "4096 with --cells]",
 )
 @click.option("--name", default="example", show_default=True, help="The metric's name.")
 @click.option(
@@ -258,6 +301,12 @@ def plan(**options: Any) -> None:
       hubbub-decoder plan --open --reports 1e6 --longest 8 \\
           --epsilon-permanent inf --epsilon-report 4
 
+    Or for a table of several fields, which are one value:
+
+    \b
+      hubbub-decoder plan --cells 100x20 --reports 1e6 \\
+          --epsilon-permanent inf --epsilon-report 4
+
     The table compares the best parameters with round numbers, with the RAPPOR paper's default moved
     to the same epsilons, and with the best of every number of hashes. Below it is the entry for
     metrics.toml. docs/planning.md has the theory and how well simulations agree with it.
@@ -269,14 +318,30 @@ def plan(**options: Any) -> None:
 
     with cli_errors():
         metric_name("--name", asked.name)
-        result = _plan_open(asked) if asked.is_open else _plan_listed(asked)
+        if asked.is_table:
+            result = _plan_table(asked)
+        else:
+            result = _plan_open(asked) if asked.is_open else _plan_listed(asked)
         write_results(result, asked.outputs, width=_WIDTH_OFF_TERMINAL)
 
 
 def _check(asked: _Options) -> None:
     """Refuse options that are missing or contradict each other, before anything is opened."""
-    if asked.reports is None and asked.share is None:
+    if asked.is_table:
+        _refuse({"--candidates": asked.candidates}, "must be left out; --cells says how many.")
+        _refuse({"--open": asked.is_open or None}, "must be left out; --cells aren't strings.")
+        if asked.metric is not None:
+            _refuse({"--cells": asked.cells}, "must be left out; METRIC has its own.")
+        _refuse(
+            {"--method": asked.method, "--concentration": asked.concentration},
+            "belongs to strings, not to --cells.",
+        )
+    else:
+        _refuse({"--error": asked.error}, "belongs to --cells.")
+    if asked.reports is None and asked.share is None and asked.error is None:
         raise click.UsageError("Missing option '--reports' or '--share': what is there, or wanted.")
+    if asked.share is not None:
+        _refuse({"--error": asked.error}, "must be left out; --share says what is wanted.")
     if asked.is_open:
         _refuse({"--candidates": asked.candidates}, "must be left out, for --open has no list.")
         _refuse(
@@ -288,7 +353,8 @@ def _check(asked: _Options) -> None:
             _refuse({"--longest": asked.longest}, "must be left out; --steps are given.")
     else:
         _refuse({"--longest": asked.longest, "--steps": asked.steps}, "belongs to --open.")
-        _require({"--candidates": asked.candidates}, "(or '--open')")
+        if not asked.is_table:
+            _require({"--candidates": asked.candidates}, "(or '--open' or '--cells')")
     epsilons: dict[str, object] = {
         "--epsilon-permanent": asked.epsilon_permanent,
         "--epsilon-report": asked.epsilon_report,
@@ -296,7 +362,7 @@ def _check(asked: _Options) -> None:
     registered: dict[str, object] = {"METRIC": asked.metric, "--metrics": asked.metrics}
     numbers = asked.numbers
     if not asked.evaluate:
-        numbers.pop("--steps", None)
+        numbers = {f"--{name}": getattr(asked, name) for name in ("k", "h", "m", "f", "p", "q")}
         _refuse(numbers | registered, "belongs to --evaluate.")
         _require(epsilons)
         return
@@ -323,7 +389,7 @@ def _plan_listed(asked: _Options) -> Result:
     if asked.evaluate:
         metric = asked.registered()
         name = metric.name if metric else name
-        params = search.string_params(metric) if metric else asked.params(asked.h or 0)
+        params = search.string_params(metric) if metric else asked.params()
         found = search.evaluate(params, question, reports, share, asked.bits)
     elif reports is not None:
         found = search.compare(asked.budget, question, reports, asked.bits)
@@ -357,6 +423,30 @@ def _plan_open(asked: _Options) -> Result:
             asked.budget, question, share or 0.0, steps, asked.bits
         )
     return OpenPlanResult(found, share, name)
+
+
+def _plan_table(asked: _Options) -> Result:
+    """Plan for a table of several fields."""
+    from hubbub.decoder.planning import joint  # noqa: PLC0415
+    from hubbub.decoder.planning.joint_result import JointPlanResult  # noqa: PLC0415
+
+    name, reports, share, error = asked.name, asked.reports, asked.share, asked.error
+    metric = asked.registered()
+    if metric:
+        name = metric.name
+        question = joint.joint_question(metric, asked.alpha, asked.power)
+    else:
+        question = joint.TableQuestion(asked.cells or (), asked.alpha, asked.power)
+    if asked.evaluate:
+        params = metric.params if metric else asked.params()
+        found = joint.evaluate_joint(params, question, reports, share, error, asked.bits)
+    elif reports is not None:
+        found = joint.plan_joint(asked.budget, question, reports, asked.bits)
+    elif share is not None:
+        found = joint.plan_joint_for_share(asked.budget, question, share, asked.bits)
+    else:
+        found = joint.plan_joint_for_error(asked.budget, question, error or 0.0, asked.bits)
+    return JointPlanResult(found, share, name, error)
 
 
 def _require(options: Mapping[str, object], of: str = "") -> None:

@@ -97,6 +97,8 @@ class PlannedResult(Result, Generic[_Plan]):
     """Of the rows, in order; nan stands for what isn't finite."""
     curves: ClassVar[Mapping[str, str]]
     """What the curves' points have under these names, and what a picture calls it."""
+    y_axis: ClassVar[str] = "smallest detectable share (%)"
+    """What a picture shows."""
 
     @property
     def subject(self) -> _Plan:
@@ -251,7 +253,7 @@ class PlannedResult(Result, Generic[_Plan]):
             series.append(Series(name, x, y, "points"))
         best = self.comparison.best
         description = self.describe(labels.x, f"{place(best):,.6g}", f"{100 * best.limit:.3g}%")
-        words = replace(labels, description=description, y="smallest detectable share (%)")
+        words = replace(labels, description=description, y=self.y_axis)
         return XYChart(words, tuple(series), log_x=True, log_y=True)
 
 

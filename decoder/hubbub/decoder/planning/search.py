@@ -158,7 +158,7 @@ def compare_for_share(
     def needed_by_best(n_reports: float) -> float:
         params = best
         if n_reports != _FIRST_REPORTS:
-            params = _best_params(best.h, budget, question, n_reports, most_bits)
+            params = best_params(best.h, budget, question, n_reports, most_bits)
         return reports_needed(params, share, question)
 
     needed = settled_reports(needed_by_best)
@@ -241,7 +241,7 @@ def _best_of_each(
     plans, refusal = [], None
     for h in _HASHES:
         try:
-            params = _best_params(h, budget, question, n_reports, most_bits)
+            params = best_params(h, budget, question, n_reports, most_bits)
         except PlanError as error:
             refusal = error
             continue
@@ -252,10 +252,16 @@ def _best_of_each(
     return plans
 
 
-def _best_params(
+def best_params(
     h: int, budget: Budget, question: Question, n_reports: float, most_bits: int
 ) -> RapporParams:
-    """Find q*, then k, then m, then q* again for those."""
+    """Find q*, then k, then m, then q* again for those.
+
+    Raises
+    ------
+    PlanError
+        If no parameters with h hashes are within the budget.
+    """
     k = min(_FIRST_BITS, most_bits)
     m = _allowed_cohorts(_FIRST_COHORTS, k, h, question, n_reports)
     limit_at = limit_by_rate(k, h, m, budget, question, n_reports)
