@@ -224,5 +224,6 @@ def test_help_explains_every_option() -> None:
     text = plan("--help").stdout
     for option in ("--reports", "--share", "--candidates", "--epsilon-permanent", "--alpha",
                    "--epsilon-report", "--power", "--method", "--concentration", "--max-bits",
-                   "--name", "--output", "--evaluate", "--metrics", "--cells", "--error", *GIVEN):  # fmt: skip
+                   "--name", "--output", "--evaluate", "--metrics", "--cells", "--error",
+                   *GIVEN):  # fmt: skip
         assert option in text

@@ -153,7 +153,7 @@ class JointPlanResult(PlannedResult[JointPlan]):
             yield from self._about_table(plan)
         if self.comparison.given:
             yield f"The best parameters show {share_text(self.comparison.best.limit)}."
-        yield f"A report has {plan.params.k // 8:,} bytes."
+        yield f"A report has {plan.params.k // 8:,} byte{"s" * (plan.params.k > 8)}."
 
     def entry(self) -> str:
         """Return the entry of a joint metric, with fields to be filled in."""

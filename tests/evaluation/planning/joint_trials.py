@@ -1,0 +1,193 @@
+"""Joint tables drawn by the exact law of their counts, estimated, and set beside the plan's errors.
+
+Errors are compared in units of what the theory says of each cell, value and conditional share, so
+that one number stands for all of a table.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hubbub.decoder import CohortCounts
+from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.categories.shares import (
+    CategoryEstimates,
+    estimate_categories,
+    nearest_distribution,
+    noise_variance,
+)
+from hubbub.decoder.planning.joint import (
+    TEST_LEVEL,
+    JointPlan,
+    TableErrors,
+    TableQuestion,
+    partner_table,
+    plan_joint,
+    typical_table,
+)
+from hubbub.decoder.planning.noise import Budget
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import Field, JointType
+from hubbub.protocol.metrics import Metric
+
+_BOOTSTRAP = 199
+_SURE = 5.0  # standard errors that a value's share must have for ratios to be about normal
+
+
+@dataclass(frozen=True, slots=True)
+class JointSetting:
+    """A table, and the two epsilons and the number of its reports."""
+
+    sizes: tuple[int, ...]
+    budget: Budget
+    reports: int
+
+    @property
+    def question(self) -> TableQuestion:
+        """The question with the planner's usual error rates."""
+        return TableQuestion(self.sizes)
+
+    @property
+    def plan(self) -> JointPlan:
+        """What the planner chooses."""
+        return plan_joint(self.budget, self.question, self.reports).best
+
+
+class JointTrial(NamedTuple):
+    """What one collection showed.
+
+    Attributes
+    ----------
+    cells, margins, conditionals : float
+        Mean squared error over what the theory says is its variance.
+    total_variation : float
+        Of the possible table that is nearest to the estimates.
+    found : bool
+        Whether a cell with the limit's share was detected.
+    rejected : bool
+        Whether the test of independence rejected where partners have the share that it is to find.
+    """
+
+    cells: float
+    margins: float
+    conditionals: float
+    total_variation: float
+    found: bool
+    rejected: bool
+
+
+def run_trial(setting: JointSetting, plan: JointPlan, seed: int) -> JointTrial:
+    """Collect a typical table once, one with a cell at the limit, and one with partners."""
+    rng = np.random.default_rng([seed, setting.reports])
+    table = typical_table(setting.sizes)
+    estimates = _estimate(setting, plan, table, rng)
+    found, true = estimates.unbiased.reshape(setting.sizes), table
+    errors, scale = TableErrors(plan.params, table.size), 1 / np.sqrt(setting.reports)
+    of_cells = np.array([errors.of_cell(share) for share in true.ravel()]) * scale
+    margins, conditionals = [], []
+    for axis, size in enumerate(setting.sizes):
+        mine, truth = _margin(found, axis), _margin(true, axis)
+        expected = np.array([errors.of_margin(size, share) for share in truth]) * scale
+        margins.append((mine - truth) / expected)
+    first, last = setting.sizes[0], setting.sizes[-1]
+    pairs, pairs_found = _pairs(true), _pairs(found)
+    for row, row_found in zip(pairs, pairs_found, strict=True):
+        given = float(row.sum())
+        if given < _SURE * errors.of_margin(first, given) * scale:
+            continue
+        shares = row / given
+        expected = [errors.of_conditional(first, last, given, share) for share in shares]
+        conditionals.append((row_found / row_found.sum() - shares) / np.array(expected) / scale)
+    return JointTrial(
+        float(np.mean(((estimates.unbiased - true.ravel()) / of_cells) ** 2)),
+        float(np.mean(np.concatenate(margins) ** 2)),
+        float(np.mean(np.concatenate(conditionals) ** 2)) if conditionals else float("nan"),
+        float(np.abs(estimates.share - true.ravel()).sum() / 2),
+        _is_found(setting, plan, rng),
+        _is_rejected(setting, plan, rng),
+    )
+
+
+def _margin(table: FloatArray, axis: int) -> FloatArray:
+    return np.asarray(np.moveaxis(table, axis, 0).reshape(table.shape[axis], -1).sum(axis=1))
+
+
+def _pairs(table: FloatArray) -> FloatArray:
+    """Return the table of the first and the last field."""
+    return np.asarray(table.reshape(table.shape[0], -1, table.shape[-1]).sum(axis=1))
+
+
+def _metric(plan: JointPlan, sizes: tuple[int, ...]) -> Metric:
+    fields = tuple(
+        Field(f"field_{i}", EnumType(tuple(map(str, range(size))))) for i, size in enumerate(sizes)
+    )
+    once = plan.params.f == 0
+    return Metric("com.example.planning", "joint", 1, JointType(fields), plan.params, "What goes "
+                  "together", "planning@example.com", dt.date(2099, 12, 31), once)  # fmt: skip
+
+
+def _estimate(
+    setting: JointSetting, plan: JointPlan, table: FloatArray, rng: np.random.Generator
+) -> CategoryEstimates:
+    """Draw a table's counts, and estimate it as the decoder does."""
+    ones = np.zeros((1, plan.params.k), dtype=np.int64)
+    ones[0, : table.size] = _draw_ones(setting, plan, table, rng)
+    counts = CohortCounts(np.array([setting.reports]), ones)
+    return estimate_categories(counts, _metric(plan, setting.sizes))
+
+
+def _draw_ones(
+    setting: JointSetting, plan: JointPlan, table: FloatArray, rng: np.random.Generator
+) -> IntArray:
+    """Draw the counts of a table by their exact law."""
+    params, n = plan.params, setting.reports
+    clients = rng.multinomial(n, table.ravel())
+    ones = rng.binomial(clients, params.q_star) + rng.binomial(n - clients, params.p_star)
+    return np.asarray(ones)
+
+
+def _is_found(setting: JointSetting, plan: JointPlan, rng: np.random.Generator) -> bool:
+    if not plan.limit < 1:
+        return False
+    table = typical_table(setting.sizes)
+    table.flat[-1] = 0.0
+    table *= (1 - plan.limit) / table.sum()
+    table.flat[-1] = plan.limit
+    estimates = _estimate(setting, plan, table, rng)
+    return bool(estimates.log_p_value[-1] <= np.log(setting.question.level))
+
+
+def _is_rejected(setting: JointSetting, plan: JointPlan, rng: np.random.Generator) -> bool:
+    """Test independence by sum a_i b_j (y_ij - a_i b_j)^2, whose law is drawn, not derived."""
+    if not plan.association < 1:
+        return False
+    table = partner_table(setting.sizes, plan.association)
+    seen = _unbiased(setting, plan, _draw_ones(setting, plan, table, rng))
+    product = np.outer(*_possible_margins(seen))
+    drawn = [
+        _statistic(_unbiased(setting, plan, _draw_ones(setting, plan, product, rng)))
+        for _ in range(_BOOTSTRAP)
+    ]
+    return bool(1 + np.sum(np.array(drawn) >= _statistic(seen)) <= TEST_LEVEL * (1 + _BOOTSTRAP))
+
+
+def _unbiased(setting: JointSetting, plan: JointPlan, ones: IntArray) -> FloatArray:
+    """Return a table's estimates without their covariance, of which drawn ones have no need."""
+    params, n = plan.params, setting.reports
+    rate = (ones / n - params.p_star) / (params.q_star - params.p_star)
+    noise = noise_variance(nearest_distribution(rate, np.ones_like(rate)), n, params)
+    return np.asarray(rate - noise / noise.sum() * (rate.sum() - 1)).reshape(setting.sizes)
+
+
+def _possible_margins(table: FloatArray) -> list[FloatArray]:
+    margins = table.sum(axis=1), table.sum(axis=0)
+    return [nearest_distribution(margin, np.ones_like(margin)) for margin in margins]
+
+
+def _statistic(table: FloatArray) -> float:
+    product = np.outer(*_possible_margins(table))
+    return float((product * (table - product) ** 2).sum())
