@@ -153,7 +153,8 @@ class JointPlanResult(PlannedResult[JointPlan]):
             yield from self._about_table(plan)
         if self.comparison.given:
             yield f"The best parameters show {share_text(self.comparison.best.limit)}."
-        yield f"A report has {plan.params.k // 8:,} byte{"s" * (plan.params.k > 8)}."
+        size = plan.params.k // 8
+        yield f"A report has {size:,} bytes." if size > 1 else "A report has 1 byte."
 
     def entry(self) -> str:
         """Return the entry of a joint metric, with fields to be filled in."""
