@@ -7,7 +7,9 @@ combination that would leave something out, or silently ignore what was said, is
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hubbub.decoder.errors import OptionError
 from hubbub.decoder.type_decoder import OutputOptions
@@ -23,6 +25,9 @@ about so few people that they are about somebody, and against taking noise for n
 MIN_REPORTS_VARIABLE = "HUBBUB_MIN_REPORTS"
 """In the environment, how the operator says otherwise."""
 
+Listed = str | tuple[str, ...]
+"""A file of strings, or the strings themselves."""
+
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
@@ -36,8 +41,8 @@ class InputOptions:
         Where reports are, or their counts.
     params : str, optional
         A file of parameters, in place of METRIC.
-    candidates : str or tuple of str, optional
-        Which strings to look for: a file, or the strings themselves.
+    candidates : str or tuple of str or mapping, optional
+        Which strings to look for: a file, or the strings themselves; or those of each field.
     map : str, optional
         A file of strings and their bits, in place of candidates.
     since, until : datetime.date, optional
@@ -50,7 +55,7 @@ class InputOptions:
     reports: str | None = None
     counts: str | None = None
     params: str | None = None
-    candidates: str | tuple[str, ...] | None = None
+    candidates: Listed | Mapping[str, Listed] | None = None
     map: str | None = None
     since: dt.date | None = None
     until: dt.date | None = None
@@ -64,6 +69,28 @@ class InputOptions:
         ]
 
 
+def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
+    """Return the file that an option names, or the files of several fields: FIELD=FILE, repeated.
+
+    Raises
+    ------
+    OptionError
+        If it is given more than once, and not as FIELD=FILE for different fields.
+    """
+    if not texts:
+        return None
+    if len(texts) == 1 and ("=" not in texts[0] or Path(texts[0]).exists()):
+        return texts[0]
+    pairs = [text.partition("=") for text in texts]
+    for (field, equal, file), text in zip(pairs, texts, strict=True):
+        if not (field and equal and file):
+            raise OptionError(f"{option} {text}: must be FIELD=FILE where it is given repeatedly.")
+    found = {field: file for field, _, file in pairs}
+    if len(found) < len(texts):
+        raise OptionError(f"{option}: must name a file for each field only once.")
+    return found
+
+
 def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
     """Raise OptionError for results that can't be made of the input."""
     if outputs.by is not None:
@@ -72,7 +99,7 @@ def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
     if outputs.method == "likelihood" and inputs.counts is not None:
         raise OptionError("--method likelihood needs whole reports; --counts has only their sums.")
     if outputs.candidate_cache is not None and not isinstance(inputs.candidates, str):
-        raise OptionError("--candidate-cache belongs to --candidates; nothing else is hashed.")
+        raise OptionError("--candidate-cache belongs to --candidates FILE; nothing else is kept.")
 
 
 def check_reports(inputs: InputOptions) -> None:

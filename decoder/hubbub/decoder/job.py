@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from hubbub.decoder.inputs import (
     MIN_REPORTS_VARIABLE,
     STORE,
     InputOptions,
+    Listed,
     check_candidates,
     check_outputs,
     check_reports,
@@ -68,6 +69,7 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 
 _Loaded = TypeVar("_Loaded")
+_Listed = str | PathLike[str] | Iterable[str]
 _UNEVEN = (
     "some bits occur in the map far more often than others; p-values take them to be equally "
     "likely, and are too small where their hash doesn't make them so"
@@ -102,7 +104,7 @@ def decode_metric(
     reports: str | PathLike[str] | None = None,
     counts: str | PathLike[str] | None = None,
     params: str | PathLike[str] | None = None,
-    candidates: str | PathLike[str] | Iterable[str] | None = None,
+    candidates: _Listed | Mapping[str, _Listed] | None = None,
     map: str | PathLike[str] | None = None,  # noqa: A002 - as the command's option
     since: dt.date | str | None = None,
     until: dt.date | str | None = None,
@@ -128,8 +130,9 @@ def decode_metric(
         The collector's database, or "parquet:DIR" for an export.
     reports, counts, params : path
         A Parquet file of reports; google/rappor's counts.csv and params.csv.
-    candidates : path, or iterable of str
-        Strings to look for; a lone string is a file's name.
+    candidates : path, or iterable of str, or mapping
+        Strings to look for; a lone string is a file's name. Of a joint metric those of each field
+        of strings, by its name.
     map : path
         Instead of candidates, google/rappor's map.csv.
     since, until : datetime.date or str
@@ -170,11 +173,11 @@ def decode_metric(
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
     if by not in {None, "day"}:
         raise ValueError(f"by = {by!r}: must be 'day' or None")
-    listed: str | tuple[str, ...] | None
-    if candidates is None or isinstance(candidates, str | PathLike):
-        listed = _path(candidates)
+    listed: Listed | dict[str, Listed] | None
+    if isinstance(candidates, Mapping):
+        listed = {field: _listed(strings) for field, strings in candidates.items()}
     else:
-        listed = tuple(dict.fromkeys(candidates))
+        listed = None if candidates is None else _listed(candidates)
     inputs = InputOptions(
         metric=metric,
         metrics=_path(metrics),
@@ -205,6 +208,12 @@ def decode_metric(
     check_outputs(inputs, outputs)
     with threadpool_limits(1):
         return decode_inputs(inputs, outputs)
+
+
+def _listed(strings: _Listed) -> Listed:
+    if isinstance(strings, str | PathLike):
+        return os.fspath(strings)
+    return tuple(dict.fromkeys(strings))
 
 
 def _path(path: str | PathLike[str] | None) -> str | None:
@@ -268,7 +277,7 @@ def _metric(inputs: InputOptions) -> Metric:
 
 
 def list_candidates(
-    candidates: str | tuple[str, ...] | None,
+    candidates: Listed | None,
     map_file: str | None,
     params: RapporParams,
     cache: Path | None = None,
@@ -306,6 +315,12 @@ def _repeats(left_out: int) -> tuple[str, ...]:
     return (f"{left_out:,} repeated candidates left out",) if left_out else ()
 
 
+def _candidates_source(role: str, listed: Listed, strings: Sequence[str]) -> Source:
+    if isinstance(listed, tuple):
+        return strings_source(role, strings, "a list")
+    return file_source(role, listed) if Path(listed).is_file() else strings_source(role, strings)
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeJob:
     """What is asked for, as a type's decoder sees it (`type_decoder.Job`)."""
@@ -327,11 +342,19 @@ class DecodeJob:
         inputs = self.inputs
         source = inputs.params or inputs.metrics or ""
         listed, notes = list_candidates(
-            inputs.candidates, inputs.map, self.metric.params, cache, source
+            self._one_list(), inputs.map, self.metric.params, cache, source
         )
         for note in notes:
             self.observer.note(note)
         return listed
+
+    def _one_list(self) -> Listed | None:
+        if isinstance(self.inputs.candidates, Mapping):
+            raise OptionError(
+                f"--candidates FIELD=FILE: must be --candidates FILE; metrics.{self.metric.name} "
+                "has no fields."
+            )
+        return self.inputs.candidates
 
     def reports(self, spool_for: SpoolFor = lambda _total: None) -> ReportInput:
         """Count the reports of the store, the file of reports, or the file of counts."""
@@ -391,11 +414,29 @@ class DecodeJob:
 
     def given_strings(self) -> tuple[str, ...]:
         """Read the list, if there is one; its strings in their normal form, each once."""
-        if self.inputs.candidates is None:
-            return ()
-        # The positions aren't used: strings of several steps have one set of them a step.
+        listed = self._one_list()
+        return () if listed is None else self._strings(listed)
+
+    def strings_by_field(self, fields: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """Read the lists of some fields, at least one; otherwise as `given_strings`.
+
+        Raises
+        ------
+        OptionError
+            If a field has no list, or a list no field.
+        """
+        given = self.inputs.candidates
+        if given is not None and not isinstance(given, Mapping) and len(fields) == 1:
+            given = {fields[0]: given}
+        if not isinstance(given, Mapping) or given.keys() != set(fields):
+            needed = " ".join(f"--candidates {field}=FILE" for field in fields)
+            raise OptionError(f"metrics.{self.metric.name}: needs {needed}, and no other lists.")
+        return {field: self._strings(given[field]) for field in fields}
+
+    def _strings(self, candidates: Listed) -> tuple[str, ...]:
+        # The positions aren't used: they depend on a cohort's step, or on other fields.
         alone = RapporParams(8, 1, 1, 0.0, 0.25, 0.75)
-        listed, notes = list_candidates(self.inputs.candidates, None, alone)
+        listed, notes = list_candidates(candidates, None, alone)
         for note in notes:
             self.observer.note(note)
         return tuple(listed.strings)
@@ -420,15 +461,11 @@ class DecodeJob:
         if not self.wants_provenance:
             return None
         sources: list[Source] = []
-        if isinstance(inputs.candidates, tuple):
-            sources.append(strings_source("candidates", strings, "a list"))
+        if isinstance(inputs.candidates, Mapping):
+            for field, listed in inputs.candidates.items():
+                sources.append(_candidates_source(f"candidates of {field}", listed, strings))
         elif inputs.candidates is not None:
-            is_file = Path(inputs.candidates).is_file()
-            sources.append(
-                file_source("candidates", inputs.candidates)
-                if is_file
-                else strings_source("candidates", strings)
-            )
+            sources.append(_candidates_source("candidates", inputs.candidates, strings))
         files = (
             ("params", inputs.params),
             ("map", inputs.map),

@@ -9,7 +9,7 @@ nothing else in the decoder asks which type a metric has.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -101,6 +101,9 @@ class Job(Protocol):
 
     def given_strings(self) -> tuple[str, ...]:
         """Return the candidates as they are, in their normal form; none if none were given."""
+
+    def strings_by_field(self, fields: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """Return the candidates of some fields; a usage error if one has none."""
 
     def search_progress(self) -> AbstractContextManager[Callable[[int, int], None]]:
         """Show how far a search for open strings is."""

@@ -18,6 +18,7 @@ from hubbub.decoder.inputs import (
     MIN_REPORTS_VARIABLE,
     STORE,
     InputOptions,
+    by_field,
     check_candidates,
     check_outputs,
     check_reports,
@@ -50,8 +51,10 @@ def _without_time(
 @click.option("--params", metavar="FILE", help="Instead of METRIC: google/rappor's params.csv.")
 @click.option(
     "--candidates",
+    multiple=True,
     metavar="FILE",
-    help="Strings to look for, one a line, UTF-8; - reads standard input.",
+    help="Strings to look for, one a line, UTF-8; - reads standard input. Of a joint metric "
+    "FIELD=FILE, for each field of strings.",
 )
 @click.option(
     "--map",
@@ -163,9 +166,10 @@ def decode(**options: Any) -> None:
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if math.isnan(options["alpha"]):  # which every comparison of the range lets pass
         raise click.BadParameter("nan is not in the range 0<x<1.", param_hint="'--alpha'")
-    inputs = InputOptions(**{each.name: options.pop(each.name) for each in fields(InputOptions)})
-    outputs = OutputOptions(**options)
     with cli_errors():
+        options["candidates"] = by_field("--candidates", options["candidates"])
+        given = {each.name: options.pop(each.name) for each in fields(InputOptions)}
+        inputs, outputs = InputOptions(**given), OutputOptions(**options)
         check_reports(inputs)
         if inputs.metric is None or inputs.names("candidates", "map"):
             check_candidates(inputs)
