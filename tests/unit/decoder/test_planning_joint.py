@@ -85,7 +85,7 @@ def parameters() -> st.SearchStrategy[RapporParams]:
     """Noise of all kinds, also such that ones are rarer where they are true."""
     rates = st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99))
     far = rates.filter(lambda pq: abs(pq[0] - pq[1]) > 0.05)
-    return st.builds(lambda f, pq: noisy(4096, f, *pq), st.floats(0, 0.5), far)
+    return st.builds(lambda f, pq: noisy(4096, f, *pq), st.sampled_from([0, 0.1, 0.5]), far)
 
 
 @st.composite
@@ -261,7 +261,8 @@ def test_expected_total_variation_is_that_of_normal_errors_where_all_cells_are_s
     normal = sum(errors.of_cell(share) for share in table.ravel()) / math.sqrt(n)
     expected = math.sqrt(2 / math.pi) * normal / 2
     assert expected_total_variation(params, n, sizes) == pytest.approx(expected, rel=0.02)
-    assert expected_total_variation(params, n / 1e4, sizes) < 95 * expected  # as no cell is below 0
+    rare = expected_total_variation(params, n / 1e5, sizes)
+    assert rare < 0.9 * math.sqrt(1e5) * expected  # for no cell is below 0
 
 
 @pytest.mark.parametrize("sizes", [(6, 4), (2, 2), (3, 40), (4, 3, 2)])
