@@ -13,13 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from hubbub.decoder import CohortCounts
-from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.categories.shares import (
     CategoryEstimates,
     estimate_categories,
-    nearest_distribution,
-    noise_variance,
 )
+from hubbub.decoder.joint.independence import assess_independence
+from hubbub.decoder.joint.one_hot import one_hot_estimates
+from hubbub.decoder.joint.table import FieldLabels
 from hubbub.decoder.planning.joint import (
     TEST_LEVEL,
     JointPlan,
@@ -34,7 +35,6 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metrics import Metric
 
-_BOOTSTRAP = 199
 _SURE = 5.0  # standard errors that a value's share must have for ratios to be about normal
 
 
@@ -133,21 +133,13 @@ def _metric(plan: JointPlan, sizes: tuple[int, ...]) -> Metric:
 def _estimate(
     setting: JointSetting, plan: JointPlan, table: FloatArray, rng: np.random.Generator
 ) -> CategoryEstimates:
-    """Draw a table's counts, and estimate it as the decoder does."""
-    ones = np.zeros((1, plan.params.k), dtype=np.int64)
-    ones[0, : table.size] = _draw_ones(setting, plan, table, rng)
-    counts = CohortCounts(np.array([setting.reports]), ones)
-    return estimate_categories(counts, _metric(plan, setting.sizes))
-
-
-def _draw_ones(
-    setting: JointSetting, plan: JointPlan, table: FloatArray, rng: np.random.Generator
-) -> IntArray:
-    """Draw the counts of a table by their exact law."""
+    """Draw a table's counts by their exact law, and estimate it as the decoder does."""
     params, n = plan.params, setting.reports
-    clients = rng.multinomial(n, table.ravel())
+    clients = np.zeros((1, params.k), dtype=np.int64)
+    clients[0, : table.size] = rng.multinomial(n, table.ravel())
     ones = rng.binomial(clients, params.q_star) + rng.binomial(n - clients, params.p_star)
-    return np.asarray(ones)
+    counts = CohortCounts(np.array([n]), ones)
+    return estimate_categories(counts, _metric(plan, setting.sizes))
 
 
 def _is_found(setting: JointSetting, plan: JointPlan, rng: np.random.Generator) -> bool:
@@ -162,32 +154,12 @@ def _is_found(setting: JointSetting, plan: JointPlan, rng: np.random.Generator) 
 
 
 def _is_rejected(setting: JointSetting, plan: JointPlan, rng: np.random.Generator) -> bool:
-    """Test independence by sum a_i b_j (y_ij - a_i b_j)^2, whose law is drawn, not derived."""
     if not plan.association < 1:
         return False
-    table = partner_table(setting.sizes, plan.association)
-    seen = _unbiased(setting, plan, _draw_ones(setting, plan, table, rng))
-    product = np.outer(*_possible_margins(seen))
-    drawn = [
-        _statistic(_unbiased(setting, plan, _draw_ones(setting, plan, product, rng)))
-        for _ in range(_BOOTSTRAP)
-    ]
-    return bool(1 + np.sum(np.array(drawn) >= _statistic(seen)) <= TEST_LEVEL * (1 + _BOOTSTRAP))
-
-
-def _unbiased(setting: JointSetting, plan: JointPlan, ones: IntArray) -> FloatArray:
-    """Return a table's estimates without their covariance, of which drawn ones have no need."""
-    params, n = plan.params, setting.reports
-    rate = (ones / n - params.p_star) / (params.q_star - params.p_star)
-    noise = noise_variance(nearest_distribution(rate, np.ones_like(rate)), n, params)
-    return np.asarray(rate - noise / noise.sum() * (rate.sum() - 1)).reshape(setting.sizes)
-
-
-def _possible_margins(table: FloatArray) -> list[FloatArray]:
-    margins = table.sum(axis=1), table.sum(axis=0)
-    return [nearest_distribution(margin, np.ones_like(margin)) for margin in margins]
-
-
-def _statistic(table: FloatArray) -> float:
-    product = np.outer(*_possible_margins(table))
-    return float((product * (table - product) ** 2).sum())
+    cells = _estimate(setting, plan, partner_table(setting.sizes, plan.association), rng)
+    labels = tuple(
+        FieldLabels(f"field_{i}", tuple(map(str, range(size))))
+        for i, size in enumerate(setting.sizes)
+    )
+    estimates = one_hot_estimates(labels, cells, setting.reports, plan.params)
+    return assess_independence(estimates).p_value <= TEST_LEVEL
