@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from evaluation.planning.joint_trials import JointSetting, run_trial
 from evaluation.planning.trials import Setting, found_and_planted, limit_ratio
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.planning.limits import Method, Question, string_errors
+from hubbub.decoder.planning.noise import Budget
 from hubbub.protocol.params import RapporParams
 
 _COLLECTIONS = 12
+_TABLES = 100
+_ALARM = 1e-6
 
 
 @pytest.mark.parametrize(
@@ -78,3 +82,31 @@ def test_most_likely_share_has_the_error_of_the_information(share: float) -> Non
     assert np.std(estimates) == pytest.approx(errors.present, rel=0.1)
     z = (np.mean(estimates) - share) / (errors.present / math.sqrt(500))
     assert abs(z) < stats.norm.isf(5e-7) + 1  # the estimate's bias, of order 1/n, is the 1
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        JointSetting((12, 5), Budget(math.inf, 4.0), 100_000),
+        JointSetting((8, 6), Budget(6.0, 3.0), 200_000),
+        JointSetting((5, 4, 3), Budget(math.inf, 2.0), 500_000),
+    ],
+    ids=["one-time", "longitudinal", "three fields"],
+)
+def test_joint_tables_have_the_errors_of_their_plan(setting: JointSetting) -> None:
+    """100 tables; P(false alarm) < 1e-6 each: normal for means, binomial for what is found.
+
+    The test of independence, whose limit itself is drawn, counts as right from 0.8 on.
+    """
+    plan = setting.plan
+    trials = np.array([run_trial(setting, plan, seed) for seed in range(_TABLES)], dtype=float)
+    cells, margins, _, variations, found, rejected = trials.T
+    far = stats.norm.isf(_ALARM / 2)
+    for ratios, expected in ((cells, 1.0), (margins, 1.0), (variations, plan.total_variation)):
+        # The mean of a hundred skewed numbers, and a plan's own of several hundred: 1.2 for both.
+        error = 1.2 * ratios.std(ddof=1) / math.sqrt(_TABLES)
+        assert abs(ratios.mean() - expected) < far * error
+    low, high = stats.binom.ppf([_ALARM / 2, 1 - _ALARM / 2], _TABLES, 0.9)
+    assert low <= found.sum() <= high
+    if math.isfinite(plan.association):
+        assert rejected.sum() >= stats.binom.ppf(_ALARM, _TABLES, 0.8)

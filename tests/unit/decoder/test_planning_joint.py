@@ -338,6 +338,15 @@ def test_results_are_written_in_all_formats(tmp_path: Path) -> None:
     assert "detected cell" in paths[2].read_text(encoding="utf-8")
 
 
+def test_curves_reach_epsilons_that_no_short_decimals_have(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    result = plan(*ASKED[:4], *EPSILONS[:3], "9", "--output", path)
+    assert result.exit_code == 0, result.output
+    last = json.loads(path.read_text(encoding="utf-8"))["by_epsilon_report"][-1]
+    assert last["epsilon_report"] == pytest.approx(36)
+    assert 0 < last["std_error"] < 1e-7
+
+
 def test_given_parameters_are_evaluated_one_by_one_or_from_the_registry(tmp_path: Path) -> None:
     """k, h and m may be left out where each cell has a bit, as in metrics.toml."""
     one_by_one = plan("--cells", "6x4", "--evaluate", "--reports", "1e5", *NOISE)
@@ -364,7 +373,7 @@ def test_given_parameters_and_a_share_have_their_own_number_of_reports(tmp_path:
     assert "The best parameters at these epsilons" in result.stdout
     power = plan("--cells", "6x4", "--evaluate", "--error", "0.001", *given)
     assert power.exit_code == 0, power.output
-    assert " 0.100%" in power.stdout
+    assert "of a rare cell 0.1%" in power.stdout
 
 
 @pytest.mark.parametrize(

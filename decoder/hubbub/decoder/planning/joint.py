@@ -31,6 +31,7 @@ from hubbub.decoder.planning.noise import (
     Budget,
     common_rates,
     count_variance,
+    exact_params,
     oue_variance,
     params_within,
     rare_rate,
@@ -566,7 +567,7 @@ def joint_by_epsilon(found: JointComparison) -> list[JointPoint]:
     points = []
     for epsilon in np.geomspace(spent / 4, highest, _CURVE_POINTS).tolist():
         budget = Budget(found.budget.permanent, min(epsilon, found.budget.permanent))
-        params = params_within(*best.params[:3], budget, least_noise_rate(budget))
+        params = exact_params(*best.params[:3], budget, least_noise_rate(budget))
         points.append(_point(epsilon, params, best.reports, found.question))
     return points
 

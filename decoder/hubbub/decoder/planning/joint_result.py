@@ -114,7 +114,7 @@ class JointPlanResult(PlannedResult[JointPlan]):
                 f"{plan.params.epsilon_report:.4g}",
                 share_text(plan.limit),
                 reports_text(self.reports_needed(plan)),
-                share_text(plan.std_error),
+                _percents((plan.std_error,)),
                 "-" if math.isnan(plan.total_variation) else f"{plan.total_variation:.3f}",
                 f"{plan.oue_ratio:.2f}",
             )
@@ -143,7 +143,7 @@ class JointPlanResult(PlannedResult[JointPlan]):
             self.std_error, plan.std_error, rel_tol=1e-3
         ):
             needed = error_reports_needed(plan.params, self.std_error, question)
-            yield f"An error of {self.std_error:.3%} takes {reports_text(needed)} reports."
+            yield f"An error of {_percents((self.std_error,))} takes {reports_text(needed)} reports."
         if plan.hashed:
             yield (
                 f"{question.cells:,} cells are hashed into {plan.params.k:,} bits: margins add up "
@@ -179,12 +179,12 @@ class JointPlanResult(PlannedResult[JointPlan]):
         fields = len(question.sizes)
         part = {2: "half", 3: "a third of"}[fields]
         yield (
-            f"Standard errors: of a rare cell {plan.std_error:.3%}; of a rare value of each field "
+            f"Standard errors: of a rare cell {_percents((plan.std_error,))}; of a rare value of each field "
             f"{_percents(plan.margins)};"
         )
         yield (
             "of an average value of the last field among those with a value of the first that "
-            f"{GIVEN_SHARE:.0%} have {plan.conditional:.3%}."
+            f"{GIVEN_SHARE:.0%} have {_percents((plan.conditional,))}."
         )
         yield (
             "If fields are independent, each by Zipf's law, the nearest possible table is off by "
@@ -209,7 +209,7 @@ class JointPlanResult(PlannedResult[JointPlan]):
 
 
 def _percents(errors: tuple[float, ...]) -> str:
-    return ", ".join(f"{error:.3%}" for error in errors)
+    return ", ".join(f"{100 * error:.3g}%" for error in errors)
 
 
 def _points(points: list[JointPoint], across: str) -> Points:

@@ -85,6 +85,15 @@ def rare_rate(h: int, epsilon_report: float, q_star: float) -> float:
     return q_star / (q_star + math.exp(epsilon_report / h) * (1 - q_star))
 
 
+def exact_params(k: int, h: int, m: int, budget: Budget, q_star: float) -> RapporParams:
+    """Return parameters of a given q* that spend all of a budget, but for rounding of doubles."""
+    turned = permanent_noise(h, budget.permanent) / 2
+    p_star = rare_rate(h, budget.report, q_star)
+    p = ((1 - turned) * p_star - turned * q_star) / (1 - 2 * turned)
+    q = ((1 - turned) * q_star - turned * p_star) / (1 - 2 * turned)
+    return RapporParams(k, h, m, 2 * turned, min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0))
+
+
 def params_within(k: int, h: int, m: int, budget: Budget, q_star: float) -> RapporParams:
     """Return parameters of a given q*, in as few digits as waste little of the budget.
 

@@ -31,11 +31,11 @@ from hubbub.decoder.planning.noise import (
     Budget,
     common_rates,
     count_variance,
+    exact_params,
     oue_variance,
     paper_within,
     params_within,
     permanent_noise,
-    rare_rate,
 )
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
@@ -304,14 +304,10 @@ def limit_by_rate(
     k: int, h: int, m: int, budget: Budget, question: Question, n_reports: float
 ) -> Callable[[float], float]:
     """Return the limit as a function of q*, the budget being spent to the last."""
-    turned = permanent_noise(h, budget.permanent) / 2
 
     @functools.cache
     def limit(q_star: float) -> float:
-        p_star = rare_rate(h, budget.report, q_star)
-        p = ((1 - turned) * p_star - turned * q_star) / (1 - 2 * turned)
-        q = ((1 - turned) * q_star - turned * p_star) / (1 - 2 * turned)
-        params = RapporParams(k, h, m, 2 * turned, min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0))
+        params = exact_params(k, h, m, budget, q_star)
         return detection_limit(params, n_reports, question)
 
     return limit
