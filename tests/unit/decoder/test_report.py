@@ -190,3 +190,5 @@ def test_colours_are_readable_in_light_dark_and_print() -> None:
         for series in ("accent", "series1", "series2", "series3"):
             assert contrast(colours[series], colours["paper"]) >= 3, (series, palette)
         assert contrast(colours["accent"], colours["band"]) >= 3
+        for filled in ("heat", "cool", "band", "paper"):
+            assert contrast(colours["ink"], colours[filled]) >= 4.5, (filled, palette)

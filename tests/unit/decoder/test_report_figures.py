@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import image
 
 from hubbub.decoder.formats.drawings import draw
+from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.formats.svg import Scale, number, tag
 from hubbub.decoder.results.charts import (
     GroupedBars,
+    HeatMap,
     Histogram,
     Interval,
     IntervalChart,
@@ -194,6 +198,98 @@ def test_grouped_bars_are_as_high_as_their_numbers() -> None:
     assert heights == pytest.approx([10, 125, 250, 10, 62.5])  # each group's legend first
     assert chart.header == ("share", "recall", "precision")
     assert chart.rows == (("few", "0.5", ""), ("many", "1", "0.25"))
+
+
+WORDS = Labels("a", "T", "W", "driver", "crash")
+
+
+def cells_of(page: Page, rows: int, columns: int) -> list[dict[str, str]]:
+    """Return the cells of a heat map, row by row: they are drawn first."""
+    return page.all("rect")[: rows * columns]
+
+
+def test_cells_are_as_deep_as_the_root_of_their_share_and_hold_it() -> None:
+    values = np.array([[64.0, 16.0, np.nan], [4.0, -1.0, 0.034]])
+    chart = HeatMap(WORDS, ("x", "y"), ("a", "b", "c"), values, array(80, 3), array(68, 15, np.nan))
+    page = Page(draw(chart))
+    cells = cells_of(page, 2, 3)
+    assert [cell["class"] for cell in cells] == ["heat", "heat", "gap", "heat", "heat", "heat"]
+    depths = [float(cell.get("fill-opacity", "nan")) for cell in cells]
+    assert depths == pytest.approx([1, 0.5, np.nan, 0.25, 0, 0.02], abs=0.005, nan_ok=True)
+    numbers = [text for text in page.texts["text"] if re.fullmatch(r"-?[\d.]+", text)]
+    assert numbers == ["64", "16", "4.0", "-1.0", "0.03", "80", "3.0", "68", "15"]
+    assert {"driver", "crash", "x", "y", "a", "b", "c", "0%", "16%", "64%"} <= set(
+        page.texts["text"]
+    )
+    assert chart.header == ("row", "a", "b", "c", "all")
+    assert chart.rows == (
+        ("x", "64%", "16%", "", "80%"),
+        ("y", "4%", "-1%", "0.034%", "3%"),
+        ("all", "68%", "15%", "", ""),
+    )
+
+
+def test_margins_are_bars_beside_and_below_the_cells() -> None:
+    margins = array(40, 10), array(30, 20)
+    page = Page(draw(HeatMap(WORDS, ("x", "y"), ("a", "b"), np.full((2, 2), 10.0), *margins)))
+    bars = [rect for rect in page.all("rect") if rect["class"] == "band"]
+    widths, heights = ([float(bar[size]) for bar in bars] for size in ("width", "height"))
+    assert widths[0] == pytest.approx(4 * widths[1])
+    assert heights[2] == pytest.approx(1.5 * heights[3], abs=0.02)
+    last = cells_of(page, 2, 2)[-1]
+    assert float(bars[0]["x"]) > float(last["x"]) + float(last["width"])
+    assert float(bars[2]["y"]) > float(last["y"]) + float(last["height"])
+
+
+def test_factors_are_of_one_hue_above_1_and_of_another_below() -> None:
+    values = np.array([[4.0, 2.0, 1.0], [0.5, 0.25, 0.0]])
+    chart = HeatMap(WORDS, ("x", "y"), ("a", "b", "c"), values, diverging=True, unit="")
+    page = Page(draw(chart))
+    cells = cells_of(page, 2, 3)
+    assert [cell["class"] for cell in cells] == ["heat"] * 3 + ["cool"] * 3
+    depths = [float(cell["fill-opacity"]) for cell in cells]
+    assert depths == pytest.approx([1, 0.5, 0, 0.5, 1, 1])
+    assert page.texts["text"][-5:] == ["0.25", "0.5", "1", "2", "4"]
+    assert chart.rows[1] == ("y", "0.5", "0.25", "0")
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (30, 20), (100, 20), (100, 21), (400, 90)])
+def test_heat_map_of_any_size_stays_inside_and_has_numbers_up_to_twenty_columns(
+    rows: int, columns: int
+) -> None:
+    down, across = (tuple(f"n{i}" for i in range(size)) for size in (rows, columns))
+    values = np.full((rows, columns), 12.3)
+    chart = HeatMap(WORDS, down, across, values, np.full(rows, 50.0), np.full(columns, 50.0))
+    page = Page(draw(chart))
+    width, height = (float(end) for end in page.all("svg")[0]["viewbox"].split()[2:])
+    for rect in page.all("rect"):
+        assert 0 <= float(rect["x"]) <= float(rect["x"]) + float(rect["width"]) <= width
+        assert 0 <= float(rect["y"]) <= float(rect["y"]) + float(rect["height"]) <= height
+    assert page.texts["text"].count("12") == (0 if columns > 20 or rows > 66 else rows * columns)
+    places = [float(text["y"]) for text in page.all("text") if text.get("text-anchor") == "end"]
+    downwards = places[1 : -1 if rows > 1 else None]
+    assert all(below - above >= 11.9 for above, below in itertools.pairwise(downwards))
+
+
+def test_long_column_names_are_written_upright_and_short_ones_are_not() -> None:
+    def turned(*names: str) -> int:
+        chart = HeatMap(WORDS, ("x",), names, np.ones((1, len(names))))
+        return sum("transform" in text for text in Page(draw(chart)).all("text"))
+
+    assert turned("no", "yes") == 0
+    assert turned("no", "Intel(R) UHD Graphics 620") == 2
+
+
+def test_small_share_is_paler_in_the_picture_as_well(tmp_path: Path) -> None:
+    """A picture has a heading of 34 and is painted with four points a pixel of the drawing."""
+    chart = HeatMap(WORDS, ("x",), ("a", "b"), np.array([[60.0, 0.6]]))
+    write_picture(tmp_path / "heat.png", [chart])
+    pixels = image.imread(tmp_path / "heat.png")[..., :3]
+    cells = cells_of(Page(draw(chart)), 1, 2)
+    corners = [[2 * (float(cell[name]) + 3) for name in ("x", "y")] for cell in cells]
+    strong, pale = (pixels[round(y + 2 * 34), round(x)] for x, y in corners)
+    assert strong.mean() < pale.mean() - 0.2
+    assert pale.mean() < 1 - 0.01
 
 
 def test_few_bits_are_points_and_many_are_cells() -> None:

@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from functools import singledispatch
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.formats.heat_map import draw_heat_map
 from hubbub.decoder.formats.svg import (
     WIDTH,
     Scale,
     drawing,
     group,
     horizontal_axis,
+    named_text,
     path_points,
     polyline,
     tag,
@@ -78,7 +80,7 @@ def _intervals(chart: IntervalChart) -> Markup:
     for index, each in enumerate(chart.intervals):
         y = _TOP + row * (index + 0.5)
         parts += [
-            _string(each.label, _LABEL, left - 8, y + 4, "end"),
+            named_text(each.label, _LABEL, left - 8, y + 4, "end"),
             tag("line", class_="bar", x1=scale(each.low), x2=scale(each.high), y1=y, y2=y),
             tag("circle", class_="dot", cx=scale(each.estimate), cy=y, r=4),
         ]
@@ -259,16 +261,9 @@ def _beside(
             if inside and apart.all():
                 taken = np.vstack([taken, box])
                 anchor = "start" if side > 0 else "end"
-                parts.append(_string(name, _NAME, x + 7 * side, y + below, anchor))
+                parts.append(named_text(name, _NAME, x + 7 * side, y + below, anchor))
                 break
     return parts
-
-
-def _string(string: str, most: int, x: float, y: float, anchor: str) -> Markup:
-    """Write a string, shortened to so many columns; then all of it is shown to who points at it."""
-    short = shortened(string, most)
-    whole = tag("title", string) if short != string else ""
-    return tag("text", escape(short) + whole, x=x, y=y, text_anchor=anchor)
 
 
 def _mark(number: int, x: float, y: float) -> Markup:
@@ -336,7 +331,7 @@ def _tree(chart: Tree) -> Markup:
                 parts.append(polyline(line, "grid branch"))
             label = shortened(node.label, max(int((wide - 2 * _TREE_BAR) / _LETTER), 4))
             label_y = y + min(high / 2, _TREE_ROW / 2) + 4
-            parts.append(_string(label, _LABEL, x + _TREE_BAR + 4, label_y, "start"))
+            parts.append(named_text(label, _LABEL, x + _TREE_BAR + 4, label_y, "start"))
             placed.append((node.text, y, high))
             y += max(high + 1, _TREE_ROW)
         before, lowest = placed, max(lowest, y)
@@ -352,6 +347,9 @@ def _by_parent(
         beginnings = [each for each in before if node.text.startswith(each[0])]
         found.append((node, max(beginnings, key=lambda each: len(each[0]), default=None)))
     return sorted(found, key=lambda pair: pair[1][1] if pair[1] else float("inf"))
+
+
+draw.register(draw_heat_map)
 
 
 @draw.register

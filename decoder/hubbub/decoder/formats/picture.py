@@ -148,7 +148,7 @@ def _paint(axes: Axes, element: ET.Element, top: float, style: dict[str, str], z
 
     filled: dict[str, Any] = {
         "facecolor": style.get("fill"),
-        "alpha": float(style.get("fill-opacity", 1)),
+        "alpha": float(element.get("fill-opacity", style.get("fill-opacity", 1))),
         "linewidth": 0,
         "zorder": zorder,
     }

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from hubbub.decoder.results.charts import Labels
+from hubbub.decoder.results.text import shortened
 
 WIDTH = 720.0
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -135,9 +136,23 @@ def vertical_axis(scale: Scale, left: float, right: float, label: str, form: str
         parts.append(tag("line", class_="grid", x1=left, x2=right, y1=y, y2=y))
         parts.append(tag("text", form.format(value), x=left - 6, y=y + 4, text_anchor="end"))
     middle = (scale.start + scale.stop) / 2
-    turned = f"rotate(-90 14 {number(middle)})"
+    turned = upright(14, middle)
     parts.append(tag("text", label, x=14, y=middle, text_anchor="middle", transform=turned))
     return group(parts)
+
+
+def named_text(
+    name: str, most: int, x: float, y: float, anchor: str, **attributes: str | float
+) -> Markup:
+    """Write a name, shortened to so many columns; then all of it is shown to who points at it."""
+    short = shortened(name, most)
+    whole = tag("title", name) if short != name else ""
+    return tag("text", escape(short) + whole, x=x, y=y, text_anchor=anchor, **attributes)
+
+
+def upright(x: float, y: float) -> str:
+    """Return the transform of a text that is read from below, turned about a point."""
+    return f"rotate(-90 {number(x)} {number(y)})"
 
 
 def polyline(points: Iterable[tuple[float, float]], class_: str) -> Markup:

@@ -325,7 +325,60 @@ class Tree:
         )
 
 
-Chart = IntervalChart | Histogram | Agreement | Stack | Course | XYChart | GroupedBars | Tree
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """A table of numbers, each cell as strong in colour as its number is high.
+
+    Attributes
+    ----------
+    labels : Labels
+        x says what the columns are, y what the rows are.
+    row_names, column_names : tuple of str, lengths r and c
+    values : float64 array, shape (r, c)
+        In percent, or factors if `diverging`; nan where nothing is known.
+    row_margin, column_margin : float64 arrays, shapes (r,) and (c,), optional
+        Drawn apart from the cells, as a column and a row "all".
+    diverging : bool
+        Values are factors: neutral at 1, two hues, a logarithmic scale. Otherwise one hue, and a
+        square-root scale from 0, which lets small shares be seen beside large ones.
+    unit : str
+        Written after a number where there is room.
+    """
+
+    labels: Labels
+    row_names: tuple[str, ...]
+    column_names: tuple[str, ...]
+    values: FloatArray
+    row_margin: FloatArray | None = None
+    column_margin: FloatArray | None = None
+    diverging: bool = False
+    unit: str = "%"
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return ("row", *self.column_names, *(() if self.row_margin is None else ("all",)))
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        table = self.values
+        if self.row_margin is not None:
+            table = np.column_stack([table, self.row_margin])
+        names = self.row_names
+        if self.column_margin is not None:
+            last = np.full(table.shape[1], np.nan)
+            last[: len(self.column_margin)] = self.column_margin
+            table, names = np.vstack([table, last]), (*names, "all")
+        return tuple(
+            (name, *("" if math.isnan(each) else f"{each:.4g}{self.unit}" for each in row))
+            for name, row in zip(names, table.tolist(), strict=True)
+        )
+
+
+Chart = (
+    IntervalChart | Histogram | Agreement | Stack | Course | XYChart | GroupedBars | Tree | HeatMap
+)
 """What a report or a picture may hold."""
 
 
