@@ -25,8 +25,10 @@ from hubbub.decoder.privacy.amplification import (
 )
 from hubbub.decoder.rappor.csv_files import DecodingParams
 from hubbub.decoder.ratios import bit_ratios, filter_ratios
+from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.params import RapporParams
 
 N, DELTA = 100_000, 1e-6
@@ -165,3 +167,31 @@ def test_other_types_are_bounded_too(metric_type: BooleanType | EnumType) -> Non
 def test_no_crowd_or_no_delta_is_refused(n: int, delta: float) -> None:
     with pytest.raises(ValueError, match=f"n_reports = {n}, delta = {delta}"):
         amplify(make_metric(), n, delta)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("hashed", [False, True], ids=["a bit a cell", "hashed"])
+def test_a_tuple_hides_as_well_whichever_field_changes(epsilon: float, hashed: bool) -> None:
+    """The exact delta of one report, over all 256, for each pair of six tuples."""
+    fields = (Field("mode", EnumType(("a", "b", "c"))), Field("on", BooleanType()))
+    params = make_params(k=8, h=2 if hashed else 1, m=1)
+    metric = make_metric(metric_type=JointType(fields, hashed), params=params)
+    (ratios,) = decoder_of(metric).report_ratios(metric.params)
+    bound = blanket_delta(ratios, 1, epsilon)
+    tuples = [{"mode": mode, "on": on} for mode in "abc" for on in (False, True)]
+    laws = [_law_of_report(metric.type.bits(each, 0, metric.params), params) for each in tuples]
+    deltas = [positive_part(*pair, epsilon) for pair in itertools.permutations(laws, 2)]
+    if hashed:  # some filters share a bit
+        assert max(deltas) <= bound + 1e-8
+    else:
+        assert deltas == pytest.approx([bound] * len(deltas), abs=1e-8)
+
+
+def _law_of_report(filter_bits: int, params: RapporParams) -> np.ndarray:
+    """Return the probabilities of all 256 reports of a filter of eight bits."""
+    patterns = np.arange(256)
+    law = np.ones(256)
+    for bit in range(8):
+        rate = params.q_star if filter_bits >> bit & 1 else params.p_star
+        law *= np.where(patterns >> bit & 1, rate, 1 - rate)
+    return law

@@ -30,13 +30,22 @@ from hubbub.decoder.privacy.histories import (
 from hubbub.protocol.errors import UnknownMetricError
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 
-KINDS = (StringType(), BooleanType(), EnumType(("light", "dark")), OrdinalType((1.0, 5.0)))
+PAIR = (Field("theme", EnumType(("light", "dark"))), Field("restored", BooleanType()))
+KINDS = (
+    StringType(),
+    BooleanType(),
+    EnumType(("light", "dark")),
+    OrdinalType((1.0, 5.0)),
+    JointType(PAIR),
+    JointType((*PAIR, Field("page", StringType()))),
+)
 ONE_TIME = make_metric("once", params=RapporParams(8, 1, 1, 0.0, 0.25, 0.75), one_time=True)
 
 

@@ -13,6 +13,7 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli.group import main
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.params import RapporParams
 
@@ -23,6 +24,9 @@ METRICS = (
     make_metric("tabs", metric_type=OrdinalType((1.0, 10.0)),
                 params=RapporParams(8, 1, 1, 0.2, 0.0, 1.0), one_time=True),
     make_metric("last_crash", period_days=30),
+    make_metric("theme_by_restored", metric_type=JointType((
+        Field("theme", EnumType(("light", "dark"))), Field("restored", BooleanType())
+    ))),
 )  # fmt: skip
 
 
@@ -148,3 +152,14 @@ def test_help_explains_every_option() -> None:
     for option in ("--days", "--values", "--household", "--reports", "--delta", "--exclusive",
                    "--output"):  # fmt: skip
         assert option in text
+
+
+def test_a_tuple_costs_as_much_as_one_of_its_values(registry: Path, tmp_path: Path) -> None:
+    """Two metrics would cost twice that; here the noise of all is the same."""
+    output = tmp_path / "privacy.json"
+    assert privacy(registry, "--reports", "1e5", "--output", output).exit_code == 0
+    metrics = json.loads(output.read_text(encoding="utf-8"))["metrics"]
+    of_pair, of_one = metrics["theme_by_restored"], metrics["theme"]
+    assert {key: figure["value"] for key, figure in of_pair.items()} == (
+        {key: figure["value"] for key, figure in of_one.items()}
+    )

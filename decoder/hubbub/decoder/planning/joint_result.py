@@ -143,7 +143,8 @@ class JointPlanResult(PlannedResult[JointPlan]):
             self.std_error, plan.std_error, rel_tol=1e-3
         ):
             needed = error_reports_needed(plan.params, self.std_error, question)
-            yield f"An error of {_percents((self.std_error,))} takes {reports_text(needed)} reports."
+            wanted = _percents((self.std_error,))
+            yield f"An error of {wanted} takes {reports_text(needed)} reports."
         if plan.hashed:
             yield (
                 f"{question.cells:,} cells are hashed into {plan.params.k:,} bits: margins add up "
@@ -179,8 +180,8 @@ class JointPlanResult(PlannedResult[JointPlan]):
         fields = len(question.sizes)
         part = {2: "half", 3: "a third of"}[fields]
         yield (
-            f"Standard errors: of a rare cell {_percents((plan.std_error,))}; of a rare value of each field "
-            f"{_percents(plan.margins)};"
+            f"Standard errors: of a rare cell {_percents((plan.std_error,))}; of a rare value of "
+            f"each field {_percents(plan.margins)};"
         )
         yield (
             "of an average value of the last field among those with a value of the first that "
