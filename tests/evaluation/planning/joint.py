@@ -67,7 +67,7 @@ def main(seeds: int, workers: int) -> None:
 def make_table(results: Sequence[tuple[JointSetting, JointPlan, list[JointTrial]]]) -> Table:
     """Return a Markdown table with a line a setting."""
     table = Table(box=box.MARKDOWN)
-    for heading in ("cells", "epsilons", "reports", "cells", "margins", "conditional",
+    for heading in ("table", "epsilons", "reports", "cells", "margins", "conditional",
                     "total variation", "cell", "found", "partners", "rejected"):  # fmt: skip
         table.add_column(heading, justify="right")
     for setting, plan, trials in results:
