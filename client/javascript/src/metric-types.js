@@ -367,8 +367,15 @@ export class JointType extends MetricType {
     const parts = this.digits(value);
     const positions = this.hashed
       ? bloomPositions(this.tupleBytes(parts), cohort, params)
-      : [parts.reduce((cell, part, i) => cell * valuesOf(this.fields[i].type) + Number(part), 0)];
+      : [this.cell(parts)];
     return filterOf(positions, params.k);
+  }
+
+  /** @param {readonly (number | string)[]} parts @returns {number} the tuple's place among all */
+  cell(parts) {
+    let cell = 0;
+    parts.forEach((part, i) => (cell = cell * valuesOf(this.fields[i].type) + Number(part)));
+    return cell;
   }
 
   /**
