@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from evaluation.joint_fields import noise, side_by_side
 from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
 from hubbub.client import (
@@ -355,6 +356,19 @@ def test_more_cells_than_bits_need_k_and_m() -> None:
     assert (hashed.cells, hashed.hashed) == (6003, True)
     value = {"crash": "hang", "driver": 1999}
     assert hashed.tuple_bytes(hashed.digits(value)) == b"2\xff2000"
+
+
+@pytest.mark.parametrize(("epsilon", "times"), [(4, 6.9), (8, 4.3)])
+def test_cells_of_fields_side_by_side_are_noisier_than_those_of_one_value(
+    epsilon: float, times: float
+) -> None:
+    def beta(of: float) -> float:
+        return 4 * math.exp(of) / (math.exp(of) - 1) ** 2
+
+    assert noise(epsilon) == pytest.approx(beta(epsilon))
+    ratio = side_by_side(epsilon, 2) / noise(epsilon)
+    assert ratio == pytest.approx(beta(epsilon / 2) ** 2 / beta(epsilon))
+    assert round(ratio, 1) == times
 
 
 VALUE = {"crash": "oom", "slow": True, "tabs": 3}
