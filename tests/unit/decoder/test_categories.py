@@ -65,7 +65,7 @@ def test_all_other_texts_are_the_last_category() -> None:
     metric = make_metric(metric_type=EnumType(("a", "b"), other=True), params=LOOSE)
     decoding = decode_categories(exact_counts(SHARES, metric), metric)
     assert decoding.categories == ("a", "b", "other")
-    np.testing.assert_allclose(decoding.estimates.shares, SHARES, atol=1e-6)
+    np.testing.assert_allclose(decoding.estimates.unbiased, SHARES, atol=1e-6)
 
 
 @NOISES
