@@ -16,6 +16,7 @@ from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.client import Encoder, Telemetry
 from hubbub.client.registry_json import registry_json
 from hubbub.client.state import open_state
+from hubbub.collector.access.auth import generate_secret
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
@@ -79,8 +80,13 @@ def test_reports_of_4096_bits_and_hashed_ones_arrive_from_python(
 
     P(false failure) < 1e-6: 1,503 reports, of up to 4,096 bits that are wrong with 1.5e-13 each.
     """
+    token, hashed = generate_secret("admin")
+    config = tmp_path / "collector.toml"
+    config.write_text(
+        f'admin_port = 0\n[admin_tokens.all]\nsha256 = "{hashed}"\nscopes = ["read", "export"]\n'
+    )
     with (
-        running_collector(metrics, database) as collector,
+        running_collector(metrics, database, ["--config", str(config)]) as collector,
         Telemetry(REGISTRY, collector.url, tmp_path / "state", batch_size=MANY) as telemetry,
     ):
         for i in range(MANY):
@@ -90,8 +96,9 @@ def test_reports_of_4096_bits_and_hashed_ones_arrive_from_python(
         assert telemetry.flush(timeout=60)
         status = telemetry.status()
         assert (status.delivered, status.dropped) == (MANY + 3, {})
-        page = send(collector.url, "GET", "/openapi.json").json
-        assert '"maxLength": 684' in json.dumps(page)
+        description = send(collector.url, "GET", "/openapi.json").json
+        assert '"maxLength": 684' in json.dumps(description)
+        assert_operators_see_them(collector.read_admin_url(), token)
     assert Counter(stored_records(database, WIDE)) == of_cells(CELLS * (MANY // 3))
     cohort = Encoder(HASHED, open_state(tmp_path / "state", REGISTRY).secret).cohort
     assert isinstance(HASHED.type, JointType)
@@ -99,6 +106,19 @@ def test_reports_of_4096_bits_and_hashed_ones_arrive_from_python(
         expected_record(HASHED.type, value, cohort) for value in TUPLES
     )
     assert_export_and_import_keep(metrics, database, tmp_path)
+
+
+def assert_operators_see_them(admin: str, token: str) -> None:
+    header = {"Authorization": f"Bearer {token}"}
+    page = send(admin, "GET", "/", headers=header)
+    assert page.status == 200
+    assert "k = 4096, h = 1, m = 1" in page.body.decode()
+    status = send(admin, "GET", "/status.json", headers=header).json
+    counted = {metric["name"]: metric["counted"] for metric in status["metrics"]}
+    assert counted == {"wide": MANY, "hashed": len(TUPLES)}
+    records = send(admin, "GET", "/v1/metrics/wide/versions/1/records", headers=header)
+    assert records.headers["Hubbub-Record-Bytes"] == "514"
+    assert len(records.body) == MANY * 514
 
 
 def assert_export_and_import_keep(metrics: Path, database: Path, folder: Path) -> None:

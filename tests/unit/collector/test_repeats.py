@@ -75,6 +75,14 @@ def test_all_of_4096_set_bits_leave_the_cohort_as_it_is() -> None:
     assert found([*full, *full[5:6] * 9], params=params).most == 10
 
 
+def test_repeats_among_reports_of_4096_bits_are_counted(rng: np.random.Generator) -> None:
+    params = make_params(k=4096, h=1, m=1, f=0.0, p=0.018, q=0.5)
+    others = noise(2000, rng, params)
+    repeated = Records(others.width, others.data[: others.width] * 9)
+    assert found([others], params=params).suspicious == 0
+    assert found([others, repeated], params=params).suspicious == 10
+
+
 def test_reports_that_differ_in_two_bits_are_no_repeat() -> None:
     """All 2,016 patterns of two bits among 64: what a weak hash would mix up."""
     pairs = [np.isin(np.arange(64), pair) for pair in itertools.combinations(range(64), 2)]
