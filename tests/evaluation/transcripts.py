@@ -17,9 +17,10 @@ from scipy import special
 
 from hubbub.client import Encoder, Metric, RapporParams, Report
 from hubbub.client.encoder import PermanentResponse
-from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from significance import FloatArray, IntArray, unpack
 
@@ -80,8 +81,7 @@ def answer_keys(metric: Metric, recordings: Recordings) -> list[int]:
         return [(first_day + day) // metric.period_days for day in range(len(values))]
     if metric.max_answers == 1:
         return [0] * len(values)
-    seen = list(dict.fromkeys(values))
-    return [seen.index(value) for value in values]
+    return [values.index(value) for value in values]
 
 
 def log_ratio(
@@ -177,15 +177,23 @@ def _components(joined: IntArray) -> list[IntArray]:
 
 def worst_values(metric: Metric) -> tuple[Value, Value]:
     """Return two values that set as many different bits as can be, in as many cohorts as can be."""
-    metric_type = metric.type
+    pairs = [_two_values(metric.type, number) for number in range(_PAIRS)]
+    return max(pairs, key=_cohorts_apart(metric))
+
+
+def _two_values(metric_type: MetricType, number: int) -> tuple[Value, Value]:
+    """Return two different values; of texts, others for each number."""
     if isinstance(metric_type, BooleanType):
         return True, False
     if isinstance(metric_type, EnumType):
-        return metric_type.categories[0], metric_type.categories[1]
+        return metric_type.labels[0], metric_type.labels[1]
     if isinstance(metric_type, OrdinalType):
         return metric_type.edges[0] - 1, metric_type.edges[0]
-    pairs = [(f"value {i}", f"other {i}") for i in range(_PAIRS)]
-    return max(pairs, key=_cohorts_apart(metric))
+    if isinstance(metric_type, JointType):
+        pairs = {name: _two_values(a_type, number) for name, a_type in metric_type.fields}
+        one, other = ({name: pair[i] for name, pair in pairs.items()} for i in range(2))
+        return one, other
+    return f"value {number}", f"other {number}"
 
 
 def _cohorts_apart(metric: Metric) -> Callable[[tuple[Value, Value]], int]:

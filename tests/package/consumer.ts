@@ -41,6 +41,7 @@ const { record } = telemetry;
 record("homepage", "news.example.org");
 record("crashed", true);
 record("seconds", 1.5);
+record("crash-by-driver", { crash: "oom", driver: "nvidia 535", slow: true });
 const settled: boolean = await telemetry.flush(1_000);
 const status: Status = telemetry.status();
 const lost: number | undefined = status.dropped["queue full"];
@@ -96,7 +97,9 @@ record(5, "news.example.org");
 // @ts-expect-error the value is missing
 record("homepage");
 // @ts-expect-error no type of metric has such values
-record("homepage", { host: "news.example.org" });
+record("homepage", ["news.example.org"]);
+// @ts-expect-error no field of a joint metric has such values
+record("crash-by-driver", { crash: { kind: "oom" }, driver: null });
 // @ts-expect-error the result is promised
 const early: boolean = telemetry.flush();
 // @ts-expect-error there is no such counter

@@ -37,12 +37,15 @@ from hubbub.decoder.privacy.histories import (
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.strings import StringType
 from significance import ALARM, FloatArray, IntArray
 
 ROUNDING = 1e-9
 SMALL = make_params(k=8, h=2, m=1)
 PATTERNS = 256
+SLOW, DRIVER = Field("slow", BooleanType()), Field("driver", StringType())
 METRICS = {
     "string": make_metric(),
     "awkward string": make_metric(params=make_params(k=32, h=3, m=4, f=0.3141, p=0.1234, q=0.7)),
@@ -50,6 +53,8 @@ METRICS = {
     "enum": make_metric(metric_type=EnumType(("red", "green", "blue"))),
     "boolean": make_metric(metric_type=BooleanType(), params=make_params(f=0.25, p=0.0, q=0.4)),
     "ordinal": make_metric(metric_type=OrdinalType((1.0, 10.0)), params=make_params(p=0.5)),
+    "cells": make_metric(metric_type=JointType((SLOW, Field("old", BooleanType())))),
+    "hashed tuples": make_metric(metric_type=JointType((SLOW, DRIVER)), params=make_params(m=8)),
 }
 
 

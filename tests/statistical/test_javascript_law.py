@@ -156,6 +156,29 @@ def test_reports_of_other_types_follow_the_same_law(
     assert_law(clients.draw([value], ["report"], clients=CLIENTS // 2), noise.reported(bits))
 
 
+JOINT: dict[str, Any] = {
+    "type": "joint",
+    "fields": [
+        {"name": "site", "type": "enum", "categories": [f"site {i}" for i in range(100)]},
+        {"name": "speed", "type": "ordinal", "edges": list(range(1, 20))},
+    ],
+}
+
+
+def test_2000_cells_of_a_joint_metric_are_exact_and_independent(tmp_path: Path) -> None:
+    """20,000 clients' permanent bits and a report of each: 2,000 rates and 1,999,000 pairs each.
+
+    A correlation of 5% is seen. P(false alarm) < 1e-6.
+    """
+    noise = NOISES["awkward"]
+    value = {"site": "site 37", "speed": 11.5}
+    sample = Clients(JOINT, noise, tmp_path).draw([value], ["period"], clients=20_000)
+    bits = np.zeros(2000, dtype=np.uint8)
+    bits[37 * 20 + 11] = 1
+    assert_rates_and_pairs(sample[:, 16:2016], noise.permanent(bits), ALARM / 2)
+    assert_rates_and_pairs(sample[:, 2016:], noise.reported(bits), ALARM / 2)
+
+
 @pytest.mark.parametrize("stage", ["permanent", "instantaneous"])
 def test_two_responses_of_one_client_share_no_coin(stage: str, tmp_path: Path) -> None:
     """All 256 x 255 / 2 pairs of bits of two responses of half of the clients; P(alarm) < 1e-6.

@@ -21,8 +21,10 @@ from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.strings import StringType
 from significance import ALARM, FloatArray, IntArray, chi_squared_p, unpack
 
 PATTERNS = 256
@@ -146,6 +148,47 @@ def test_open_strings_keep_their_epsilons_at_every_step(
     cohort = step * metric_type.cohorts + 1
     one, *others = (metric_type.bits(f"{i} value", cohort, metric.params) for i in range(10, 30))
     audit(metric, Values(one, next(bits for bits in others if bits != one)), 80_000, rng)
+
+
+CELLS = JointType((Field("slow", BooleanType()), Field("tabs", OrdinalType((1.0, 10.0, 100.0)))))
+HASHED = JointType((Field("slow", BooleanType()), Field("driver", StringType())))
+
+
+@pytest.mark.parametrize("changed", [{"slow": True}, {"tabs": 500}, {"slow": True, "tabs": 500}],
+                         ids=" and ".join)  # fmt: skip
+def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(
+    changed: dict[str, object], rng: np.random.Generator
+) -> None:
+    """As for other types; eight cells, each with a bit of its own."""
+    metric = make_metric(metric_type=CELLS, params=make_params(f=0.3141, p=0.1234, q=0.7))
+    value: dict[str, object] = {"slow": False, "tabs": 5}
+    encoder = Encoder(metric, make_secret())
+    values = Values(encoder.true_bits(value), encoder.true_bits(value | changed))
+    audit(metric, values, 80_000, rng)
+
+
+@pytest.mark.parametrize("changes", ["slow", "driver", "both"])
+def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(
+    changes: str, rng: np.random.Generator
+) -> None:
+    """As for strings: k = 8, h = 2, and the values share no bit."""
+    params = make_params(k=8, h=2, m=1, f=0.5, p=0.25, q=0.75)
+    metric = make_metric(metric_type=HASHED, params=params)
+
+    def filters(i: int) -> Values:
+        one = {"slow": False, "driver": f"driver {i}"}
+        other = {
+            "slow": changes != "driver",
+            "driver": f"driver {i}" if changes == "slow" else f"another {i}",
+        }
+        return Values(HASHED.bits(one, 0, params), HASHED.bits(other, 0, params))
+
+    values = next(
+        Values(one, other)
+        for one, other in map(filters, range(1000))
+        if one.bit_count() == other.bit_count() == params.h and not one & other
+    )
+    audit(metric, values, 80_000, rng)
 
 
 def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(

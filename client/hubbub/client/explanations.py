@@ -22,6 +22,7 @@ def describe_preview(
         sentence += " (drawn from this period's answer, which is fixed already)"
     return (
         f"{describe_metric(metric)}\n{sentence}\n{_reported_part(metric, report.cohort)}"
+        f"{_reported_fields(metric)}"
         f"  group {report.cohort} of {metric.params.m}, and {metric.params.k} bits of which {ones} "
         "are 1, after two rounds of coin flips:\n"
         f"  {report.bits.hex()}\n"
@@ -43,7 +44,7 @@ def describe_metric(metric: Metric) -> str:
         mode = f"for at most {metric.max_values:,} different answers"
     return (
         f"{metric.name} (version {metric.version}, {metric.type.name}): {metric.description}. "
-        f"Asked by {metric.owner} until {metric.expires}, {mode}."
+        f"Asked by {metric.owner} until {metric.expires}, {mode}.{_answered_fields(metric)}"
     )
 
 
@@ -116,6 +117,28 @@ def _reported_part(metric: Metric, cohort: int) -> str:
     """Return a line about how much of the answer a report depends on, if that isn't always all."""
     part = metric.type.part(cohort)
     return f"  about {part} of your answer, in noise;\n" if part else ""
+
+
+def _reported_fields(metric: Metric) -> str:
+    """Return a line about the fields that a report is about at once, if values have any."""
+    if not metric.type.field_names():
+        return ""
+    return (
+        f"  about {_all_fields(metric)}, in noise: they travel as one value under one epsilon, "
+        "whichever of them changes;\n"
+    )
+
+
+def _answered_fields(metric: Metric) -> str:
+    """Return a sentence about the fields of an answer, if values have any."""
+    if not metric.type.field_names():
+        return ""
+    return f" Each answer is one value, about {_all_fields(metric)}."
+
+
+def _all_fields(metric: Metric) -> str:
+    names = metric.type.field_names()
+    return f"{'both' if len(names) == 2 else 'all'} of: {', '.join(names)}"
 
 
 def _possible_parts(metric: Metric) -> list[str]:

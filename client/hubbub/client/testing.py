@@ -11,6 +11,7 @@ away. Invariant: a double opens no file, starts no thread and reaches no network
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -44,7 +45,9 @@ class _Double(BaseTelemetry):
         """
         self._recorder.take(metric, value)
         if self._recorder.disabled is None:
-            self.calls.append((metric, value))
+            # An app may go on to change its mapping; the call was about what it held.
+            kept = dict(value) if isinstance(value, Mapping) else value
+            self.calls.append((metric, kept))
         if self._is_delivering():
             self._deliver()
 

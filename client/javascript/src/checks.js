@@ -34,6 +34,11 @@ export function unicode(value, path) {
   }
 }
 
+/** @param {string} name @returns {boolean} whether a metric, or a field of one, may be called so */
+export function isName(name) {
+  return /^[a-z][a-z0-9_-]{0,63}$/.test(name);
+}
+
 /**
  * Return the value if it is an integer in range.
  *
@@ -50,6 +55,12 @@ export function integer(value, path, least, most, step = 1) {
     return number;
   const what = step === 1 ? "an integer" : `a multiple of ${step}`;
   throw new MetricError(`${path} = ${shown(value)}: must be ${what} between ${least} and ${most}`);
+}
+
+/** @param {unknown} value @param {string} path @returns {boolean} */
+export function boolean(value, path) {
+  if (typeof value === "boolean") return value;
+  throw new MetricError(`${path} = ${shown(value)}: must be true or false`);
 }
 
 /** @param {unknown} value @param {string} path @returns {number} */

@@ -17,8 +17,29 @@ export function describeMetric(metric) {
   const { name, version, type, description, owner, expires } = metric;
   return (
     `${name} (version ${version}, ${type.name}): ${description}. ` +
-    `Asked by ${owner} until ${expires}, ${extent(metric)}.`
+    `Asked by ${owner} until ${expires}, ${extent(metric)}.` +
+    (type.fieldNames().length ? ` Each answer is one value, about ${allFields(metric)}.` : "")
   );
+}
+
+/** @param {Metric} metric */
+function allFields({ type }) {
+  const names = type.fieldNames();
+  return `${names.length === 2 ? "both" : "all"} of: ${names.join(", ")}`;
+}
+
+/**
+ * Return a line about the fields that a report is about at once, if values have any.
+ *
+ * @param {Metric} metric
+ * @returns {string[]}
+ */
+function describeFields(metric) {
+  if (!metric.type.fieldNames().length) return [];
+  return [
+    `  about ${allFields(metric)}, in noise: they travel as one value under one epsilon, ` +
+      "whichever of them changes;",
+  ];
 }
 
 /**
@@ -82,6 +103,7 @@ export function describePreview(metric, report, { refusal, kind }) {
     describeMetric(metric),
     refusal ? `This would not be sent: ${refusal}.` : sentWords(metric, kind),
     ...(part ? [`  about ${part} of your answer, in noise;`] : []),
+    ...describeFields(metric),
     `  group ${report.cohort} of ${m}, and ${k} bits of which ${ones} are 1, after coin flips:`,
     `  ${toHex(report.bits)}`,
     "Your answer itself stays here. Epsilon bounds the logarithm of how much the odds between any " +

@@ -74,6 +74,11 @@ export class MetricType {
     return "";
   }
 
+  /** @returns {string[]} the fields that travel together as one value; empty: a value has no fields */
+  fieldNames() {
+    return [];
+  }
+
   /** @param {RapporParams} params @returns {number} what all reports of one value reveal */
   epsilonPermanent(params) {
     return 2 * params.h * permanentLogOdds(params);

@@ -6,19 +6,38 @@
  */
 
 import { bloomPositions, filterOf, normalText, utf8 } from "./bloom.js";
-import { integer, list, unicode } from "./checks.js";
+import {
+  boolean,
+  integer,
+  isName,
+  list,
+  oneOf,
+  refuseUnknown,
+  sentence,
+  table,
+  unicode,
+} from "./checks.js";
 import { MetricError, shown, typeOf, ValueError } from "./errors.js";
 import { MetricType } from "./metric-type.js";
-import { MOST_COHORTS, permanentLogOdds, reportLogRatios } from "./params.js";
+import { MOST_BITS, MOST_COHORTS, permanentLogOdds, reportLogRatios } from "./params.js";
 
 /** @typedef {import("./metric-type.js").RapporParams} RapporParams */
 
-const MOST_BITS = 1024;
 const MOST_STRING_COHORTS = 1024;
 const MOST_STEPS = 8;
 const LONGEST_STEP = 64;
 /** Follows a value where it is cut; no UTF-8 has this byte. */
 const TERMINATOR = 0xff;
+/** The category of all texts that aren't listed, where an enum has it. */
+const OTHER = "other";
+const [FEWEST_FIELDS, MOST_FIELDS] = [2, 3];
+/** Between the parts of a tuple that is hashed; no UTF-8 has this byte. */
+const SEPARATOR = 0xff;
+/** What no field can be called, because a result has a column of that name beside its fields'. */
+const RESULT_COLUMNS = [
+  ...["count", "std_error", "count_low", "count_high", "proportion", "prop_std_error", "prop_low"],
+  ...["prop_high", "refit", "p_value", "q_value", "detected", "group", "given"],
+];
 
 /** Any text, in a Bloom filter of its cohort. */
 export class StringType extends MetricType {
@@ -120,46 +139,60 @@ export class OpenStringType extends MetricType {
   }
 }
 
-/** One of a few known texts, one bit each. */
+/** One of a few known texts, one bit each; perhaps with a last category for all other texts. */
 export class EnumType extends MetricType {
   static typeName = "enum";
-  static keys = ["categories"];
+  static keys = ["categories", "other"];
 
-  /** @param {readonly string[]} categories of different normal forms */
-  constructor(categories) {
+  /** @param {readonly string[]} categories of different normal forms @param {boolean} [other] */
+  constructor(categories, other = false) {
     super();
     this.categories = Object.freeze([...categories]);
+    this.other = other;
     this.numbers = new Map(categories.map((category, i) => [normalText(category), i]));
   }
 
   /** @override @param {Record<string, unknown>} entry @param {string} path */
   static fromEntry(entry, path) {
     const at = `${path}.categories`;
-    const texts = list(entry.categories, at, 2, MOST_BITS, "different texts");
+    const other = entry.other === undefined ? false : boolean(entry.other, `${path}.other`);
+    const [fewest, most] = other ? [1, MOST_BITS - 1] : [2, MOST_BITS];
+    const texts = list(entry.categories, at, fewest, most, "different texts");
     const seen = new Set();
     texts.forEach((text, i) => {
       const normal = unicode(text, `${at}[${i}]`);
       if (seen.has(normal)) throw new MetricError(`${at}[${i}] = ${shown(text)}: must not occur twice`);
       seen.add(normal);
     });
-    return new EnumType(/** @type {string[]} */ (texts));
+    if (other && seen.has(OTHER)) {
+      throw new MetricError(`${at}: must not hold "${OTHER}", which other = true adds as the last`);
+    }
+    return new EnumType(/** @type {string[]} */ (texts), other);
   }
 
   /** @override */
   get width() {
-    return this.categories.length;
+    return this.categories.length + Number(this.other);
   }
 
   /** @override */
   definition() {
-    return { categories: [...this.numbers.keys()] };
+    const others = this.other ? { other: true } : {};
+    return { categories: [...this.numbers.keys()], ...others };
   }
 
   /** @override @param {unknown} value @param {number} _cohort @param {RapporParams} params */
   bits(value, _cohort, params) {
-    const number = this.numbers.get(normalText(value));
+    return filterOf([this.number(value)], params.k);
+  }
+
+  /** @param {unknown} value @returns {number} the category's place; throws ValueError */
+  number(value) {
+    // The last category takes every text, even one that no string metric does.
+    const text = this.other && typeof value === "string" ? value.normalize("NFC") : normalText(value);
+    const number = this.numbers.get(text) ?? (this.other ? this.categories.length : undefined);
     if (number === undefined) throw new ValueError("must be one of the metric's categories");
-    return filterOf([number], params.k);
+    return number;
   }
 }
 
@@ -201,6 +234,11 @@ export class OrdinalType extends MetricType {
 
   /** @override @param {unknown} value @param {number} _cohort @param {RapporParams} params */
   bits(value, _cohort, params) {
+    return filterOf([this.number(value)], params.k);
+  }
+
+  /** @param {unknown} value @returns {number} the bucket's number; throws ValueError */
+  number(value) {
     if (typeof value !== "number") throw new ValueError(`must be a number, not ${typeOf(value)}`);
     if (Number.isNaN(value)) throw new ValueError("must be a number, not NaN");
     let [low, high] = [0, this.edges.length];
@@ -209,7 +247,7 @@ export class OrdinalType extends MetricType {
       if (this.edges[middle] <= value) low = middle + 1;
       else high = middle;
     }
-    return filterOf([low], params.k);
+    return low;
   }
 }
 
@@ -224,8 +262,13 @@ export class BooleanType extends MetricType {
 
   /** @override @param {unknown} value @param {number} _cohort @param {RapporParams} params */
   bits(value, _cohort, params) {
+    return filterOf(this.number(value) ? [0] : [], params.k);
+  }
+
+  /** @param {unknown} value @returns {number} 1 for true, 0 for false; throws ValueError */
+  number(value) {
     if (typeof value !== "boolean") throw new ValueError(`must be a boolean, not ${typeOf(value)}`);
-    return filterOf(value ? [0] : [], params.k);
+    return Number(value);
   }
 
   /** @override @param {RapporParams} params */
@@ -240,6 +283,189 @@ export class BooleanType extends MetricType {
   }
 }
 
+/** What a field can be. */
+const FIELD_TYPES = new Map(
+  [EnumType, BooleanType, OrdinalType, StringType].map((type) => [type.typeName, type]),
+);
+
+/**
+ * @typedef {object} Field
+ * @property {string} name
+ * @property {EnumType | BooleanType | OrdinalType | StringType} type
+ */
+
+/**
+ * Two or three fields as one value: every combination of theirs is a value of its own, under one
+ * epsilon whichever field changes. Where all are known and few each has a bit, otherwise they are
+ * hashed as strings are.
+ */
+export class JointType extends MetricType {
+  static typeName = "joint";
+  static keys = ["fields", "k", "h", "m"];
+
+  /** @param {readonly Field[]} fields @param {boolean} hashed true if there is a string field */
+  constructor(fields, hashed) {
+    super();
+    this.fields = Object.freeze([...fields]);
+    this.hashed = hashed;
+  }
+
+  /** @override @param {Record<string, unknown>} entry @param {string} path */
+  static fromEntry(entry, path) {
+    const fields = fieldsOf(entry.fields, `${path}.fields`);
+    const cells = fields.reduce((product, { type }) => product * valuesOf(type), 1);
+    const { k } = entry;
+    if (cells === Infinity || (k !== undefined && integer(k, `${path}.k`, 8, MOST_BITS, 8) < cells)) {
+      integer(entry.m, `${path}.m`, 1, MOST_STRING_COHORTS);
+      return new JointType(fields, true);
+    }
+    if (k === undefined && cells > MOST_BITS) {
+      throw new MetricError(
+        `${path}.fields: have ${cells} cells, more than ${MOST_BITS} bits; give k and m, with ` +
+          "which cells are hashed",
+      );
+    }
+    for (const key of ["h", "m"]) {
+      if (entry[key] !== undefined && entry[key] !== 1) {
+        throw new MetricError(
+          `${path}.${key} = ${shown(entry[key])}: must be 1, or left out, where each of the ` +
+            `${cells} cells has a bit of its own; a k below ${cells} hashes them`,
+        );
+      }
+    }
+    return new JointType(fields, false);
+  }
+
+  /** @override */
+  get width() {
+    if (this.hashed) return super.width;
+    return this.fields.reduce((product, { type }) => product * valuesOf(type), 1);
+  }
+
+  /** @override @param {Record<string, unknown>} entry */
+  filterSize({ k, h = 1, m }) {
+    if (this.hashed) return { k, h, m };
+    const size = super.filterSize({});
+    return { ...size, k: k ?? size.k };
+  }
+
+  /** @override */
+  definition() {
+    const fields = this.fields.map(({ name, type }) => {
+      return { name, type: type.name, ...type.definition() };
+    });
+    return { fields, hashed: this.hashed };
+  }
+
+  /** @override */
+  fieldNames() {
+    return this.fields.map(({ name }) => name);
+  }
+
+  /** @override @param {unknown} value @param {number} cohort @param {RapporParams} params */
+  bits(value, cohort, params) {
+    const parts = this.digits(value);
+    const positions = this.hashed
+      ? bloomPositions(this.tupleBytes(parts), cohort, params)
+      : [this.cell(parts)];
+    return filterOf(positions, params.k);
+  }
+
+  /** @param {readonly (number | string)[]} parts @returns {number} the tuple's place among all */
+  cell(parts) {
+    let cell = 0;
+    parts.forEach((part, i) => (cell = cell * valuesOf(this.fields[i].type) + Number(part)));
+    return cell;
+  }
+
+  /**
+   * Return the number of each field's value, in order; of a string field, its normal form.
+   *
+   * @param {unknown} value
+   * @returns {(number | string)[]} throws ValueError
+   */
+  digits(value) {
+    const names = this.fieldNames();
+    if (typeof value !== "object" || value === null || Array.isArray(value)) {
+      const found = Array.isArray(value) ? "a list" : typeOf(value);
+      throw new ValueError(`must be an object with the fields ${names.join(", ")}, not ${found}`);
+    }
+    const given = Object.keys(value);
+    const missing = names.filter((name) => !given.includes(name));
+    if (missing.length || given.length > names.length) {
+      const what = missing.length ? `${missing.join(", ")} missing` : "there are others";
+      throw new ValueError(`must have exactly the fields ${names.join(", ")}; ${what}`);
+    }
+    const values = /** @type {Record<string, unknown>} */ (value);
+    return this.fields.map(({ name, type }) => {
+      try {
+        return type instanceof StringType ? normalText(values[name]) : type.number(values[name]);
+      } catch (error) {
+        if (!(error instanceof ValueError)) throw error;
+        throw new ValueError(`field ${name}: ${error.message}`);
+      }
+    });
+  }
+
+  /**
+   * Return what is hashed of a tuple: the texts, and the numbers in decimal digits, with a byte
+   * between them that neither has.
+   *
+   * @param {readonly (number | string)[]} parts one a field, as `digits` returns them
+   * @returns {Uint8Array}
+   */
+  tupleBytes(parts) {
+    const joined = parts.flatMap((part, i) => {
+      return i ? [Uint8Array.of(SEPARATOR), utf8(String(part))] : [utf8(String(part))];
+    });
+    const bytes = new Uint8Array(joined.reduce((length, { length: more }) => length + more, 0));
+    let offset = 0;
+    for (const part of joined) {
+      bytes.set(part, offset);
+      offset += part.length;
+    }
+    return bytes;
+  }
+}
+
+/** @param {Field["type"]} type @returns {number} how many values a field has; infinite for any text */
+function valuesOf(type) {
+  if (type instanceof StringType) return Infinity;
+  return type instanceof BooleanType ? 2 : type.width;
+}
+
+/** @param {unknown} given @param {string} path @returns {Field[]} */
+function fieldsOf(given, path) {
+  const tables = list(given, path, FEWEST_FIELDS, MOST_FIELDS, "tables, one a field");
+  const fields = tables.map((entry, i) => fieldOf(table(entry, `${path}[${i}]`), `${path}[${i}]`));
+  fields.forEach(({ name }, i) => {
+    if (fields.findIndex((field) => field.name === name) < i) {
+      throw new MetricError(`${path}[${i}].name = ${shown(name)}: must differ from other fields'`);
+    }
+  });
+  return fields;
+}
+
+/** @param {Record<string, unknown>} entry @param {string} path @returns {Field} */
+function fieldOf(entry, path) {
+  const name = sentence(entry.name, `${path}.name`);
+  const named = `${path}.name = ${shown(name)}`;
+  if (!isName(name)) {
+    throw new MetricError(`${named}: must be 1 to 64 of a-z 0-9 _ -, a letter first`);
+  }
+  if (RESULT_COLUMNS.includes(name)) {
+    throw new MetricError(`${named}: must not be the name of a column of results`);
+  }
+  const typeName = oneOf(entry.type, `${path}.type`, [...FIELD_TYPES.keys()]);
+  const type = FIELD_TYPES.get(typeName);
+  if (type === undefined || type === StringType) {
+    refuseUnknown(entry, ["name", "type"], `${path}.`);
+    return { name, type: new StringType() };
+  }
+  refuseUnknown(entry, ["name", "type", ...type.keys], `${path}.`);
+  return { name, type: /** @type {Field["type"]} */ (type.fromEntry(entry, path)) };
+}
+
 /**
  * What the registry needs of a type's class.
  *
@@ -251,7 +477,7 @@ export class BooleanType extends MetricType {
 
 /** In the order in which messages list them. @type {ReadonlyMap<string, TypeClass>} */
 export const METRIC_TYPES = new Map(
-  [StringType, EnumType, OrdinalType, BooleanType, OpenStringType].map((type) => [
+  [StringType, EnumType, OrdinalType, BooleanType, OpenStringType, JointType].map((type) => [
     type.typeName,
     type,
   ]),

@@ -8,6 +8,8 @@
 import { integer, probability } from "./checks.js";
 import { MetricError } from "./errors.js";
 
+/** The largest k: a report is at most 512 bytes. */
+export const MOST_BITS = 4096;
 /** What two bytes can number; types may allow fewer. */
 export const MOST_COHORTS = 65_535;
 
@@ -29,7 +31,7 @@ export const MOST_COHORTS = 65_535;
  * @returns {Readonly<RapporParams>}
  */
 export function makeParams(given, path) {
-  const k = integer(given.k, `${path}.k`, 8, 1024, 8);
+  const k = integer(given.k, `${path}.k`, 8, MOST_BITS, 8);
   const h = integer(given.h, `${path}.h`, 1, 8);
   const m = integer(given.m, `${path}.m`, 1, MOST_COHORTS);
   const f = probability(given.f, `${path}.f`);

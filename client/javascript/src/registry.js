@@ -8,6 +8,7 @@
 import {
   day,
   integer,
+  isName,
   oneOf,
   positive,
   refuseForeign,
@@ -89,7 +90,7 @@ export function makeRegistry(given) {
  */
 export function makeMetric(application, name, given) {
   const path = `metrics.${name}`;
-  if (!/^[a-z][a-z0-9_-]{0,63}$/.test(name)) {
+  if (!isName(name)) {
     throw new MetricError(`${path}: a name must be 1 to 64 of a-z 0-9 _ -, a letter first`);
   }
   const entry = table(given, path);

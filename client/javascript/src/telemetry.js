@@ -149,7 +149,8 @@ export class Telemetry {
    * Report a value, in noise. Returns at once and never throws.
    *
    * @param {string} metric its name in the registry
-   * @param {string | boolean | number} value as its type wants
+   * @param {string | boolean | number | Record<string, string | boolean | number>} value as its type
+   *   wants: the fields' values, where it is joint
    * @returns {void}
    */
   record(metric, value) {
@@ -158,7 +159,7 @@ export class Telemetry {
     if (this.#closed) this.#drop("closed");
     else if (this.#run) this.#take(this.#run, { name: metric, value, seconds });
     else if (this.#disabled !== null) this.#drop("disabled");
-    else this.#keepEarly({ name: metric, value, seconds });
+    else this.#keepEarly(metric, value, seconds);
   }
 
   /**
@@ -270,7 +271,8 @@ export class Telemetry {
    * consent too, with a secret that is thrown away; so it can be shown before.
    *
    * @param {string} metric its name in the registry
-   * @param {string | boolean | number} value as its type wants
+   * @param {string | boolean | number | Record<string, string | boolean | number>} value as its type
+   *   wants: the fields' values, where it is joint
    * @returns {Promise<Preview>} rejects with MetricError if the metric isn't registered, with ValueError
    *   if the value isn't one of its type
    */
@@ -278,10 +280,11 @@ export class Telemetry {
     const { registry } = this.#options;
     const known = registry.metrics.get(metric);
     if (!known) throw new MetricError(`unknown metric; known: ${[...registry.metrics.keys()]}`);
+    const given = detached(value);
     await this.#ready;
     const state = this.#run ? await this.#store.read() : null;
     const encoder = new Encoder(known, state ? fromHex(state.secret) : randomBytes(SECRET_BYTES));
-    const { seconds, answer } = makeEntry(encoder, value, secondsNow());
+    const { seconds, answer } = makeEntry(encoder, given, secondsNow());
     const account = state?.account ?? emptyAccount();
     const decision = decide(account, registry, { metric: known, seconds, answer });
     const refused = decision.kind === "refused";
@@ -508,9 +511,13 @@ export class Telemetry {
     if (hidden) run.recorder.flush().then(() => run.delivery.hurry());
   }
 
-  /** @param {{name: unknown, value: unknown, seconds: number}} call */
-  #keepEarly(call) {
-    this.#early.push(call);
+  /** @param {unknown} name @param {unknown} value @param {number} seconds */
+  #keepEarly(name, value, seconds) {
+    try {
+      this.#early.push({ name, value: detached(value), seconds });
+    } catch {
+      return this.#drop("internal error");
+    }
     if (this.#early.length > this.#options.numbers.maxWaiting) {
       this.#early.shift();
       this.#drop(QUEUE_FULL);
@@ -620,6 +627,11 @@ function secondsNow() {
 /** @param {import("./sender.js").DeliveryError} error @returns {string} as much of it as may be logged */
 function loggedDetail({ status, detail }) {
   return status === NAMES_REPORTS ? `status ${status}` : detail;
+}
+
+/** @param {unknown} value @returns {unknown} what the app can't change any more, though it waits */
+function detached(value) {
+  return typeof value === "object" && value !== null ? { ...value } : value;
 }
 
 /** @param {unknown} error @returns {string} what may be logged: no foreign message, it could hold a value */

@@ -229,6 +229,26 @@ test("explain says of each metric what it reveals, of both kinds of histories", 
   assert.match(text, /3 people who share this device/);
 });
 
+test("explain and preview say that the fields of a joint metric travel as one value", async (t) => {
+  const fields = ["slow", "late", "old"].map((name) => ({ name, type: "boolean" }));
+  const entries = {
+    pair: { type: "joint", fields: fields.slice(1) },
+    three: { type: "joint", fields, ...PERIOD },
+    homepage: {},
+  };
+  const options = { registry: buildRegistry(entries), consent: false };
+  const { telemetry } = startTelemetry(t, options);
+  const text = await telemetry.explain();
+  assert.match(text, /^pair .* Each answer is one value, about both of: late, old\.$/m);
+  assert.match(text, /^three .* Each answer is one value, about all of: slow, late, old\.$/m);
+  assert.equal(text.split("one value").length, 3);
+  const { words } = await telemetry.preview("pair", { late: true, old: false });
+  const line =
+    "about both of: late, old, in noise: they travel as one value under one epsilon, whichever of " +
+    "them changes;";
+  assert.ok(words.includes(`\n  ${line}\n`));
+});
+
 test("explain and preview say which part of an open string's answer is reported", async (t) => {
   const open = { type: "open-string", steps: [1, 4], m: 2 };
   const registry = buildRegistry({ page: open, visit: { ...open, ...PERIOD }, homepage: {} });

@@ -86,6 +86,71 @@ test("an open string's value is a text like any other, at every step", () => {
   }
 });
 
+const OTHERS = { type: "enum", categories: ["Bern", "Zürich"], other: true };
+
+test("a text that isn't listed is the last category, if there is one for others", () => {
+  assert.equal(bitsOf(OTHERS, "Zu\u0308rich"), "02");
+  for (const other of ["other", "Basel", "", "\ud800", "a".repeat(LARGEST_TEXT + 1)]) {
+    assert.equal(bitsOf(OTHERS, other), "04");
+  }
+  for (const wrong of [1, null, undefined, {}]) assert.match(refusal(OTHERS, wrong), /a string/);
+});
+
+const CRASH = { name: "crash", type: "enum", categories: ["none", "oom"], other: true };
+const SLOW = { name: "slow", type: "boolean" };
+const TABS = { name: "tabs", type: "ordinal", edges: [1, 10, 100] };
+const DRIVER = { name: "driver", type: "string" };
+const CELLS = { type: "joint", fields: [CRASH, SLOW, TABS] };
+const HASHED = { type: "joint", fields: [CRASH, DRIVER], k: 128, h: 2, m: 64 };
+
+test("every combination of fields has a bit of its own, the last field's changing fastest", () => {
+  const bits = [];
+  for (const crash of ["none", "oom", "hang"]) {
+    for (const slow of [false, true]) {
+      for (const tabs of [0, 1, 10, 100]) bits.push(bitsOf(CELLS, { tabs, crash, slow }));
+    }
+  }
+  const expected = Array.from({ length: 24 }, (_, cell) => {
+    return toHex(Uint8Array.from([0, 1, 2], (byte) => (cell >> 3 === byte ? 1 << (cell & 7) : 0)));
+  });
+  assert.deepEqual(bits, expected);
+});
+
+test("different tuples have different bytes", () => {
+  const { type } = buildMetric({ ...HASHED, fields: [DRIVER, { ...DRIVER, name: "page" }] });
+  const texts = ["", "a", "aa", "\u00ff", "\u00ff\u00ff", "a\u00ff", "0"];
+  const pairs = texts.flatMap((driver) => texts.map((page) => ({ driver, page })));
+  const hashed = pairs.map((value) => toHex(type.tupleBytes(type.digits(value))));
+  assert.equal(new Set(hashed).size, pairs.length);
+});
+
+test("a joint value has exactly the fields, each of its type", () => {
+  const value = { crash: "oom", slow: true, tabs: 3 };
+  const cases = [
+    ["oom", /must be an object with the fields crash, slow, tabs, not string/],
+    [null, /must be an object .*, not null/],
+    [["oom", true, 3], /must be an object .*, not a list/],
+    [{}, /exactly the fields crash, slow, tabs; crash, slow, tabs missing/],
+    [{ crash: "oom", tabs: 3 }, /slow missing$/],
+    [Object.create(value), /crash, slow, tabs missing$/],
+    [{ ...value, [SECRET_WORD]: 1 }, /; there are others$/],
+    [{ ...value, crash: 1 }, /^field crash: must be a string, not number/],
+    [{ ...value, slow: SECRET_WORD }, /^field slow: must be a boolean, not string/],
+    [{ ...value, tabs: NaN }, /^field tabs: must be a number, not NaN/],
+  ];
+  for (const [wrong, message] of cases) {
+    assert.match(refusal(CELLS, wrong), message);
+    assert.ok(!refusal(CELLS, wrong).includes(SECRET_WORD));
+  }
+  assert.match(refusal(HASHED, { crash: "", driver: `${SECRET_WORD}\ud800` }), /^field driver: must/);
+});
+
+test("a field may be called as what every object has", () => {
+  const fields = [CRASH, { name: "constructor", type: "boolean" }];
+  assert.equal(bitsOf({ type: "joint", fields }, { crash: "none", constructor: true }), "02");
+  assert.match(refusal({ type: "joint", fields }, { crash: "none" }), /constructor missing/);
+});
+
 test("infinities belong to the outer buckets, not-a-number to none", () => {
   const fields = { type: "ordinal", edges: [-1, 0, 1] };
   assert.equal(bitsOf(fields, -Infinity), "01");

@@ -8,15 +8,25 @@ import { buildMetric, buildRegistry, makeEntry } from "../testing/making.js";
 const ENUM = { type: "enum", categories: ["light", "dark"] };
 const PERIOD = { memory: "period", period_days: 7 };
 const OPEN = { type: "open-string", steps: [4, 7] };
+const CRASH = { name: "crash", type: "enum", categories: ["none", "oom"], other: true };
+const TABS = { name: "tabs", type: "ordinal", edges: [1, 10, 100] };
+const DRIVER = { name: "driver", type: "string" };
+const CELLS = { type: "joint", fields: [CRASH, TABS] };
+const HASHED = { type: "joint", fields: [CRASH, DRIVER], k: 128, m: 64 };
+const WIDE = { ...TABS, edges: Array.from({ length: 2000 }, (_, i) => i) };
+const joined = (/** @type {object} */ changes) => ({
+  type: "joint",
+  fields: [{ ...CRASH, ...changes }, TABS],
+});
 const ORDINAL = { type: "ordinal", edges: [0, 1] };
 
 /** Fields of an entry, and the message that they must give. */
 const WRONG = [
-  [{ k: 100 }, "metrics.homepage.k = 100: must be a multiple of 8 between 8 and 1024"],
-  [{ k: 0 }, "metrics.homepage.k = 0: must be a multiple of 8 between 8 and 1024"],
-  [{ k: 1032 }, "metrics.homepage.k = 1032: must be a multiple of 8 between 8 and 1024"],
-  [{ k: "128" }, 'metrics.homepage.k = "128": must be a multiple of 8 between 8 and 1024'],
-  [{ k: undefined }, "metrics.homepage.k = (missing): must be a multiple of 8 between 8 and 1024"],
+  [{ k: 100 }, "metrics.homepage.k = 100: must be a multiple of 8 between 8 and 4096"],
+  [{ k: 0 }, "metrics.homepage.k = 0: must be a multiple of 8 between 8 and 4096"],
+  [{ k: 4104 }, "metrics.homepage.k = 4104: must be a multiple of 8 between 8 and 4096"],
+  [{ k: "128" }, 'metrics.homepage.k = "128": must be a multiple of 8 between 8 and 4096'],
+  [{ k: undefined }, "metrics.homepage.k = (missing): must be a multiple of 8 between 8 and 4096"],
   [{ h: 0 }, "metrics.homepage.h = 0: must be an integer between 1 and 8"],
   [{ h: 9 }, "metrics.homepage.h = 9: must be an integer between 1 and 8"],
   [{ h: 1.5 }, "metrics.homepage.h = 1.5: must be an integer between 1 and 8"],
@@ -62,8 +72,8 @@ const WRONG = [
   ],
   [{ edges: [1] }, "metrics.homepage.edges = [1]: a metric of type string has no edges"],
   [{ ...ENUM, k: 8 }, "metrics.homepage.k = 8: a metric of type enum has no k"],
-  [{ ...ENUM, categories: ["a"] }, /categories = \["a"\]: must be a list of 2 to 1024 different/],
-  [{ ...ENUM, categories: undefined }, /categories = \(missing\): must be a list of 2 to 1024/],
+  [{ ...ENUM, categories: ["a"] }, /categories = \["a"\]: must be a list of 2 to 4096 different/],
+  [{ ...ENUM, categories: undefined }, /categories = \(missing\): must be a list of 2 to 4096/],
   [
     { ...ENUM, categories: ["a", 5] },
     "metrics.homepage.categories[1] = 5: must be a string, not number",
@@ -74,7 +84,7 @@ const WRONG = [
   ],
   [
     { ...ORDINAL, edges: [] },
-    "metrics.homepage.edges = []: must be a list of 1 to 1023 ascending numbers",
+    "metrics.homepage.edges = []: must be a list of 1 to 4095 ascending numbers",
   ],
   [
     { ...ORDINAL, edges: [0, -0] },
@@ -120,6 +130,52 @@ const WRONG = [
   [{ ...OPEN, m: 0 }, "metrics.homepage.m = 0: must be an integer between 1 and 21845"],
   [{ ...OPEN, categories: ["a"] }, /a metric of type open-string has no categories/],
   [{ steps: [4] }, "metrics.homepage.steps = [4]: a metric of type string has no steps"],
+  [{ ...ENUM, other: 1 }, "metrics.homepage.other = 1: must be true or false"],
+  [{ ...ENUM, other: true, categories: [] }, /categories = \[\]: must be a list of 1 to 4095/],
+  [
+    { ...ENUM, other: true, categories: ["a", "other"] },
+    'metrics.homepage.categories: must not hold "other", which other = true adds as the last',
+  ],
+  [{ other: true }, "metrics.homepage.other = true: a metric of type string has no other"],
+  [{ type: "joint" }, /fields = \(missing\): must be a list of 2 to 3 tables, one a field/],
+  [{ ...CELLS, fields: [CRASH] }, /fields = .*: must be a list of 2 to 3 tables, one a field/],
+  [{ ...CELLS, fields: [CRASH, 5] }, "metrics.homepage.fields[1] = 5: must be an object"],
+  [joined({ name: "Crash" }), /fields\[0\]\.name = "Crash": must be 1 to 64 of a-z 0-9 _ -, a le/],
+  [joined({ name: 3 }), "metrics.homepage.fields[0].name = 3: must be a text that isn't blank"],
+  [joined({ name: undefined }), /fields\[0\]\.name = \(missing\): must be a text/],
+  [
+    joined({ name: "tabs" }),
+    "metrics.homepage.fields[1].name = \"tabs\": must differ from other fields'",
+  ],
+  [joined({ name: "p_value" }), /fields\[0\]\.name = "p_value": must not be the name of a column/],
+  [
+    joined({ type: "open-string" }),
+    'metrics.homepage.fields[0].type = "open-string": must be one of "enum", "boolean", "ordinal", ' +
+      '"string"',
+  ],
+  [joined({ type: "joint" }), /fields\[0\]\.type = "joint": must be one of "enum", "boolean"/],
+  [joined({ k: 8 }), "metrics.homepage.fields[0].k: unknown key"],
+  [joined({ edges: [1] }), "metrics.homepage.fields[0].edges: unknown key"],
+  [{ ...HASHED, fields: [CRASH, { ...DRIVER, m: 8 }] }, "metrics.homepage.fields[1].m: unknown key"],
+  [
+    joined({ categories: ["none", "none"] }),
+    'metrics.homepage.fields[0].categories[1] = "none": must not occur twice',
+  ],
+  [joined({ categories: undefined }), /fields\[0\]\.categories = \(missing\): must be a list of 1/],
+  [joined({ other: "yes" }), 'metrics.homepage.fields[0].other = "yes": must be true or false'],
+  [{ ...CELLS, edges: [1] }, "metrics.homepage.edges = [1]: a metric of type joint has no edges"],
+  [{ ...CELLS, m: 8 }, /homepage\.m = 8: must be 1, or left out, where each of the 12 cells has a b/],
+  [{ ...CELLS, k: 16, h: 2 }, /homepage\.h = 2: must be 1, or left out, where each of the 12 cells/],
+  [{ ...CELLS, k: 8 }, "metrics.homepage.m = (missing): must be an integer between 1 and 1024"],
+  [{ ...CELLS, k: 20 }, "metrics.homepage.k = 20: must be a multiple of 8 between 8 and 4096"],
+  [
+    { ...CELLS, fields: [CRASH, WIDE] },
+    "metrics.homepage.fields: have 6003 cells, more than 4096 bits; give k and m, with which cells " +
+      "are hashed",
+  ],
+  [{ ...HASHED, m: 1025 }, "metrics.homepage.m = 1025: must be an integer between 1 and 1024"],
+  [{ ...HASHED, h: 9 }, "metrics.homepage.h = 9: must be an integer between 1 and 8"],
+  [{ ...HASHED, k: undefined }, /homepage\.k = \(missing\): must be a multiple of 8/],
   [{ ...ORDINAL, edges: ["1"] }, 'metrics.homepage.edges[0] = "1": must be a finite number'],
 ];
 
@@ -173,16 +229,31 @@ test("names are 1 to 64 of a-z 0-9 _ -, a letter first", () => {
 });
 
 test("the number of bits follows from the type", () => {
-  const categories = Array.from({ length: 1024 }, (_, i) => `c${i}`);
+  const categories = Array.from({ length: 4096 }, (_, i) => `c${i}`);
   const kOf = (/** @type {object} */ fields) => buildMetric(fields).params.k;
   assert.equal(kOf({ type: "boolean" }), 8);
   assert.equal(kOf({ ...ENUM, categories: categories.slice(0, 8) }), 8);
   assert.equal(kOf({ ...ENUM, categories: categories.slice(0, 9) }), 16);
-  assert.equal(kOf({ ...ENUM, categories }), 1024);
+  assert.equal(kOf({ ...ENUM, categories }), 4096);
   assert.equal(kOf({ ...ORDINAL, edges: [1, 2, 3, 4, 5, 6, 7] }), 8);
   assert.equal(kOf({ ...ORDINAL, edges: [1, 2, 3, 4, 5, 6, 7, 8] }), 16);
   const { h, m } = buildMetric(ENUM).params;
   assert.deepEqual([h, m], [1, 1]);
+});
+
+test("k decides whether the combinations of a joint metric's fields have a bit each", () => {
+  const sizeOf = (/** @type {object} */ fields) => {
+    const { type, params } = buildMetric(fields);
+    return [/** @type {any} */ (type).hashed, params.k, params.h, params.m];
+  };
+  assert.deepEqual(sizeOf(CELLS), [false, 16, 1, 1]);
+  assert.deepEqual(sizeOf({ ...CELLS, k: 64, h: 1, m: 1 }), [false, 64, 1, 1]);
+  assert.deepEqual(sizeOf({ ...CELLS, k: 8, m: 4 }), [true, 8, 1, 4]);
+  assert.deepEqual(sizeOf({ ...CELLS, fields: [CRASH, WIDE], k: 256, h: 2, m: 4 }), [true, 256, 2, 4]);
+  assert.deepEqual(sizeOf(HASHED), [true, 128, 1, 64]);
+  const categories = Array.from({ length: 64 }, (_, i) => `c${i}`);
+  const field = { name: "a", type: "enum", categories };
+  assert.deepEqual(sizeOf({ ...CELLS, fields: [field, { ...field, name: "b" }] }), [false, 4096, 1, 1]);
 });
 
 test("the cohorts of an open string are those of all its steps, up to 65,535", () => {

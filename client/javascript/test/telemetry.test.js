@@ -237,6 +237,51 @@ test("calls before the secret is loaded are kept up to the limit", async (t) => 
   assert.deepEqual({ delivered, dropped }, { delivered: 5, dropped: { "queue full": 3 } });
 });
 
+const PAIR = {
+  type: "joint",
+  fields: [
+    { name: "crash", type: "enum", categories: ["none", "oom"] },
+    { name: "slow", type: "boolean" },
+  ],
+  mode: "one-time",
+  f: 1e-300,
+  p: 0,
+  q: 1,
+};
+
+test("a joint call before the secret is loaded is about what its object held then", async (t) => {
+  const { url, received } = await scriptedCollector(t);
+  const { telemetry } = startTelemetry(t, { endpoint: url, registry: buildRegistry({ pair: PAIR }) });
+  const value = { crash: "oom", slow: false };
+  telemetry.record("pair", value);
+  const preview = telemetry.preview("pair", value);
+  value.crash = "none";
+  assert.equal(await telemetry.flush(), true);
+  assert.equal((await preview).report.bits[0], 4);
+  const sent = received.flatMap(({ batch }) => batch.reports);
+  assert.deepEqual(sent.map(({ bits }) => bits), ["BA=="]);
+});
+
+test("joint values that aren't are counted and logged once, whenever they come", async (t) => {
+  const { telemetry, logged } = startTelemetry(t, { registry: buildRegistry({ pair: PAIR }) });
+  const broken = Object.defineProperty({}, "crash", {
+    enumerable: true,
+    get: () => assert.fail("hunter2"),
+  });
+  for (let i = 0; i < 2; i++) {
+    telemetry.record("pair", { crash: "hunter2", slow: true });
+    telemetry.record("pair", { crash: "oom", slow: true, hunter2: 1 });
+    telemetry.record("pair", null);
+    telemetry.record("pair", broken);
+    await telemetry.flush();
+  }
+  const dropped = { "bad value": 7, "internal error": 1 };
+  assert.deepEqual(telemetry.status().dropped, dropped);
+  assert.equal(telemetry.status().recorded, 0);
+  assert.equal(logged.length, 2);
+  assert.ok(!logged.join().includes("hunter2"));
+});
+
 test("wrong calls are counted and logged once, without the value, and never throw", async (t) => {
   const { telemetry, logged } = startTelemetry(t, {});
   const hostile = { toString: () => assert.fail("called"), toJSON: () => assert.fail("called") };

@@ -65,6 +65,26 @@ test("open strings make the permanent responses of the vectors, of a client of e
   }
 });
 
+test("joint values make the bits and permanent responses of the vectors", () => {
+  for (const vector of vectors("joint")) {
+    const { entry, application, metric: name, version, value } = vector;
+    const metric = metricOf({ ...entry, application, name, version });
+    const { k, h, m } = metric.params;
+    assert.deepEqual([k, h, m], [vector.k, vector.h, vector.m]);
+    assert.equal(metric.type.hashed, vector.hashed !== null);
+    const encoder = new Encoder(metric, fromHex(vector.secret));
+    assert.equal(encoder.cohort, vector.cohort);
+    if (metric.type.hashed) {
+      assert.equal(toHex(metric.type.tupleBytes(metric.type.digits(value))), vector.hashed);
+    }
+    const filter = encoder.filter(value);
+    assert.equal(toHex(filter), vector.bits);
+    assert.equal(toHex(encoder.permanentResponse(filter)), vector.permanent);
+    assert.equal(nineDigits(metric.epsilonPermanent), vector.epsilon_permanent);
+    assert.equal(nineDigits(metric.epsilonReport), vector.epsilon_report);
+  }
+});
+
 test("coins of a known stream fall as in the vectors", () => {
   for (const { low, high, selector, stream_message, bits } of vectors("bernoulli")) {
     const stream = new Shake256(fromHex(stream_message));

@@ -1,8 +1,9 @@
 /**
  * Many clients, each with a storage and so a secret of its own, report once to a real collector.
  *
- * The job on standard input is JSON: {registry, endpoint, metric, clients: {value: how many}}. On
- * standard output: the sums of all clients' counters.
+ * The job on standard input is JSON: {registry, endpoint, metric, clients: {value: how many}}, or, where
+ * values are no texts, `values: [...]` instead of `clients`. On standard output: the sums of all clients'
+ * counters.
  */
 
 import { readFileSync } from "node:fs";
@@ -13,11 +14,17 @@ import { memoryStorage } from "./collecting.js";
 const AT_ONCE = 32;
 const PATIENCE = 60_000;
 
-const { registry, endpoint, metric, clients } = JSON.parse(readFileSync(0, "utf8"));
-const values = Object.entries(clients).flatMap(([value, count]) => Array(count).fill(value));
+const { registry, endpoint, metric, clients, values = textsOf(clients) } = JSON.parse(
+  readFileSync(0, "utf8"),
+);
 const sums = { recorded: 0, delivered: 0, dropped: 0 };
 
-/** @param {string} value */
+/** @param {Record<string, number>} counts @returns {unknown[]} */
+function textsOf(counts) {
+  return Object.entries(counts).flatMap(([value, count]) => Array(count).fill(value));
+}
+
+/** @param {unknown} value */
 async function report(value) {
   const telemetry = new Telemetry({ registry, endpoint, storage: memoryStorage() });
   telemetry.record(metric, value);

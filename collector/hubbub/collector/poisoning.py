@@ -24,10 +24,11 @@ SAMPLE = 2**19
 _FloatArray = NDArray[np.float64]
 _IntArray = NDArray[np.int64]
 _ROUNDING = 1 + 1e-9  # far more than k products and sums of positive doubles can be off
-_COHORT_SHIFT, _SET_BITS_SHIFT = np.uint64(48), np.uint64(37)
-_SET_BITS_MASK = np.uint64(2**11 - 1)
-_HASH_SHIFT = np.uint64(64 - 37)
-_COLLISION = 2.0**-37
+# A key is the cohort (16 bits), the set bits (13, for there are up to 4096) and a hash (35).
+_COHORT_SHIFT, _SET_BITS_SHIFT = np.uint64(48), np.uint64(35)
+_SET_BITS_MASK = np.uint64(2**13 - 1)
+_HASH_SHIFT = np.uint64(64 - 35)
+_COLLISION = 2.0**-35
 _MOST_CHANCE = 0.01
 _MULTIPLIER, _FOLD = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
@@ -374,10 +375,10 @@ def _most_plausible(n: int, chance: float, level: float) -> int:
 
 
 def _keys(records: Records, start: int, step: int) -> NDArray[np.uint64]:
-    """Return cohort (16 bits), set bits (11) and a hash (37) of every step-th record.
+    """Return the cohort, the set bits and a hash of every step-th record.
 
-    The hash multiplies and folds word by word; like a random function of 37 bits, it lets two
-    different patterns share a key with probability 2^-37.
+    The hash multiplies and folds word by word; like a random function of 35 bits, it lets two
+    different patterns share a key with probability 2^-35.
     """
     cohort = column(records, 0, "<u2", start, step).astype(np.uint64)
     hashed = np.zeros(len(cohort), dtype=np.uint64)

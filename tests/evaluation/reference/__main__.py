@@ -52,6 +52,10 @@ TYPES: tuple[tuple[dict[str, Any], tuple[Any, ...]], ...] = (
         (-1e300, -0.0, 0, 1, 1.5, 9.999999999, 10, 1e6, 1e300),
     ),
     ({"type": "ordinal", "edges": [5]}, (4, 5)),
+    (
+        {"type": "enum", "categories": ["light", "Zürich"], "other": True},
+        ("light", "Zu\u0308rich", "dark", "other", ""),
+    ),
 )
 NOISES = (
     {"f": 0.5, "p": 0.25, "q": 0.75},
@@ -83,6 +87,28 @@ PREFIXED = (
     " 007 ",
     "\u00ff",
     "a longer text, so that every step cuts it: 0123456789 and so on, to its end",
+)
+CRASH = {"name": "crash", "type": "enum", "categories": ["none", "oom"], "other": True}
+THEME = {"name": "theme", "type": "enum", "categories": ["light", "dark", "Zürich"]}
+SLOW = {"name": "slow", "type": "boolean"}
+TABS = {"name": "tabs", "type": "ordinal", "edges": [1, 10.5, 100]}
+DRIVER = {"name": "driver", "type": "string"}
+PAGE = {"name": "page-1", "type": "string"}
+OF_FIELDS: dict[str, tuple[Any, ...]] = {
+    "crash": ("none", "oom", "hang", "other"),
+    "theme": ("light", "Zu\u0308rich"),
+    "slow": (False, True),
+    "tabs": (0, 10.5, 1e6),
+    "driver": ("", "nvidia 535", "e\u0301te\u0301", "\u00ff", "1"),
+    "page-1": ("", "日本語", "0"),
+}
+JOINT: tuple[dict[str, Any], ...] = (
+    {"type": "joint", "fields": [CRASH, SLOW]},
+    {"type": "joint", "fields": [TABS, THEME, CRASH]},
+    {"type": "joint", "fields": [SLOW, TABS], "k": 4096, "h": 1, "m": 1},
+    {"type": "joint", "fields": [TABS, THEME, CRASH], "k": 32, "m": 16},
+    {"type": "joint", "fields": [CRASH, DRIVER], "k": 128, "h": 2, "m": 64},
+    {"type": "joint", "fields": [DRIVER, SLOW, PAGE], "k": 64, "h": 1, "m": 1024},
 )
 DOMAINS = (
     Domain("com.example.browser", "homepage", 1),
@@ -167,6 +193,45 @@ def open_strings() -> list[dict[str, object]]:
     return rows
 
 
+def joint() -> list[dict[str, object]]:
+    """Give all tuples of a few values a field, and what clients make of them."""
+    rows: list[dict[str, object]] = []
+    for number, entry in enumerate(JOINT):
+        fields, noise = entry["fields"], NOISES[number % 2]
+        domain, secret = DOMAINS[number % len(DOMAINS)], SECRETS[number % len(SECRETS)]
+        hashed, k, h, m = protocol.joint_shape(entry)
+        permanent, report = protocol.epsilons("joint", h, **noise)
+        in_cohort = protocol.cohort(secret, domain, m)
+        names = [field["name"] for field in fields]
+        for parts in itertools.product(*(OF_FIELDS[name] for name in names)):
+            value = dict(zip(names, parts, strict=True))
+            data = protocol.joint_bytes(fields, value)
+            if hashed:
+                positions = protocol.hashed_positions(data, in_cohort, k, h)
+            else:
+                positions = [protocol.joint_cell(fields, value)]
+            bits = protocol.bits_to_bytes(positions, k)
+            response = protocol.permanent(secret, domain, in_cohort, bits, noise["f"])
+            rows.append(
+                {
+                    "entry": entry | noise,
+                    "secret": secret.hex(),
+                    **domain._asdict(),
+                    "value": value,
+                    "k": k,
+                    "h": h,
+                    "m": m,
+                    "cohort": in_cohort,
+                    "hashed": data.hex() if hashed else None,
+                    "bits": bits.hex(),
+                    "permanent": response.hex(),
+                    "epsilon_permanent": finite(permanent),
+                    "epsilon_report": finite(report),
+                }
+            )
+    return rows
+
+
 def client_at(step: int, domain: Domain, steps: int, m: int) -> tuple[bytes, int]:
     """Return the first numbered client whose cohort is of a step: its secret and the cohort."""
     secrets = (hashlib.sha256(f"client {i}".encode()).digest() for i in itertools.count())
@@ -175,17 +240,14 @@ def client_at(step: int, domain: Domain, steps: int, m: int) -> tuple[bytes, int
 
 
 def width(entry: dict[str, Any]) -> int:
-    bits = {"boolean": 1, "enum": len(entry.get("categories", ())), "ordinal": 1}[entry["type"]]
-    bits += len(entry.get("edges", ()))
+    bits = 1 if entry["type"] == "boolean" else protocol.field_size(entry) or 0
     return -(-bits // 8) * 8
 
 
 def set_positions(entry: dict[str, Any], value: Any) -> list[int]:
     if entry["type"] == "boolean":
         return [0] if value else []
-    if entry["type"] == "enum":
-        return [protocol.category_bit(value, entry["categories"])]
-    return [protocol.bucket_bit(value, entry["edges"])]
+    return [protocol.field_number(entry, value)]
 
 
 def finite(epsilon: float) -> float | None:
@@ -297,7 +359,9 @@ def sums(account: Account) -> dict[str, object]:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    for make in (bloom, types, open_strings, bernoulli, cohort, permanent, wire, account, updates):
+    for make in (
+        bloom, types, open_strings, joint, bernoulli, cohort, permanent, wire, account, updates,
+    ):  # fmt: skip
         lines = ",\n".join(json.dumps(row) for row in make())
         (folder / f"{make.__name__}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 import unicodedata
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evaluation.reference.murmur3 import fmix32, murmur3_x86_128
 
@@ -51,13 +51,65 @@ def open_string_cohort(in_step: int, step: int, steps: list[int], cohorts: int) 
     return in_step if step == len(steps) else (step + 1) * cohorts + in_step
 
 
-def category_bit(value: str, categories: list[str]) -> int:
+def category_bit(value: str, categories: list[str], other: bool = False) -> int:
     normal = [unicodedata.normalize("NFC", category) for category in categories]
-    return normal.index(unicodedata.normalize("NFC", value))
+    wanted = unicodedata.normalize("NFC", value)
+    if other and wanted not in normal:
+        return len(categories)
+    return normal.index(wanted)
 
 
 def bucket_bit(value: float, edges: list[float]) -> int:
     return sum(edge <= value for edge in edges)
+
+
+def field_number(field: dict[str, Any], value: Any) -> int:
+    """Return the number of a value of a joint metric's field, which isn't a string."""
+    if field["type"] == "boolean":
+        return 1 if value else 0
+    if field["type"] == "enum":
+        return category_bit(value, field["categories"], field.get("other", False))
+    return bucket_bit(value, field["edges"])
+
+
+def field_size(field: dict[str, Any]) -> int | None:
+    """Return how many values a joint metric's field has; None: any text."""
+    if field["type"] == "string":
+        return None
+    if field["type"] == "boolean":
+        return 2
+    if field["type"] == "ordinal":
+        return len(field["edges"]) + 1
+    return len(field["categories"]) + (1 if field.get("other") else 0)
+
+
+def joint_shape(entry: dict[str, Any]) -> tuple[bool, int, int, int]:
+    """Return whether a joint metric's values are hashed, and its k, h and m."""
+    sizes = [field_size(field) for field in entry["fields"]]
+    known = [size for size in sizes if size is not None]
+    cells = math.prod(known) if len(known) == len(sizes) else math.inf
+    if cells > entry.get("k", 4096):
+        return True, entry["k"], entry.get("h", 1), entry["m"]
+    return False, entry.get("k", -(-int(cells) // 8) * 8), 1, 1
+
+
+def joint_cell(fields: list[dict[str, Any]], value: dict[str, Any]) -> int:
+    """Return a value's place among all, of which the last field's changes fastest."""
+    cell, below = 0, 1
+    for field in reversed(fields):
+        cell += below * field_number(field, value[field["name"]])
+        below *= field_size(field) or 0
+    return cell
+
+
+def joint_bytes(fields: list[dict[str, Any]], value: dict[str, Any]) -> bytes:
+    """Return what is hashed of a value."""
+    data = b""
+    for i, field in enumerate(fields):
+        part = value[field["name"]]
+        text = part if field["type"] == "string" else str(field_number(field, part))
+        data += (b"\xff" if i else b"") + value_bytes(text)
+    return data
 
 
 def epsilons(kind: str, h: int, f: float, p: float, q: float) -> tuple[float, float]:

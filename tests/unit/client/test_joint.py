@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from evaluation.joint_fields import noise, side_by_side
+from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
-from hubbub.client import Encoder, EncodingError, MetricError, Registry, UnknownCategoryError
+from hubbub.client import (
+    Encoder,
+    EncodingError,
+    MetricError,
+    Registry,
+    Telemetry,
+    UnknownCategoryError,
+)
+from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
 from hubbub.protocol.bloom import byte_positions
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
@@ -25,8 +38,10 @@ from hubbub.protocol.metric_types.joint import (
     JointType,
     number_of_values,
 )
+from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
+from unit.client.accounts import DiskClient, MemoryClient
 
 CRASH = Field("crash", EnumType(("none", "oom"), other=True))
 SLOW = Field("slow", BooleanType())
@@ -73,6 +88,42 @@ def test_every_tuple_has_a_cell_of_its_own_in_order(metric_type: JointType) -> N
     tuples = itertools.product(*(values_of(field.type) for field in metric_type.fields))
     bits = [metric_type.bits(dict(zip(names, values, strict=True)), 0, PARAMS) for values in tuples]
     assert bits == [1 << cell for cell in range(metric_type.cells or 0)]
+
+
+fields = st.lists(
+    st.one_of(small_types, st.just(StringType()), st.just(CRASH.type)), min_size=2, max_size=3
+)
+
+
+@given(types=fields, k=st.integers(1, 64), h=st.integers(1, 8), cohort=st.integers(0, 63),
+       data=st.data())  # fmt: skip
+def test_bits_equal_the_reference(
+    types: list[FieldType], k: int, h: int, cohort: int, data: st.DataObject
+) -> None:
+    tables: list[dict[str, Any]] = [
+        {"name": f"f{i}", "type": a_type.name, **a_type.definition()}
+        for i, a_type in enumerate(types)
+    ]
+    entry: dict[str, Any] = {"fields": tables, "k": 8 * k}
+    hashed, *size = protocol.joint_shape(entry | {"h": h, "m": 64})
+    metric_type = JointType.from_table("entry", entry | ({"h": h, "m": 64} if hashed else {}))
+    assert metric_type.hashed == hashed
+    params = make_params(*size)
+    assert list(metric_type.filter_size(entry | {"h": h, "m": 64}).values()) == size
+    value = {
+        table["name"]: data.draw(text if table["type"] == "string" else _some(a_type))
+        for table, a_type in zip(tables, types, strict=True)
+    }
+    if hashed:
+        in_bytes = protocol.joint_bytes(tables, value)
+        positions = set(protocol.hashed_positions(in_bytes, cohort, 8 * k, h))
+    else:
+        positions = {protocol.joint_cell(tables, value)}
+    assert metric_type.bits(value, cohort, params) == sum(1 << j for j in positions)
+
+
+def _some(field_type: FieldType) -> st.SearchStrategy[str | bool | float]:
+    return st.sampled_from(values_of(field_type))
 
 
 parts = st.tuples(st.integers(0, 4095), text, st.integers(0, 4095), text)
@@ -305,3 +356,111 @@ def test_more_cells_than_bits_need_k_and_m() -> None:
     assert (hashed.cells, hashed.hashed) == (6003, True)
     value = {"crash": "hang", "driver": 1999}
     assert hashed.tuple_bytes(hashed.digits(value)) == b"2\xff2000"
+
+
+@pytest.mark.parametrize(("epsilon", "times"), [(4, 6.9), (8, 4.3)])
+def test_cells_of_fields_side_by_side_are_noisier_than_those_of_one_value(
+    epsilon: float, times: float
+) -> None:
+    def beta(of: float) -> float:
+        return 4 * math.exp(of) / (math.exp(of) - 1) ** 2
+
+    assert noise(epsilon) == pytest.approx(beta(epsilon))
+    ratio = side_by_side(epsilon, 2) / noise(epsilon)
+    assert ratio == pytest.approx(beta(epsilon / 2) ** 2 / beta(epsilon))
+    assert round(ratio, 1) == times
+
+
+VALUE = {"crash": "oom", "slow": True, "tabs": 3}
+
+
+@pytest.mark.parametrize("period_days", [0, 7])
+def test_preview_says_that_fields_travel_as_one_value(period_days: int) -> None:
+    metric = make_metric(metric_type=CELLS, period_days=period_days)
+    words = RecordingTelemetry(make_registry(metric)).preview("homepage", VALUE).words
+    assert (
+        "\n  about all of: crash, slow, tabs, in noise: they travel as one value under one "
+        "epsilon, whichever of them changes;\n"
+    ) in words
+
+
+def test_explanation_names_the_fields_of_a_joint_metric_alone() -> None:
+    registry = make_registry(make_metric(metric_type=HASHED), make_metric("other"))
+    words = RecordingTelemetry(registry).explain()
+    assert " different answers. Each answer is one value, about both of: crash, driver.\n" in words
+    assert words.count("about both of") == 1
+
+
+def test_account_charges_once_for_all_fields_whichever_changes() -> None:
+    metric = make_metric(metric_type=CELLS)
+    client = MemoryClient(make_registry(metric))
+    values = (VALUE, VALUE | {"tabs": 4}, VALUE | {"tabs": 500}, VALUE | {"crash": "none"}, VALUE)
+    results = [client.record(float(i), "homepage", value).result for i, value in enumerate(values)]
+    assert results == ["admitted", "again", "admitted", "admitted", "again"]
+    assert client.spending().committed == pytest.approx(3 * metric.epsilon_permanent)
+
+
+def test_account_on_disk_takes_joint_values(tmp_path: Path) -> None:
+    client = DiskClient(tmp_path, make_registry(make_metric(metric_type=HASHED)))
+    value = {"crash": "oom", "driver": "nvidia"}
+    results = [
+        client.record(float(i), "homepage", each).result
+        for i, each in enumerate((value, dict(value), value | {"crash": "none"}))
+    ]
+    assert results == ["admitted", "again", "admitted"]
+
+
+def test_equal_values_have_one_response_for_life() -> None:
+    encoder = Encoder(make_metric(metric_type=HASHED), make_secret())
+    one, two = (
+        encoder.true_bits(value)
+        for value in (
+            {"crash": "hang", "driver": "e\u0301"},
+            {"driver": "é", "crash": "panic"},
+        )
+    )
+    assert one == two
+    assert encoder.lasting_response(one) is encoder.lasting_response(two)
+
+
+def test_recorded_calls_keep_what_a_mapping_held_when_it_was_recorded() -> None:
+    telemetry = RecordingTelemetry(make_registry(make_metric(metric_type=CELLS)))
+    value = dict(VALUE)
+    telemetry.record("homepage", value)
+    value["crash"] = "none"
+    telemetry.record("homepage", value)
+    assert telemetry.values("homepage") == [VALUE, VALUE | {"crash": "none"}]
+    assert telemetry.status().recorded == 2
+
+
+def test_asynchronous_double_takes_joint_values() -> None:
+    async def recorded() -> None:
+        registry = make_registry(make_metric(metric_type=CELLS))
+        async with AsyncRecordingTelemetry(registry) as telemetry:
+            telemetry.record("homepage", MappingProxyType(VALUE))
+            assert telemetry.calls == [("homepage", VALUE)]
+            assert telemetry.status().delivered == 1
+
+    asyncio.run(recorded())
+
+
+WRONG: tuple[object, ...] = ("oom", {"crash": "oom"}, VALUE | {"more": 1}, VALUE | {"slow": "no"})
+
+
+@pytest.mark.parametrize("value", WRONG)
+def test_wrong_value_is_counted_in_production_and_raised_in_development(
+    tmp_path: Path, value: Value
+) -> None:
+    registry = make_registry(make_metric(metric_type=CELLS))
+    with Telemetry(registry, "http://127.0.0.1:9", tmp_path / "production") as telemetry:
+        telemetry.record("homepage", value)
+        assert telemetry.status().dropped == {"bad value": 1}
+        assert telemetry.status().recorded == 0
+    with pytest.raises(EncodingError):
+        RecordingTelemetry(registry).record("homepage", value)
+
+
+def test_mapping_is_no_value_of_another_type() -> None:
+    for metric_type in (StringType(), CRASH.type, SLOW.type, TABS.type, OpenStringType((1,), 1)):
+        with pytest.raises(EncodingError, match=r"value of type dict: must be "):
+            metric_type.bits(VALUE, 0, PARAMS)

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from factories import make_metric, registry_toml
+from factories import make_metric, make_params, registry_toml
 from hubbub.client import Registry
 from hubbub.client.registry_json import main
+from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.strings import StringType
 from unit.javascript.node import CLIENT, run_node
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
@@ -27,7 +30,8 @@ const metrics = [...registry.metrics.values()].map((m) => [m.name, {
   version: m.version, type: m.type.name, mode: m.mode, memory: m.memory, days: m.periodDays,
   answers: m.maxAnswers, description: m.description, owner: m.owner, expires: m.expires,
   params: m.params, categories: m.type.categories ?? [], edges: m.type.edges ?? [],
-  steps: m.type.steps ?? [],
+  steps: m.type.steps ?? [], other: m.type.other ?? false,
+  fields: m.type.definition().fields ?? [], hashed: m.type.hashed ?? false,
 }]);
 const { application, lifetimeEpsilon } = registry;
 console.log(JSON.stringify({ application, lifetimeEpsilon, metrics: Object.fromEntries(metrics) }));
@@ -53,6 +57,9 @@ def as_python_reads_it(registry: Registry) -> dict[str, object]:
                 "categories": metric.type.definition().get("categories", []),
                 "edges": metric.type.definition().get("edges", []),
                 "steps": metric.type.definition().get("steps", []),
+                "other": metric.type.definition().get("other", False),
+                "fields": metric.type.definition().get("fields", []),
+                "hashed": metric.type.definition().get("hashed", False),
             }
             for name, metric in registry.items()
         },
@@ -65,9 +72,18 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
+SNACK = Field("snack", EnumType(("Käse", "→"), other=True))
 ODD = registry_toml(
     make_metric("snack", metric_type=EnumType(("Käse", "→", '"quoted"'))),
     make_metric("size", metric_type=OrdinalType((-1e-300, 0.1, 2.0**53, 1e300)), period_days=7),
+    make_metric("meal", metric_type=EnumType(("Käse",), other=True)),
+    make_metric("cells", metric_type=JointType((SNACK, Field("late", BooleanType())))),
+    make_metric(
+        "hashed",
+        metric_type=JointType((SNACK, Field("size", OrdinalType((0.1, 1.0, 2.5)))), hashed=True),
+        params=make_params(k=8, h=1, m=3),
+    ),
+    make_metric("shop", metric_type=JointType((Field("shop", StringType()), SNACK))),
     make_metric("words", metric_type=OpenStringType((1, 2, 64), 16_383)),
     lifetime_epsilon=1000.5,
 )

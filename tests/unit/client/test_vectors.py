@@ -17,13 +17,14 @@ from hubbub.client import Batch, Encoder, RapporParams, Report, Spending, batch_
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
 from hubbub.protocol.bloom import bit_positions, bloom_bits, canonical_bytes
 from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 
 FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 MAKERS = {
-    "bloom", "types", "open_strings", "bernoulli", "cohort", "permanent", "wire", "account",
-    "updates",
+    "bloom", "types", "open_strings", "joint", "bernoulli", "cohort", "permanent", "wire",
+    "account", "updates",
 }  # fmt: skip
 
 Row = dict[str, Any]
@@ -99,6 +100,31 @@ def test_vectors_of_open_strings_reach_every_step() -> None:
     for steps in {tuple(row["entry"]["steps"]) for row in rows}:
         of_entry = [row for row in rows if tuple(row["entry"]["steps"]) == steps]
         assert {r["cohort"] // r["entry"]["m"] for r in of_entry} == set(range(len(steps) + 1))
+
+
+def test_joint_values_from_the_value_to_the_permanent_response() -> None:
+    for row in vectors("joint"):
+        metric_type = JointType.from_table("row", row["entry"])
+        noise = {name: row["entry"][name] for name in ("f", "p", "q")}
+        params = RapporParams(**metric_type.filter_size(row["entry"]), **noise)
+        assert params[:3] == (row["k"], row["h"], row["m"])
+        client = encoder(row, params, metric_type)
+        assert client.cohort == row["cohort"]
+        if metric_type.hashed:
+            hashed = metric_type.tuple_bytes(metric_type.digits(row["value"]))
+            assert hashed.hex() == row["hashed"]
+        bits = client.true_bits(row["value"])
+        assert bits.to_bytes(params.k // 8, "little").hex() == row["bits"]
+        permanent = client.permanent_response(bits)
+        assert permanent.to_bytes(params.k // 8, "little").hex() == row["permanent"]
+        metric = client.metric
+        stated = [float(f"{e:.9g}") for e in (metric.epsilon_permanent, metric.epsilon_report)]
+        assert stated == [row["epsilon_permanent"], row["epsilon_report"]]
+
+
+def test_vectors_of_joint_values_have_cells_and_hashes_of_two_and_three_fields() -> None:
+    seen = {(len(row["entry"]["fields"]), row["hashed"] is None) for row in vectors("joint")}
+    assert seen == {(2, True), (2, False), (3, True), (3, False)}
 
 
 def test_wire_bytes() -> None:
@@ -179,5 +205,5 @@ def encoder(
         params=params,
         application=row["application"],
         metric_type=metric_type,
-    )
+    )._replace(params=params)
     return Encoder(metric, bytes.fromhex(row["secret"]))

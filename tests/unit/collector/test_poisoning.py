@@ -87,7 +87,7 @@ def test_boolean_may_have_no_bit_at_all() -> None:
     assert plausible_set_bits(params, COLOURS, 1e-1) == SetBits(1, 1)
 
 
-@pytest.mark.parametrize("k", [8, 1024])
+@pytest.mark.parametrize("k", [8, 1024, 4096])
 def test_law_of_set_bits_is_that_of_two_binomials(k: int) -> None:
     params = make_params(k=k, h=3, f=0.3, p=0.2, q=0.6)
     hits = stats.binom.pmf(np.arange(4), 3, params.q_star)
@@ -121,7 +121,7 @@ def test_set_bits_are_counted_for_every_width(data: st.DataObject, size: int, n:
 
 
 def test_full_filters_of_the_largest_size_are_counted() -> None:
-    assert set_bits(records_of(np.ones((3, 1024)), cohorts=1023)).tolist() == [1024] * 3
+    assert set_bits(records_of(np.ones((3, 4096)), cohorts=1023)).tolist() == [4096] * 3
 
 
 def test_improbable_reports_are_those_outside_and_are_counted_by_cohort() -> None:

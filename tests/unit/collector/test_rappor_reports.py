@@ -54,7 +54,7 @@ def test_first_character_is_the_highest_bit(report_csv: Path) -> None:
     ]
 
 
-@given(st.data(), st.sampled_from([8, 24, 128, 1024]), st.sampled_from([1, 300, 1024]))
+@given(st.data(), st.sampled_from([8, 24, 128, 4096]), st.sampled_from([1, 300, 1024]))
 def test_bit_j_of_a_record_is_character_k_minus_1_minus_j(
     data: st.DataObject, k: int, m: int
 ) -> None:

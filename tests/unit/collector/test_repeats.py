@@ -68,6 +68,21 @@ def test_each_of_65_535_cohorts_has_repeats_of_its_own(rng: np.random.Generator)
     assert found([others, copies(64, 65_534)], params=params).most == 64
 
 
+def test_all_of_4096_set_bits_leave_the_cohort_as_it_is() -> None:
+    params = make_params(k=4096)
+    full = [records_of(np.ones((1, params.k)), cohort) for cohort in range(params.m)]
+    assert found(full, params=params).most == 1
+    assert found([*full, *full[5:6] * 9], params=params).most == 10
+
+
+def test_repeats_among_reports_of_4096_bits_are_counted(rng: np.random.Generator) -> None:
+    params = make_params(k=4096, h=1, m=1, f=0.0, p=0.018, q=0.5)
+    others = noise(2000, rng, params)
+    repeated = Records(others.width, others.data[: others.width] * 9)
+    assert found([others], params=params).suspicious == 0
+    assert found([others, repeated], params=params).suspicious == 10
+
+
 def test_reports_that_differ_in_two_bits_are_no_repeat() -> None:
     """All 2,016 patterns of two bits among 64: what a weak hash would mix up."""
     pairs = [np.isin(np.arange(64), pair) for pair in itertools.combinations(range(64), 2)]
@@ -132,7 +147,8 @@ def test_no_permanent_response_makes_any_report_likelier_than_the_bound(
 
 def test_one_time_metric_without_second_response_is_judged_by_the_permanent_one() -> None:
     params = make_params(k=64, f=0.5, p=0.0, q=1.0)
-    assert chance_of_repeat(params, np.array([0, 30])) == pytest.approx(0.75**64, rel=1e-3)
+    expected = 0.75**64 + 2**-35
+    assert chance_of_repeat(params, np.array([0, 30])) == pytest.approx(expected)
     assert found([copies(5)], params=params).suspicious == 5
 
 

@@ -14,6 +14,7 @@ from factories import make_metric, make_params
 from hubbub.client import Metric, RapporParams
 from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.categories.decoding import decode_categories
 from hubbub.decoder.categories.shares import (
     CategoryEstimates,
     estimate_categories,
@@ -58,6 +59,13 @@ def enumerated_covariance(shares: FloatArray, params: RapporParams) -> FloatArra
         second += chance * np.outer(y, y)
     np.testing.assert_allclose(mean, shares, atol=1e-12)
     return second - np.outer(mean, mean)
+
+
+def test_all_other_texts_are_the_last_category() -> None:
+    metric = make_metric(metric_type=EnumType(("a", "b"), other=True), params=LOOSE)
+    decoding = decode_categories(exact_counts(SHARES, metric), metric)
+    assert decoding.categories == ("a", "b", "other")
+    np.testing.assert_allclose(decoding.estimates.unbiased, SHARES, atol=1e-6)
 
 
 @NOISES

@@ -95,6 +95,10 @@ class MetricType(ABC):
         """Return the one of `parts` that reports in a cohort are about, if there are any."""
         return ""
 
+    def field_names(self) -> tuple[str, ...]:
+        """Return the fields that travel together as one value; empty: a value has no fields."""
+        return ()
+
     def epsilon_permanent(self, params: RapporParams) -> float:
         """Return the bound on what all reports ever made of one value reveal.
 

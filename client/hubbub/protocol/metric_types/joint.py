@@ -93,7 +93,7 @@ class JointType(MetricType):
 
     def __init__(self, fields: tuple[Field, ...], hashed: bool = False) -> None:
         self.fields = fields
-        self._names = frozenset(field.name for field in fields)
+        self._names = frozenset(self.field_names())
         self.cells = _cells(fields)
         self.hashed = hashed or self.cells is None
 
@@ -175,6 +175,10 @@ class JointType(MetricType):
         """Return 1, or 1 to h if tuples are hashed, for hashes may collide."""
         return range(1, params.h + 1 if self.hashed else 2)
 
+    def field_names(self) -> tuple[str, ...]:
+        """Return the names of all fields."""
+        return tuple(field.name for field in self.fields)
+
     def digits(self, value: Value) -> tuple[int | str, ...]:
         """Return the number of each field's value, in order; of a string field, its NFC form.
 
@@ -184,7 +188,7 @@ class JointType(MetricType):
             As `bits`; UnknownCategoryError if a field's category is unknown.
         """
         if not isinstance(value, Mapping):
-            names = ", ".join(field.name for field in self.fields)
+            names = ", ".join(self.field_names())
             raise EncodingError(
                 f"value of type {type(value).__name__}: must be a mapping with the fields {names}"
             )
@@ -213,8 +217,8 @@ class JointType(MetricType):
 
     def _wrong_fields(self, value: Mapping[str, object]) -> str:
         """Return what is wrong with the names in a value, but none that isn't a field's."""
-        names = ", ".join(field.name for field in self.fields)
-        missing = ", ".join(field.name for field in self.fields if field.name not in value)
+        names = ", ".join(self.field_names())
+        missing = ", ".join(name for name in self.field_names() if name not in value)
         what = f"{missing} missing" if missing else "there are others"
         return f"value: must have exactly the fields {names}; {what}"
 
