@@ -22,15 +22,17 @@ from hubbub.decoder.joint.independence import assess_independence
 from hubbub.decoder.joint.one_hot import one_hot_estimates
 from hubbub.decoder.joint.table import FieldLabels
 from hubbub.decoder.planning.joint import (
-    TEST_LEVEL,
     JointPlan,
+    plan_joint,
+)
+from hubbub.decoder.planning.noise import Budget
+from hubbub.decoder.planning.tables import (
+    TEST_LEVEL,
     TableErrors,
     TableQuestion,
     partner_table,
-    plan_joint,
     typical_table,
 )
-from hubbub.decoder.planning.noise import Budget
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metrics import Metric

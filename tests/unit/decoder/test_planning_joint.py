@@ -21,6 +21,15 @@ from hubbub.decoder.cli.group import main
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.planning.joint import (
     JointComparison,
+    evaluate_joint,
+    make_joint_plan,
+    plan_joint,
+    plan_joint_for_error,
+    plan_joint_for_share,
+)
+from hubbub.decoder.planning.limits import detection_limit
+from hubbub.decoder.planning.noise import Budget, oue_variance
+from hubbub.decoder.planning.tables import (
     TableErrors,
     TableQuestion,
     association_limit,
@@ -29,18 +38,11 @@ from hubbub.decoder.planning.joint import (
     cell_power,
     cell_reports_needed,
     error_reports_needed,
-    evaluate_joint,
     expected_total_variation,
     is_hashed,
-    make_joint_plan,
     partner_table,
-    plan_joint,
-    plan_joint_for_error,
-    plan_joint_for_share,
     typical_table,
 )
-from hubbub.decoder.planning.limits import detection_limit
-from hubbub.decoder.planning.noise import Budget, oue_variance
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType, number_of_values

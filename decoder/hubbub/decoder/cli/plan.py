@@ -429,6 +429,7 @@ def _plan_table(asked: _Options) -> Result:
     """Plan for a table of several fields."""
     from hubbub.decoder.planning import joint  # noqa: PLC0415
     from hubbub.decoder.planning.joint_result import JointPlanResult  # noqa: PLC0415
+    from hubbub.decoder.planning.tables import TableQuestion  # noqa: PLC0415
 
     name, reports, share, error = asked.name, asked.reports, asked.share, asked.error
     metric = asked.registered()
@@ -436,7 +437,7 @@ def _plan_table(asked: _Options) -> Result:
         name = metric.name
         question = joint.joint_question(metric, asked.alpha, asked.power)
     else:
-        question = joint.TableQuestion(asked.cells or (), asked.alpha, asked.power)
+        question = TableQuestion(asked.cells or (), asked.alpha, asked.power)
     if asked.evaluate:
         params = metric.params if metric else asked.params()
         found = joint.evaluate_joint(params, question, reports, share, error, asked.bits)

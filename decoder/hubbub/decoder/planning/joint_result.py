@@ -12,12 +12,9 @@ from typing import ClassVar
 
 from hubbub.decoder.planning.joint import (
     GIVEN_SHARE,
-    TEST_LEVEL,
     JointComparison,
     JointPlan,
     JointPoint,
-    cell_reports_needed,
-    error_reports_needed,
     joint_by_epsilon,
     joint_by_reports,
 )
@@ -28,6 +25,11 @@ from hubbub.decoder.planning.planned import (
     finite_or_nan,
     reports_text,
     share_text,
+)
+from hubbub.decoder.planning.tables import (
+    TEST_LEVEL,
+    cell_reports_needed,
+    error_reports_needed,
 )
 from hubbub.decoder.results.result import Table, Types, headings
 from hubbub.protocol.metric_types.joint import MOST_FIELDS
