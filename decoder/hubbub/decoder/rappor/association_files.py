@@ -1,0 +1,242 @@
+"""google/rappor's association files: what its `decode-assoc` takes.
+
+Each row of the reports is one client's: its cohort, and for every variable a column of bits. The
+schema names the variables of a metric, their types, and the file of their parameters.
+
+Invariant: strings of bits begin with the highest bit, so the last character is bit 0, which the
+map calls position 1 of its cohort.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.decoder.errors import InputError
+from hubbub.decoder.rappor.csv_files import DecodingParams, Row, read_rows, shown
+
+STRING, BOOLEAN = "string", "boolean"
+SCHEMA_HEADER = ("metric", "var", "var_type", "params")
+_VARIABLES = range(2, 4)
+_ROWS = 50_000
+
+
+class Variable(NamedTuple):
+    """One of the values that a client reports.
+
+    Attributes
+    ----------
+    name : str
+        Its column of the reports.
+    type : str
+        "string" or "boolean".
+    """
+
+    name: str
+    type: str
+
+    def width(self, params: DecodingParams) -> int:
+        """Return how many bits its reports have: of a boolean, one with the same noise."""
+        return params.k if self.type == STRING else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The variables of one metric.
+
+    Attributes
+    ----------
+    metric : str
+    variables : tuple of Variable
+        2 or 3.
+    params : Path
+        The file that the schema names, beside it.
+    """
+
+    metric: str
+    variables: tuple[Variable, ...]
+    params: Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AssociationReports:
+    """Reports of several variables, sorted by cohort; equal ones are kept once.
+
+    Attributes
+    ----------
+    starts : int64 array, shape (m + 1,)
+        Cohort c has the rows from starts[c] to starts[c + 1].
+    bits : tuple of uint8 arrays, shape (n, bits / 8)
+        Of each variable, the lowest bit first.
+    copies : float64 array, shape (n,)
+        Reports behind each row.
+    total : int
+        Reports in all.
+    """
+
+    params: DecodingParams
+    variables: tuple[Variable, ...]
+    starts: IntArray
+    bits: tuple[ByteArray, ...]
+    copies: FloatArray
+    total: int
+
+
+def read_schema(path: Path, metric: str | None = None) -> Schema:
+    """Read which variables a metric has; the only one, if none is named.
+
+    Raises
+    ------
+    InputError
+        If the metric isn't there, or hasn't 2 or 3 variables of known types with the same
+        parameters.
+    OSError
+        If it can't be read.
+    """
+    rows = [Row(row.path, row.line, [cell.strip() for cell in row.cells])
+            for row in read_rows(path)]  # fmt: skip
+    if not rows:
+        raise InputError(f"{path}: empty; expected the header {','.join(SCHEMA_HEADER)}")
+    header, *rest = rows
+    if tuple(header.cells) != SCHEMA_HEADER:
+        found = shown(",".join(header.cells))
+        header.refuse(None, found, f"the header {','.join(SCHEMA_HEADER)}")
+    for row in rest:
+        row.require(len(SCHEMA_HEADER), ",".join(SCHEMA_HEADER))
+    metrics = list(dict.fromkeys(row.cells[0] for row in rest))
+    if metric is None and len(metrics) != 1:
+        names = ", ".join(map(shown, metrics)) or "none"
+        raise InputError(f"{path}: metrics {names}; expected METRIC to say which one")
+    metric = metrics[0] if metric is None else metric
+    own = [row for row in rest if row.cells[0] == metric]
+    if not own:
+        names = ", ".join(map(shown, metrics)) or "none"
+        raise InputError(f"{path}: no metric {shown(metric)}; expected one of: {names}")
+    if len(own) not in _VARIABLES:
+        raise InputError(f"{path}: metric {shown(metric)}: {len(own)} variables; expected 2 or 3")
+    variables: list[Variable] = []
+    for row in own:
+        _, name, of_type, params = row.cells
+        if not name or name in {"client", "cohort", *(each.name for each in variables)}:
+            row.refuse(2, f"var = {shown(name)}", "a column's name, each variable's its own")
+        if of_type not in {STRING, BOOLEAN}:
+            row.refuse(3, f"var_type = {shown(of_type)}", f"{STRING} or {BOOLEAN}")
+        if params != own[0].cells[3]:
+            first = f"{shown(own[0].cells[3])}, as of {shown(own[0].cells[1])}"
+            row.refuse(4, f"params = {shown(params)}", f"{first}: one client has one cohort")
+        if not params or Path(params).name != params:
+            row.refuse(4, f"params = {shown(params)}", "the name of a file beside this one")
+        variables.append(Variable(name, of_type))
+    return Schema(metric, tuple(variables), path.parent / f"{own[0].cells[3]}.csv")
+
+
+def read_reports(
+    path: Path, variables: Sequence[Variable], params: DecodingParams
+) -> AssociationReports:
+    """Read reports: a header with the columns cohort and each variable's name, a row a client.
+
+    Other columns aren't read: client names stay where they are.
+
+    Raises
+    ------
+    InputError
+        At the first row that isn't a report of these variables and parameters.
+    OSError
+        If it can't be read.
+    """
+    rows = read_rows(path)
+    header = next(rows, None)
+    names = ("cohort", *(variable.name for variable in variables))
+    if header is None:
+        raise InputError(f"{path}: empty; expected a header with {', '.join(names)}")
+    titles = [cell.strip() for cell in header.cells]
+    for name in names:
+        if titles.count(name) != 1:
+            found = shown(",".join(titles))
+            header.refuse(None, f"the header {found}", f"one column {shown(name)}")
+    columns = [titles.index(name) for name in names]
+    widths = [variable.width(params) for variable in variables]
+    codes: list[ByteArray] = []
+    for chunk in _chunks(rows, _ROWS):
+        codes.append(_packed(chunk, columns, widths, params.m, len(titles), variables))
+        if len(codes) > 1:
+            codes = [np.concatenate(codes)]
+    if not codes:
+        raise InputError(f"{path}: no reports below the header; expected a row a client")
+    return _grouped(codes[0], tuple(variables), widths, params)
+
+
+def _chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    while chunk := list(itertools.islice(rows, size)):
+        yield chunk
+
+
+def _packed(
+    rows: list[Row],
+    columns: list[int],
+    widths: list[int],
+    m: int,
+    n_columns: int,
+    variables: Sequence[Variable],
+) -> ByteArray:
+    """Return the cohort in two bytes, highest first, and each variable's bits, lowest first."""
+    for row in rows:
+        if len(row.cells) != n_columns:
+            row.require(n_columns, "as the header has")
+    parts = [_cohorts(rows, columns[0], m)]
+    for column, width, variable in zip(columns[1:], widths, variables, strict=True):
+        cells = [row.cells[column] for row in rows]
+        text = "".join(cells)
+        if set(map(len, cells)) != {width} or not set(text) <= {"0", "1"}:
+            _refuse_bits(rows, column, width, variable)
+        bits = np.frombuffer(text.encode("ascii"), dtype=np.uint8).reshape(-1, width) & 1
+        parts.append(np.packbits(bits[:, ::-1], axis=1, bitorder="little"))
+    return np.concatenate(parts, axis=1)
+
+
+def _cohorts(rows: list[Row], column: int, m: int) -> ByteArray:
+    known = {str(cohort): cohort for cohort in range(m)}
+    cohorts = np.empty(len(rows), dtype=">u2")
+    for place, row in enumerate(rows):
+        cohort = known.get(row.cells[column])
+        if cohort is None:
+            found = shown(row.cells[column])
+            row.refuse(column + 1, f"cohort = {found}", f"an integer from 0 to {m - 1} (m = {m})")
+        cohorts[place] = cohort
+    return cohorts.view(np.uint8).reshape(-1, 2)
+
+
+def _refuse_bits(rows: list[Row], column: int, width: int, variable: Variable) -> None:
+    of_type = "k = " if variable.type == STRING else "a boolean's "
+    expected = f"{of_type}{width} character{'s' if width > 1 else ''}, each 0 or 1"
+    for row in rows:
+        cell = row.cells[column]
+        if len(cell) != width or cell.strip("01"):
+            row.refuse(column + 1, f"{variable.name} = {shown(cell)}", expected)
+
+
+def _grouped(
+    codes: ByteArray, variables: tuple[Variable, ...], widths: list[int], params: DecodingParams
+) -> AssociationReports:
+    """Sort reports and keep equal ones once."""
+    total, width = codes.shape
+    whole = np.ascontiguousarray(codes).view(np.dtype((np.void, width))).ravel()
+    distinct, copies = np.unique(whole, return_counts=True)
+    table = distinct.view(np.uint8).reshape(-1, width)
+    cohorts = table[:, 0].astype(np.int64) << 8 | table[:, 1]
+    starts = np.searchsorted(cohorts, np.arange(params.m + 1))
+    ends = np.cumsum([2, *(-(-bits // 8) for bits in widths)]).tolist()
+    return AssociationReports(
+        params,
+        variables,
+        starts,
+        tuple(table[:, first:last] for first, last in itertools.pairwise(ends)),
+        copies.astype(np.float64),
+        total,
+    )
