@@ -18,7 +18,7 @@ from scipy import linalg
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.association.mixture import AssociationMixture
 from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.sums import Evaluation, distinct_positions
+from hubbub.decoder.likelihood.sums import distinct_positions
 
 TOLERANCE = 1e-4
 """Twice what the log-likelihood may still gain: estimates are then within 0.01 of a standard error
@@ -41,8 +41,8 @@ class Maximum:
     ----------
     shares : float64 array, shape (n,)
         May be below 0.
-    inverse : float64 array, shape (n, n)
-        Of the information there.
+    information, inverse : float64 array, shape (n, n)
+        Minus the second derivatives there, and their inverse.
     gain : float
         By how much the log-likelihood may still rise, if it is a parabola.
     passes : int
@@ -50,6 +50,7 @@ class Maximum:
     """
 
     shares: FloatArray
+    information: FloatArray
     inverse: FloatArray
     gain: float
     passes: int
@@ -72,7 +73,7 @@ def maximise(mixture: AssociationMixture) -> Maximum:
         step = towards - inverse.sum(axis=1) * (towards.sum() / inverse.sum())
         gain = float(at.gradient @ step)
         if gain <= TOLERANCE:
-            return Maximum(shares, inverse, max(gain, 0.0) / 2, passes)
+            return Maximum(shares, at.information, inverse, max(gain, 0.0) / 2, passes)
         length, ahead = 1.0, mixture.evaluate(shares + step)
         while ahead.value < at.value + _SLOPE * length * gain:
             length /= 2
