@@ -1,6 +1,7 @@
 """Where reports and candidates are, and which of the ways to say so belong together.
 
-Reports come in three ways: METRIC in a store, a file of reports, or a file of counts. Every
+Reports come in four ways: METRIC in a store, a file of reports, a file of counts, or a file of
+reports of several variables, which a schema names. Every
 combination that would leave something out, or silently ignore what was said, is an `OptionError`.
 """
 
@@ -43,10 +44,12 @@ class InputOptions:
         A file of parameters, in place of METRIC.
     candidates : str or tuple of str or mapping, optional
         Which strings to look for: a file, or the strings themselves; or those of each field.
-    map : str, optional
-        A file of strings and their bits, in place of candidates.
+    map : str or mapping, optional
+        A file of strings and their bits, in place of candidates; or those of each variable.
     since, until : datetime.date, optional
         UTC days, both included.
+    schema : str, optional
+        A file of the variables that the file of reports has, in place of the registry.
     """
 
     metric: str | None = None
@@ -56,9 +59,10 @@ class InputOptions:
     counts: str | None = None
     params: str | None = None
     candidates: Listed | Mapping[str, Listed] | None = None
-    map: str | None = None
+    map: str | Mapping[str, str] | None = None
     since: dt.date | None = None
     until: dt.date | None = None
+    schema: str | None = None
 
     def names(self, *fields: str) -> list[str]:
         """Return those of some fields that were given, as a person wrote them."""
@@ -93,6 +97,12 @@ def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
 
 def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
     """Raise OptionError for results that can't be made of the input."""
+    if inputs.schema is not None:
+        if outputs.method == "regression":
+            why = "bits of several variables say nothing together once they are counted"
+            raise OptionError(f"--method regression can't be had with --schema: {why}.")
+        if outputs.extend:
+            raise OptionError("--extend: must be left out; --schema says what reports hold.")
     if outputs.by is not None:
         for name in inputs.names("reports", "counts"):
             raise OptionError(f"--by {outputs.by} needs days, which a store has; {name} hasn't")
@@ -104,6 +114,11 @@ def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
 
 def check_reports(inputs: InputOptions) -> None:
     """Raise OptionError if options leave open what is decoded, or contradict each other."""
+    if inputs.schema is not None:
+        _check_schema(inputs)
+        return
+    if isinstance(inputs.map, Mapping):
+        raise OptionError("--map VARIABLE=FILE belongs to --schema; otherwise it is --map FILE.")
     _at_most_one(inputs, "metric", "params", why="each says how reports were made")
     _at_most_one(inputs, "store", "reports", "counts", why="each says where reports are")
     _at_most_one(inputs, "metric", "counts", why="counts come with --params")
@@ -125,8 +140,22 @@ def check_reports(inputs: InputOptions) -> None:
             raise OptionError(f"{name} chooses days in a store; {where} is decoded whole.")
 
 
+def _check_schema(inputs: InputOptions) -> None:
+    """Raise OptionError if options say something that a schema has no use for, or lack something."""
+    for name in inputs.names("metrics", "store", "counts", "candidates", "since", "until"):
+        raise OptionError(
+            f"{name}: must be left out; --schema comes with --reports, and --map VARIABLE=FILE."
+        )
+    if inputs.reports is None:
+        raise OptionError("Missing option '--reports': --schema needs it.")
+    if isinstance(inputs.map, str):
+        raise OptionError(f"--map {inputs.map}: must be VARIABLE=FILE with --schema.")
+
+
 def check_candidates(inputs: InputOptions) -> None:
     """Raise OptionError if options leave open which strings to look for."""
+    if inputs.schema is not None:
+        return  # which variables need a map depends on it
     _at_most_one(inputs, "candidates", "map", why="each says which strings to look for")
     if inputs.counts is not None and inputs.map is None:
         why = "--counts needs it; their strings were hashed in another way than --candidates are"

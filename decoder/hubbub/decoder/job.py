@@ -105,7 +105,8 @@ def decode_metric(
     counts: str | PathLike[str] | None = None,
     params: str | PathLike[str] | None = None,
     candidates: _Listed | Mapping[str, _Listed] | None = None,
-    map: str | PathLike[str] | None = None,  # noqa: A002 - as the command's option
+    map: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,  # noqa: A002
+    schema: str | PathLike[str] | None = None,
     since: dt.date | str | None = None,
     until: dt.date | str | None = None,
     by: str | None = None,
@@ -133,8 +134,11 @@ def decode_metric(
     candidates : path, or iterable of str, or mapping
         Strings to look for; a lone string is a file's name. Of a joint metric those of each field
         of strings, by its name.
-    map : path
-        Instead of candidates, google/rappor's map.csv.
+    map : path, or mapping
+        Instead of candidates, google/rappor's map.csv; with `schema` that of each variable of
+        strings, by its name.
+    schema : path
+        google/rappor's rappor-vars.csv, for `reports` of several variables side by side.
     since, until : datetime.date or str
         UTC days, both included, such as "2026-11-01".
     by : "day", optional
@@ -186,9 +190,14 @@ def decode_metric(
         counts=_path(counts),
         params=_path(params),
         candidates=listed,
-        map=_path(map),
+        map=(
+            {variable: os.fspath(path) for variable, path in map.items()}
+            if isinstance(map, Mapping)
+            else _path(map)
+        ),
         since=_day(since),
         until=_day(until),
+        schema=_path(schema),
     )
     if min_reports is None:
         min_reports = int(os.environ.get(MIN_REPORTS_VARIABLE, MIN_REPORTS))
@@ -240,6 +249,8 @@ def decode_inputs(
     provenance : bool
         Whether the result says where it comes from, for which files are read once more.
     """
+    if inputs.schema is not None:
+        return _decode_variables(inputs, outputs, observer or Observer(), provenance)
     job = DecodeJob(inputs, outputs, _metric(inputs), observer or Observer(), provenance)
     decoder = decoder_of(job.metric)
     refusal = decoder.refusal(job)
@@ -251,6 +262,56 @@ def decode_inputs(
     if refusal:
         raise OptionError(refusal)
     return decoder.decode(job)
+
+
+def _decode_variables(
+    inputs: InputOptions, outputs: OutputOptions, observer: Observer, provenance: bool
+) -> Result:
+    """Decode google/rappor's reports of several variables, which no registry has."""
+    from hubbub.decoder.association.files import (  # noqa: PLC0415 - seldom
+        AssociationFiles,
+        decode_files,
+        facts_of,
+    )
+    from hubbub.decoder.joint.result import JointResult  # noqa: PLC0415
+
+    maps = inputs.map if isinstance(inputs.map, Mapping) else {}
+    schema, reports = inputs.schema or "", inputs.reports or ""
+    found = decode_files(
+        AssociationFiles(schema, reports, maps, inputs.metric, inputs.params),
+        alpha=outputs.alpha,
+        correction=Correction(outputs.correction),
+        min_reports=outputs.min_reports,
+    )
+    for note in found.notes:
+        observer.note(note)
+    origin = None
+    if provenance:
+        parameters = found.params._asdict()
+        sources = [("schema", schema), ("params", str(found.params_path)), ("reports", reports)]
+        sources += [(f"map of {name}", path) for name, path in sorted(maps.items())]
+        origin = Provenance(
+            metric=found.schema.metric,
+            metric_version=None,
+            parameters=parameters,
+            parameters_sha256=digest(canonical(parameters)),
+            settings={
+                "alpha": f"{outputs.alpha:g}",
+                "correction": outputs.correction,
+                "method": "likelihood of all variables together",
+                "min_reports": f"{outputs.min_reports}",
+            },
+            days="not known",
+            sources=tuple(file_source(role, path) for role, path in sources),
+        )
+    return JointResult(
+        found.decoding,
+        None,
+        origin,
+        outputs.detected_only,
+        outputs.rows,
+        facts_of(found.decoding),
+    )
 
 
 def _metric(inputs: InputOptions) -> Metric:

@@ -58,8 +58,16 @@ def _without_time(
 )
 @click.option(
     "--map",
+    multiple=True,
     metavar="FILE",
-    help="Instead of --candidates: google/rappor's map.csv of strings and their bits.",
+    help="Instead of --candidates: google/rappor's map.csv of strings and their bits. With "
+    "--schema VARIABLE=FILE, for each variable of strings.",
+)
+@click.option(
+    "--schema",
+    metavar="FILE",
+    help="Instead of --metrics: google/rappor's rappor-vars.csv of variables that --reports has "
+    "side by side.",
 )
 @click.option(
     "--extend",
@@ -143,7 +151,7 @@ def _without_time(
 def decode(**options: Any) -> None:
     """Decode reports against a list of candidate strings.
 
-    Reports come in one of three ways:
+    Reports come in one of four ways:
 
     \b
       METRIC --metrics FILE [--store URL] [--since DAY] [--until DAY]
@@ -152,6 +160,8 @@ def decode(**options: Any) -> None:
           a Parquet file; bit j is bit j%8 of byte j//8
       --counts FILE --params FILE
           google/rappor's sums: a row a cohort of its reports, then a column a bit
+      [METRIC] --schema FILE --reports FILE --map VARIABLE=FILE
+          google/rappor's reports of two or three variables, to see what goes together
 
     Candidates are a list, hashed as hubbub's clients do (--candidates), or google/rappor's map of
     strings and their bits, by whatever hash (--map); counts need a map. CSV files may be .csv.gz.
@@ -167,7 +177,8 @@ def decode(**options: Any) -> None:
     if math.isnan(options["alpha"]):  # which every comparison of the range lets pass
         raise click.BadParameter("nan is not in the range 0<x<1.", param_hint="'--alpha'")
     with cli_errors():
-        options["candidates"] = by_field("--candidates", options["candidates"])
+        for option in ("candidates", "map"):
+            options[option] = by_field(f"--{option}", options[option])
         given = {each.name: options.pop(each.name) for each in fields(InputOptions)}
         inputs, outputs = InputOptions(**given), OutputOptions(**options)
         check_reports(inputs)
