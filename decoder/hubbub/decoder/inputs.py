@@ -141,7 +141,7 @@ def check_reports(inputs: InputOptions) -> None:
 
 
 def _check_schema(inputs: InputOptions) -> None:
-    """Raise OptionError if options say something that a schema has no use for, or lack something."""
+    """Raise OptionError if options don't go with a schema, or one that it needs is missing."""
     for name in inputs.names("metrics", "store", "counts", "candidates", "since", "until"):
         raise OptionError(
             f"{name}: must be left out; --schema comes with --reports, and --map VARIABLE=FILE."

@@ -403,11 +403,14 @@ class DecodeJob:
         inputs = self.inputs
         source = inputs.params or inputs.metrics or ""
         listed, notes = list_candidates(
-            self._one_list(), inputs.map, self.metric.params, cache, source
+            self._one_list(), self._one_map(), self.metric.params, cache, source
         )
         for note in notes:
             self.observer.note(note)
         return listed
+
+    def _one_map(self) -> str | None:
+        return None if isinstance(self.inputs.map, Mapping) else self.inputs.map
 
     def _one_list(self) -> Listed | None:
         if isinstance(self.inputs.candidates, Mapping):
@@ -529,7 +532,7 @@ class DecodeJob:
             sources.append(_candidates_source("candidates", inputs.candidates, strings))
         files = (
             ("params", inputs.params),
-            ("map", inputs.map),
+            ("map", self._one_map()),
             ("counts file", inputs.counts),
             ("reports", inputs.reports),
         )

@@ -228,8 +228,8 @@ def _other(names: list[str]) -> str:
 def _near(mixture: AssociationMixture, maximum: Maximum, spread: FloatArray) -> FloatArray:
     """Return the table for looking at; its rows are the values of the variable that has most."""
     shape, n = mixture.shape, len(maximum.shares)
-    longest = int(np.argmax([0 if own is None else size
-                             for own, size in zip(mixture.positions, shape, strict=True)]))  # fmt: skip
+    sizes = [0 if own is None else len(own) for own in mixture.positions]
+    longest = int(np.argmax(sizes))
     order = np.moveaxis(np.arange(n).reshape(shape), longest, 0).ravel()
     near = near_table(
         maximum.shares[order].reshape(shape[longest], -1),

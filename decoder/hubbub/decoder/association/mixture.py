@@ -104,8 +104,7 @@ class AssociationMixture:
         value, gradient, information = 0.0, np.zeros(n), np.zeros((n, n))
         for cohort in range(self.reports.params.m):
             sets, groups = self._sets(cohort)
-            size = prod(len(own) + (given is not None) for own, given in
-                        zip(sets, self.positions, strict=True))  # fmt: skip
+            size = int(groups.max()) + 1
             own_shares = np.bincount(groups, shares, minlength=size)
             first, second = np.zeros(size), np.zeros((size, size))
             for block in self._blocks(cohort, size):
@@ -155,8 +154,8 @@ class AssociationMixture:
                 mixed = own_shares @ density
                 density = density / mixed
                 beside = _product([factors[v][self._groups(cohort, v)] for v in others]) / mixed
-                ratio = densities(block.ratios[variable], probes[:, cohort])
-                ratio -= block.unknown[variable]
+                ratio = factors[variable][-1]  # the unknown's
+                ratio = densities(block.ratios[variable], probes[:, cohort]) - ratio
                 weighted = ratio * block.weights
                 score += weighted @ beside.T
                 own += (beside * np.einsum("ij,ij->j", weighted, ratio)) @ beside.T
@@ -195,9 +194,9 @@ class AssociationMixture:
 
     def _factors(self, block: _Block, sets: list[PositionArray]) -> list[FloatArray]:
         """Return each variable's densities of its sets of bits, shapes (sets, n)."""
-        factors = []
+        factors: list[FloatArray] = []
         for ratios, own, unknown in zip(block.ratios, sets, block.unknown, strict=True):
-            density = densities(ratios, own)
+            density = np.asarray(densities(ratios, own), dtype=np.float64)
             factors.append(density if unknown is None else np.vstack([density, unknown]))
         return factors
 
@@ -208,7 +207,8 @@ class AssociationMixture:
         stop = int(reports.starts[cohort + 1])
         for first in range(int(reports.starts[cohort]), stop, step):
             rows = slice(first, min(first + step, stop))
-            ratios, unknown = [], []
+            ratios: list[FloatArray] = []
+            unknown: list[FloatArray | None] = []
             for variable, bits in zip(reports.variables, reports.bits, strict=True):
                 width = variable.width(reports.params)
                 whole = unpacked(bits[rows], width)

@@ -8,9 +8,9 @@ nearer to the truth than either, because they don't err alike:
   divided up by a beta distribution about the columns' shares. Of the posterior distributions the
   same quantile is taken of all cells, the one at which they add up to 1: no table has a smaller
   expected total variation.
-- *Ascent that stops early.* From that table's margins, as if fields were independent, multiplicative
-  steps towards the most likely table, as expectation maximisation takes them: cells that the reports
-  say little about stay where they start.
+- *Ascent that stops early.* From that table's margins, as if fields were independent, it takes
+  multiplicative steps towards the most likely table, as expectation maximisation does: cells that
+  the reports say little about stay where they start.
 
 Invariant: such cells are for looking at and adding up, not for intervals: they are biased.
 """
