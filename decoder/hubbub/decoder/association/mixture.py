@@ -102,22 +102,29 @@ class AssociationMixture:
         """
         n = len(shares)
         value, gradient, information = 0.0, np.zeros(n), np.zeros((n, n))
+        strings = [v for v, own in enumerate(self.positions) if own is not None]
+        flag_cells = self._flag_cells()
         for cohort in range(self.reports.params.m):
-            sets, groups = self._sets(cohort)
-            size = int(groups.max()) + 1
-            own_shares = np.bincount(groups, shares, minlength=size)
-            first, second = np.zeros(size), np.zeros((size, size))
-            for block in self._blocks(cohort, size):
-                density = _product(self._factors(block, sets))
-                mixed = own_shares @ density
-                if mixed.min() <= 0:
-                    return Evaluation(-np.inf, gradient, information)
-                value += float(block.weights @ np.log(mixed))
-                first += density @ (block.weights / mixed)
-                density *= np.sqrt(block.weights) / mixed
-                second += density @ density.T
-            gradient += first[groups]
-            information += second[groups][:, groups]
+            sets, _ = self._sets(cohort)
+            groups, size = self._string_groups(cohort, strings)
+            for flags, blocks in self._by_flags(cohort, size):
+                # Flags that are reported alike multiply a cell's density by the same factor.
+                factor = flags[flag_cells]
+                own_shares = np.bincount(groups, shares * factor, minlength=size)
+                first, second = np.zeros(size), np.zeros((size, size))
+                for block in blocks:
+                    factors = self._factors(block, sets)
+                    density = _product([np.ones((1, len(block.weights))),
+                                        *(factors[v] for v in strings)])  # fmt: skip
+                    mixed = own_shares @ density
+                    if mixed.min() <= 0:
+                        return Evaluation(-np.inf, gradient, information)
+                    value += float(block.weights @ np.log(mixed))
+                    first += density @ (block.weights / mixed)
+                    density *= np.sqrt(block.weights) / mixed
+                    second += density @ density.T
+                gradient += factor * first[groups]
+                information += np.outer(factor, factor) * second[groups][:, groups]
         return Evaluation(value, gradient, information)
 
     def scatter(
@@ -170,6 +177,45 @@ class AssociationMixture:
         )
         return Scatter(scattered / n_probes, (own - explained) / n_probes)
 
+    def _flag_cells(self) -> IntArray:
+        """Return which combination of booleans each cell has; the last one changes fastest."""
+        booleans = [v for v, own in enumerate(self.positions) if own is None]
+        places = np.indices(self.shape).reshape(len(self.shape), -1)
+        cells = np.zeros(places.shape[1], dtype=np.int64)
+        for v in booleans:
+            cells = cells * 2 + places[v]
+        return cells
+
+    def _string_groups(self, cohort: int, strings: list[int]) -> tuple[IntArray, int]:
+        """Return which combination of sets of bits each cell has, and how many there are."""
+        places = np.indices(self.shape).reshape(len(self.shape), -1)
+        groups, size = np.zeros(places.shape[1], dtype=np.int64), 1
+        for v in strings:
+            own = self._groups(cohort, v)
+            groups = groups * (int(own[-1]) + 1) + own[places[v]]
+            size *= int(own[-1]) + 1
+        return groups, size
+
+    def _by_flags(self, cohort: int, size: int) -> Iterator[tuple[FloatArray, Iterator[_Block]]]:
+        """Yield a cohort's rows by the booleans that they report, with the combinations' factors.
+
+        Yields
+        ------
+        float64 array, shape (combinations,); blocks
+        """
+        reports, booleans = self.reports, [v for v, own in enumerate(self.positions) if own is None]
+        rows = np.arange(int(reports.starts[cohort]), int(reports.starts[cohort + 1]))
+        told = np.zeros(len(rows), dtype=np.int64)
+        for v in booleans:
+            told = told * 2 + (reports.bits[v][rows, 0] & 1)
+        zero, one = bit_ratios(reports.params)
+        for combination in np.unique(told).tolist():
+            factor = np.ones(1)
+            for v in range(len(booleans)):
+                bit = combination >> (len(booleans) - 1 - v) & 1
+                factor = np.outer(factor, [1.0, one if bit else zero]).ravel()
+            yield factor, self._blocks(cohort, size, rows[told == combination])
+
     def _sets(self, cohort: int) -> tuple[list[PositionArray], IntArray]:
         """Return each variable's different sets of bits, and which of their product cells have."""
         sets, groups, size = [], np.zeros(1, dtype=np.int64), 1
@@ -200,24 +246,26 @@ class AssociationMixture:
             factors.append(density if unknown is None else np.vstack([density, unknown]))
         return factors
 
-    def _blocks(self, cohort: int, size: int) -> Iterator[_Block]:
+    def _blocks(self, cohort: int, size: int, rows: IntArray | None = None) -> Iterator[_Block]:
+        """Yield a cohort's rows, or some of them, so many at a time that `size` of each fit."""
         reports, step = self.reports, max(_BLOCK_NUMBERS // size, _LEAST_ROWS)
         zero, one = bit_ratios(reports.params)
         by_ones = unknown_densities(reports.params)
-        stop = int(reports.starts[cohort + 1])
-        for first in range(int(reports.starts[cohort]), stop, step):
-            rows = slice(first, min(first + step, stop))
+        if rows is None:
+            rows = np.arange(int(reports.starts[cohort]), int(reports.starts[cohort + 1]))
+        for first in range(0, len(rows), step):
+            few = rows[first : first + step]
             ratios: list[FloatArray] = []
             unknown: list[FloatArray | None] = []
             for variable, bits in zip(reports.variables, reports.bits, strict=True):
                 width = variable.width(reports.params)
-                whole = unpacked(bits[rows], width)
+                whole = unpacked(bits[few], width)
                 own = np.ones((width + 1, whole.shape[1]))
                 own[:width] = np.where(whole, one, zero)
                 ratios.append(own)
                 listed = self.positions[len(unknown)] is not None
                 unknown.append(by_ones[whole.sum(axis=0)] if listed else None)
-            yield _Block(cohort, reports.copies[rows], tuple(ratios), tuple(unknown))
+            yield _Block(cohort, reports.copies[few], tuple(ratios), tuple(unknown))
 
 
 def unpacked(bits: np.ndarray, width: int) -> BoolArray:

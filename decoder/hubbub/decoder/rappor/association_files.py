@@ -10,7 +10,7 @@ map calls position 1 of its cohort.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
 from hubbub.decoder.errors import InputError
-from hubbub.decoder.rappor.csv_files import DecodingParams, Row, read_rows, shown
+from hubbub.decoder.rappor.csv_files import DecodingParams, Row, read_cells, read_rows, shown
 
 STRING, BOOLEAN = "string", "boolean"
 SCHEMA_HEADER = ("metric", "var", "var_type", "params")
@@ -150,11 +150,12 @@ def read_reports(
     OSError
         If it can't be read.
     """
-    rows = read_rows(path)
-    header = next(rows, None)
+    rows = read_cells(path)
+    first = next(rows, None)
     names = ("cohort", *(variable.name for variable in variables))
-    if header is None:
+    if first is None:
         raise InputError(f"{path}: empty; expected a header with {', '.join(names)}")
+    header = Row(path, *first)
     titles = [cell.strip() for cell in header.cells]
     for name in names:
         if titles.count(name) != 1:
@@ -163,8 +164,8 @@ def read_reports(
     columns = [titles.index(name) for name in names]
     widths = [variable.width(params) for variable in variables]
     codes: list[ByteArray] = []
-    for chunk in _chunks(rows, _ROWS):
-        codes.append(_packed(chunk, columns, widths, params.m, len(titles), variables))
+    while chunk := list(itertools.islice(rows, _ROWS)):
+        codes.append(_packed(path, chunk, columns, widths, params.m, len(titles), variables))
         if len(codes) > 1:
             codes = [np.concatenate(codes)]
     if not codes:
@@ -172,13 +173,13 @@ def read_reports(
     return _grouped(codes[0], tuple(variables), widths, params)
 
 
-def _chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
-    while chunk := list(itertools.islice(rows, size)):
-        yield chunk
+_Cells = tuple[int, list[str]]
+"""A row's last line, and what it holds."""
 
 
 def _packed(
-    rows: list[Row],
+    path: Path,
+    rows: list[_Cells],
     columns: list[int],
     widths: list[int],
     m: int,
@@ -186,39 +187,41 @@ def _packed(
     variables: Sequence[Variable],
 ) -> ByteArray:
     """Return the cohort in two bytes, highest first, and each variable's bits, lowest first."""
-    for row in rows:
-        if len(row.cells) != n_columns:
-            row.require(n_columns, "as the header has")
-    parts = [_cohorts(rows, columns[0], m)]
+    for line, row in rows:
+        if len(row) != n_columns:
+            Row(path, line, row).require(n_columns, "as the header has")
+    parts = [_cohorts(path, rows, columns[0], m)]
     for column, width, variable in zip(columns[1:], widths, variables, strict=True):
-        cells = [row.cells[column] for row in rows]
+        cells = [row[column] for _, row in rows]
         text = "".join(cells)
         if set(map(len, cells)) != {width} or not set(text) <= {"0", "1"}:
-            _refuse_bits(rows, column, width, variable)
+            _refuse_bits(path, rows, column, width, variable)
         bits = np.frombuffer(text.encode("ascii"), dtype=np.uint8).reshape(-1, width) & 1
         parts.append(np.packbits(bits[:, ::-1], axis=1, bitorder="little"))
     return np.concatenate(parts, axis=1)
 
 
-def _cohorts(rows: list[Row], column: int, m: int) -> ByteArray:
+def _cohorts(path: Path, rows: list[_Cells], column: int, m: int) -> ByteArray:
     known = {str(cohort): cohort for cohort in range(m)}
     cohorts = np.empty(len(rows), dtype=">u2")
-    for place, row in enumerate(rows):
-        cohort = known.get(row.cells[column])
+    for place, (line, row) in enumerate(rows):
+        cohort = known.get(row[column])
         if cohort is None:
-            found = shown(row.cells[column])
-            row.refuse(column + 1, f"cohort = {found}", f"an integer from 0 to {m - 1} (m = {m})")
+            found, expected = shown(row[column]), f"an integer from 0 to {m - 1} (m = {m})"
+            Row(path, line, row).refuse(column + 1, f"cohort = {found}", expected)
         cohorts[place] = cohort
     return cohorts.view(np.uint8).reshape(-1, 2)
 
 
-def _refuse_bits(rows: list[Row], column: int, width: int, variable: Variable) -> None:
+def _refuse_bits(
+    path: Path, rows: list[_Cells], column: int, width: int, variable: Variable
+) -> None:
     of_type = "k = " if variable.type == STRING else "a boolean's "
     expected = f"{of_type}{width} character{'s' if width > 1 else ''}, each 0 or 1"
-    for row in rows:
-        cell = row.cells[column]
+    for line, row in rows:
+        cell = row[column]
         if len(cell) != width or cell.strip("01"):
-            row.refuse(column + 1, f"{variable.name} = {shown(cell)}", expected)
+            Row(path, line, row).refuse(column + 1, f"{variable.name} = {shown(cell)}", expected)
 
 
 def _grouped(

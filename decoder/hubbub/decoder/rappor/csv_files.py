@@ -131,7 +131,12 @@ class Row(NamedTuple):
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a UTF-8 CSV, or .csv.gz, that aren't blank lines.
+    """Yield the rows of `read_cells`, which can say where they are."""
+    return (Row(path, line, cells) for line, cells in read_cells(path))
+
+
+def read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a UTF-8 CSV, or .csv.gz, that aren't blank lines, with their last lines.
 
     Cells are taken literally: nothing is stripped, and no text is special.
 
@@ -148,7 +153,7 @@ def read_rows(path: Path) -> Iterator[Row]:
             try:
                 for cells in reader:
                     if cells:
-                        yield Row(path, reader.line_num, cells)
+                        yield reader.line_num, cells
             except csv.Error as error:
                 raise InputError(
                     f"{path}: line {reader.line_num}: {error}; expected comma-separated values, "
