@@ -21,7 +21,7 @@ from hubbub.decoder.rappor.association_files import (
     STRING,
     AssociationReports,
     Variable,
-    read_reports,
+    pack_reports,
 )
 from hubbub.decoder.rappor.csv_files import DecodingParams
 
@@ -168,10 +168,9 @@ def write_files(folder: Path, data: AssociationData) -> None:
             _write(folder / f"{variable.name}_map.csv", lines)
 
 
-def reports_of(folder: Path, data: AssociationData) -> AssociationReports:
-    """Return the reports as the decoder reads them from their files."""
-    write_files(folder, data)
-    return read_reports(folder / "reports.csv", data.population.variables, data.params)
+def reports_of(data: AssociationData) -> AssociationReports:
+    """Return the reports as the decoder keeps them."""
+    return pack_reports(data.cohorts, data.bits, data.population.variables, data.params)
 
 
 def _write(path: Path, rows: list[list[str]]) -> None:

@@ -6,10 +6,11 @@ import sys
 
 from rich.table import Table
 
-from evaluation.benchmarks import client, collector, decoder, simulated_clients
+from evaluation.benchmarks import associations, client, collector, decoder, simulated_clients
 from hubbub.decoder.formats.terminal import stdout_console
 
 _GROUPS = {
+    "associations": associations.comparisons,
     "client": client.comparisons,
     "collector": collector.comparisons,
     "decoder": decoder.comparisons,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import comb, prod
 
 import numpy as np
 from scipy import special
@@ -37,8 +37,10 @@ from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.strings import StringType
 
 OTHER = "Other"
-MOST_CELLS = 600
+MOST_CELLS = 400
 """Cells of a table; the time that it takes grows with their square."""
+MOST_SETS = 240
+"""Combinations of bits that the strings of a table set in one cohort; as well."""
 
 _EQUATIONS_A_CELL = 3
 _SMALLER = 0.7
@@ -171,7 +173,7 @@ def _fitted(
     }
     room = _room(reports)
     while True:
-        chosen = _within(room, reports.variables, strongest)
+        chosen = _within(room, reports, strongest)
         mixture = mixture_of(
             reports,
             tuple(
@@ -198,7 +200,7 @@ def _strongest(reports: AssociationReports, variable: int, listed: Candidates) -
     """Return the candidates, the most surely present first; of those with the same bits, one."""
     same = indistinguishable(listed, np.diff(reports.starts) > 0)
     rows = same.others(len(listed))
-    if len(rows) < MOST_CELLS // 2 and len(rows) * 4 < _room(reports):
+    if len(rows) * 4 < min(MOST_SETS, _room(reports)):
         return rows  # there will be room for all
     found = decode(counts_of(reports, variable), reports.params, listed.take(rows))
     z = np.nan_to_num(found.share / found.std_error, nan=-np.inf)
@@ -206,12 +208,16 @@ def _strongest(reports: AssociationReports, variable: int, listed: Candidates) -
 
 
 def _within(
-    room: int, variables: tuple[Variable, ...], strongest: Mapping[str, IntArray]
+    room: int, reports: AssociationReports, strongest: Mapping[str, IntArray]
 ) -> dict[str, IntArray]:
     """Return the strings that fit, in the order of their list: of the longest, fewer and fewer."""
     sizes = {name: len(rows) for name, rows in strongest.items()}
-    booleans = 2 ** sum(each.type != STRING for each in variables)
-    while booleans * prod(1 + n for n in sizes.values()) > room and max(sizes.values()) > 1:
+    booleans = 2 ** sum(each.type != STRING for each in reports.variables)
+    of_bits = sum(comb(reports.params.k, d) for d in range(1, reports.params.h + 1))
+    while max(sizes.values(), default=0) > 1 and (
+        booleans * prod(1 + n for n in sizes.values()) > room
+        or prod(1 + min(n, of_bits) for n in sizes.values()) > MOST_SETS
+    ):
         longest = max(sizes, key=lambda name: sizes[name])
         sizes[longest] = max(1, min(sizes[longest] - 1, int(0.95 * sizes[longest])))
     return {name: np.sort(strongest[name][:n]) for name, n in sizes.items()}

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.decoder.arrays import BoolArray, ByteArray, FloatArray, IntArray
 from hubbub.decoder.errors import InputError
 from hubbub.decoder.rappor.csv_files import DecodingParams, Row, read_cells, read_rows, shown
 
@@ -171,6 +171,27 @@ def read_reports(
     if not codes:
         raise InputError(f"{path}: no reports below the header; expected a row a client")
     return _grouped(codes[0], tuple(variables), widths, params)
+
+
+def pack_reports(
+    cohorts: IntArray,
+    bits: Sequence[BoolArray],
+    variables: Sequence[Variable],
+    params: DecodingParams,
+) -> AssociationReports:
+    """Return reports that a program has in memory.
+
+    Parameters
+    ----------
+    cohorts : int64 array, shape (n,)
+        From 0, below m.
+    bits : sequence of bool arrays, shape (n, bits)
+        Of each variable, the lowest bit first.
+    """
+    parts = [cohorts.astype(">u2").view(np.uint8).reshape(-1, 2)]
+    parts += [np.packbits(own, axis=1, bitorder="little") for own in bits]
+    widths = [variable.width(params) for variable in variables]
+    return _grouped(np.concatenate(parts, axis=1), tuple(variables), widths, params)
 
 
 _Cells = tuple[int, list[str]]
