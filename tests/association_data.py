@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, PositionArray
 from hubbub.decoder.candidates.listing import Candidates, mapped
@@ -90,7 +91,7 @@ def names(n: int) -> list[str]:
 
 
 def strings_and_flags(
-    shares: Sequence[float], flagged: Sequence[float], absent: int = 0, unlisted: Sequence[int] = ()
+    shares: npt.ArrayLike, flagged: npt.ArrayLike, absent: int = 0, unlisted: Sequence[int] = ()
 ) -> Population:
     """Return strings of which a part has a flag; some are absent, some not in the map.
 
@@ -99,7 +100,7 @@ def strings_and_flags(
     unlisted : sequence of int
         Indices of strings that the map doesn't have.
     """
-    share, part = np.array(shares), np.array(flagged)
+    share, part = np.asarray(shares, np.float64), np.asarray(flagged, np.float64)
     table = np.column_stack([share * (1 - part), share * part]) / share.sum()
     hidden = np.isin(np.arange(len(share)), list(unlisted))
     table = np.concatenate([table[~hidden], np.zeros((absent, 2)), table[hidden]])

@@ -153,7 +153,7 @@ def _other_rates(data: AssociationData, positions: IntArray, kept_shares: FloatA
     left, left_reports = np.maximum(counts - explained, 0), np.maximum(reports - tops.sum(), 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = np.nan_to_num(left / left_reports[:, None], nan=0.0, posinf=0.0)
-    return np.minimum(rates, 1.0)
+    return np.asarray(np.minimum(rates, 1.0))
 
 
 def _distance(table: FloatArray, data: AssociationData) -> float:

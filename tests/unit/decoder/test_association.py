@@ -197,7 +197,7 @@ def test_a_table_for_looking_at_is_a_distribution_and_near() -> None:
     n = truth.size
     noise = 0.01**2 * (np.eye(n) - 1 / n)
     unbiased = truth + (rng.normal(0, 0.01, n) @ (np.eye(n) - 1 / n)).reshape(truth.shape)
-    information = np.linalg.pinv(noise) / 1e5 + 1.0
+    information = np.asarray(np.linalg.pinv(noise) / 1e5 + 1.0, np.float64)
     near = near_table(unbiased, noise, information, unlisted=False)
     assert near.min() >= 0
     assert near.sum() == pytest.approx(1)
