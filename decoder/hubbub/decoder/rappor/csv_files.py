@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import re
 import zlib
 from array import array
@@ -165,6 +166,8 @@ def read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _lines(path: Path, file: BinaryIO) -> Iterator[str]:
     """Decode line by line, so that the line that isn't UTF-8 can be named."""
+    if isinstance(file, gzip.GzipFile):  # whose own lines take three times as long
+        file = io.BufferedReader(file)
     for number, line in enumerate(file, start=1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
