@@ -235,7 +235,7 @@ def test_imported_reports_are_decoded_with_their_map(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ("12,1,4,.2,.8,.2", "k = 12: must be a multiple of 8 between 8 and 1024; only --counts"),
+        ("12,1,4,.2,.8,.2", "k = 12: must be a multiple of 8 between 8 and 4096; only --counts"),
         ("16,1,8,.2,.8,.2", "reports.parquet: column bits: 4 bytes; expected 2 for k = 16 bits"),
         ("32,2,4,.2,.8,.2", "column cohort: 4; expected 0 to 3"),
     ],

@@ -17,6 +17,7 @@ import pytest
 
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.processes import running_collector
@@ -77,44 +78,64 @@ def test_open_strings_are_decoded_as_the_readme_says(readme: str, folder: Path) 
     rng = np.random.Generator(np.random.SFC64(7))
     clients = SimulatedClients(("kathmandu",), metric.params, rng, open_type)
     reports = clients.report(np.zeros(20_000, dtype=np.int64))
-    records = Records(record_width(metric.params.k), as_records(*reports))
+    store(folder, metric, as_records(*reports))
+    assert "kathmandu" in decoded(readme, "typed_words", folder)
+
+
+def test_joint_values_are_decoded_as_the_readme_says(readme: str, folder: Path) -> None:
+    """Everybody holds the one pair, so it is detected beyond any doubt."""
+    metric = Registry.load(folder / "metrics.toml")["crash_by_driver"]
+    params, rng = metric.params, np.random.default_rng(8)
+    cohorts = rng.integers(0, params.m, 5_000)
+    value = {"ended": "out of memory", "driver": "nvidia 535"}
+    bits = rng.random((len(cohorts), params.k)) < params.p_star
+    for row, cohort in zip(bits, cohorts.tolist(), strict=True):
+        row[metric.type.bits(value, cohort, params).bit_length() - 1] = rng.random() < params.q_star
+    packed = np.packbits(bits, axis=1, bitorder="little")
+    store(folder, metric, as_records(cohorts, packed))
+    drivers = "nvidia 535\nmesa 24.1\nintel 31\n"
+    (folder / "drivers.txt").write_text(drivers, encoding="utf-8")
+    shown = decoded(readme, "crash_by_driver", folder)
+    (found,) = (line for line in shown.splitlines() if line.rstrip(" │").endswith("yes"))
+    assert "out of memory" in found
+    assert "nvidia 535" in found
+
+
+def store(folder: Path, metric: Metric, data: bytes) -> None:
+    """Make the store of the README's commands, with records of one metric."""
+    records = Records(record_width(metric.params.k), data)
     key = MetricVersion(metric.name, metric.version)
 
     async def fill() -> None:
-        async with open_store(f"sqlite:///{folder}/hubbub.db", create=True) as store:
-            await store.declare([metric])
-            await store.append([NewBatch(bytes(16), {key: records})], dt.date(2026, 11, 1))
+        async with open_store(f"sqlite:///{folder}/hubbub.db", create=True) as opened:
+            await opened.declare([metric])
+            await opened.append([NewBatch(bytes(16), {key: records})], dt.date(2026, 11, 1))
 
     asyncio.run(fill())
-    decode = command(readme, "hubbub-decoder decode typed_words")
+
+
+def decoded(readme: str, metric: str, folder: Path) -> str:
+    """Return what the README's command for a metric prints."""
+    decode = command(readme, f"hubbub-decoder decode {metric}")
     run = [sys.executable, "-m", "hubbub.decoder", *decode]
-    done = subprocess.run(run, cwd=folder, check=True, capture_output=True, text=True, timeout=120)
-    assert "kathmandu" in done.stdout
+    wide = os.environ | {"COLUMNS": "200"}
+    done = subprocess.run(
+        run, cwd=folder, env=wide, check=True, capture_output=True, text=True, timeout=120
+    )
+    return done.stdout
 
 
-@pytest.mark.parametrize("job", ["plan", "privacy"])
-def test_parameters_are_chosen_as_the_readme_says(readme: str, folder: Path, job: str) -> None:
+@pytest.mark.parametrize(
+    ("job", "shown"),
+    [
+        ("plan --reports 1e6 --candidates", "[metrics.example]"),
+        ("plan --reports 1e6 --cells", "[[metrics.example.fields]]"),
+        ("privacy", "homepage"),
+    ],
+)
+def test_parameters_are_chosen_as_the_readme_says(
+    readme: str, folder: Path, job: str, shown: str
+) -> None:
     run = [sys.executable, "-m", "hubbub.decoder", *command(readme, f"hubbub-decoder {job}")]
     done = subprocess.run(run, cwd=folder, check=True, capture_output=True, text=True, timeout=120)
-    assert {"plan": "[metrics.example]", "privacy": "homepage"}[job] in done.stdout
-
-
-def test_make_targets_that_the_readme_names_exist(
-    readme: str, request: pytest.FixtureRequest
-) -> None:
-    makefile = (request.config.rootpath / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
-    named = {
-        t for line in re.findall(r"^    make ([a-z ]+)", readme, re.MULTILINE) for t in line.split()
-    }
-    assert {"demo", "test"} <= named <= targets
-
-
-def test_links_lead_somewhere(request: pytest.FixtureRequest) -> None:
-    root = request.config.rootpath
-    pages = [*root.glob("*.md"), *root.glob("[a-z]*/*.md"), *root.glob("docs/**/*.md")]
-    assert len(pages) > 10
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+    assert shown in done.stdout
