@@ -8,6 +8,7 @@ sampler compares against, and rounded up, so that the stated privacy is never be
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.protocol.errors import ParameterError
@@ -136,15 +137,17 @@ class RapporParams(_Six):
 
     @property
     def _exact_p_star(self) -> Fraction:
-        return self._reported(_exact(self.flip))
+        return _mixed(self.flip, self.q, self.p)
 
     @property
     def _exact_q_star(self) -> Fraction:
-        return self._reported(1 - _exact(self.flip))
+        return _mixed(self.flip, self.p, self.q)
 
-    def _reported(self, permanent: Fraction) -> Fraction:
-        """Chance of a reported 1 when the permanent bit is 1 with probability `permanent`."""
-        return permanent * _exact(self.q) + (1 - permanent) * _exact(self.p)
+
+@lru_cache(maxsize=64)
+def _mixed(chance: float, one: float, other: float) -> Fraction:
+    """Return one probability with this chance, and the other else, without rounding."""
+    return _exact(chance) * _exact(one) + (1 - _exact(chance)) * _exact(other)
 
 
 def check_integer(name: str, value: object, low: int, high: int) -> None:
