@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.joint import Field, FieldType, JointType
-from hubbub.protocol.metric_types.strings import StringType
+from hubbub.decoder.joint.table import FieldLabels
+from hubbub.protocol.metric_types.joint import JointType
 from hubbub.simulations.populations import PopulationError, family_shares
 
 FIELD_NAMES = ("first", "second", "third")
 _STRINGS = "s"
 _BOOLEAN = (False, True)
+_LABELS: dict[str | bool, str] = {False: "false", True: "true"}
 _FEWEST_VALUES, _MOST_CELLS = 2, 100_000
 
 
@@ -60,17 +60,17 @@ class JointPopulation:
     shares: FloatArray
 
     @property
+    def fields(self) -> tuple[FieldLabels, ...]:
+        """The fields as results show them."""
+        return tuple(
+            FieldLabels(field.name, tuple(_LABELS.get(value, str(value)) for value in values))
+            for field, values in zip(self.metric_type.fields, self.listed, strict=True)
+        )
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """How many values each field has."""
         return tuple(map(len, self.listed))
-
-    def candidates(self) -> dict[str, tuple[str, ...]]:
-        """Return the candidates of each field of strings."""
-        return {
-            field.name: tuple(map(str, values))
-            for field, values in zip(self.metric_type.fields, self.listed, strict=True)
-            if field.type.name == "string"
-        }
 
 
 def parse_sizes(text: str) -> tuple[FieldSize, ...]:
@@ -107,8 +107,7 @@ def joint_population(
     family: str,
     partners: float,
     rng: np.random.Generator,
-    *,
-    hashed: bool = False,
+    size: Mapping[str, int] | None = None,
     prefix: str = "",
 ) -> JointPopulation:
     """Make up fields and the shares of all their tuples.
@@ -120,27 +119,31 @@ def joint_population(
     partners : float
         Share of the clients who hold the partner of their first field's value in all other fields.
         Partners are drawn: each value of the first field has one in each other field.
-    hashed : bool
-        Whether tuples are hashed although no field has strings.
+    size : mapping, optional
+        k, h and m as metrics.toml may give them; with strings at least k and m.
     prefix : str
         Of all strings, so that different runs have different ones.
 
     Raises
     ------
+    MetricError
+        If the fields and k, h and m make no metric.
     PopulationError
         If there is no such family.
     """
-    shape = [size.values for size in sizes]
-    listed = tuple(
-        _listed(name, size, prefix) for name, size in zip(FIELD_NAMES, sizes, strict=False)
-    )
     names = FIELD_NAMES[: len(sizes)]
-    types = map(_field_type, sizes, listed)
+    listed = tuple(_listed(*each, prefix) for each in zip(names, sizes, strict=True))
+    tables = [
+        {"name": name, **_field_table(each, values)}
+        for name, each, values in zip(names, sizes, listed, strict=True)
+    ]
     return JointPopulation(
-        JointType(tuple(map(Field, names, types)), hashed),
+        JointType.from_table("joint", {"fields": tables, **(size or {})}),
         listed,
         tuple(dict(zip(names, held, strict=True)) for held in itertools.product(*listed)),
-        _tuple_shares([family_shares(family, n) for n in shape], partners, rng).ravel(),
+        _tuple_shares(
+            [family_shares(family, len(values)) for values in listed], partners, rng
+        ).ravel(),
     )
 
 
@@ -149,19 +152,18 @@ def _tuple_shares(
 ) -> FloatArray:
     """Return the shares of all tuples, one dimension a field."""
     first, *others = margins
-    shares = margins[0]
-    for margin in others:
-        shares = np.multiply.outer(shares, margin)
+    shares = reduce(np.multiply.outer, margins)
     places = (np.arange(len(first)), *(rng.integers(len(each), size=len(first)) for each in others))
     tied = np.zeros(shares.shape)
     tied[places] = first
     return np.asarray((1 - partners) * shares + partners * tied)
 
 
-def _field_type(size: FieldSize, listed: Sequence[str | bool]) -> FieldType:
+def _field_table(size: FieldSize, listed: Sequence[str | bool]) -> dict[str, object]:
+    """Return a field's table of metrics.toml, but for its name."""
     if size.strings:
-        return StringType()
-    return BooleanType() if listed == _BOOLEAN else EnumType(tuple(map(str, listed)))
+        return {"type": "string"}
+    return {"type": "boolean"} if listed == _BOOLEAN else {"type": "enum", "categories": [*listed]}
 
 
 def _listed(name: str, size: FieldSize, prefix: str) -> tuple[str | bool, ...]:
