@@ -38,6 +38,7 @@ _BUILT_IN = {
     "enum": f"{_HERE}.enums:EnumDecoder",
     "boolean": f"{_HERE}.booleans:BooleanDecoder",
     "ordinal": f"{_HERE}.ordinals:OrdinalDecoder",
+    "joint": f"{_HERE}.joint:JointDecoder",
 }
 
 
@@ -200,6 +201,12 @@ def decoder_of(metric: Metric) -> TypeDecoder[Any]:
             f"type; expected one with an entry point of this name in the group {ENTRY_POINTS}"
         )
     return decoder
+
+
+def labels_of(metric_type: MetricType) -> tuple[str, ...]:
+    """Return the values of a type that lists them (raises MetricError if it lists none)."""
+    decoder = _decoder_named(metric_type.name)
+    return decoder.categories(metric_type).labels if decoder else ()
 
 
 @cache

@@ -44,6 +44,7 @@ FEWEST_FIELDS, MOST_FIELDS = 2, 3
 RESULT_COLUMNS = (
     "count", "std_error", "count_low", "count_high", "proportion", "prop_std_error", "prop_low",
     "prop_high", "refit", "p_value", "q_value", "detected", "group", "given",
+    "expected", "residual", "residual_std_error", "residual_q_value",
 )  # fmt: skip
 """What no field can be called, because a result has a column of that name beside its fields'."""
 SEPARATOR = b"\xff"

@@ -7,12 +7,12 @@ table on, both are the same. Deterministic: the same counts give the same result
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.categories.decoding import CategoryDecoding, decode_categories
+from hubbub.decoder.categories.decoding import CategoryDecoding, KnownRates, decode_categories
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.inference.multiple_testing import Correction
@@ -47,6 +47,30 @@ class Cells(NamedTuple):
     detected: BoolArray
 
 
+class Summed(Protocol):
+    """What every summary of a decoding says."""
+
+    @property
+    def reports(self) -> int:
+        """How many reports were decoded."""
+
+    @property
+    def detected(self) -> int:
+        """How many cells were detected."""
+
+    @property
+    def alpha(self) -> float:
+        """Level of the correction's error rate."""
+
+    @property
+    def epsilon_permanent(self) -> float:
+        """Bound on what all reports of one value reveal."""
+
+    @property
+    def epsilon_report(self) -> float:
+        """Bound on what a single report reveals."""
+
+
 @dataclass(frozen=True, slots=True)
 class JointDecoding:
     """Which values of fields go together.
@@ -55,24 +79,30 @@ class JointDecoding:
     ----------
     fields : tuple of FieldLabels
         All values; of string fields, the candidates.
-    decoding : CategoryDecoding or Decoding
-        Of the cells, by their numbers.
+    summary
+        What a reader must know in addition: of the decoding of cells as categories, or strings.
     table : TableAnalysis, optional
         Of the common values; None if too few are known.
     rows : int64 array, shape (t,)
         Which cells the table's are.
+    source : CategoryDecoding or Decoding, optional
+        Of the cells by their numbers, if there is one.
+    known_rates : KnownRates, optional
+        Of cells with a bit each.
     """
 
     fields: tuple[FieldLabels, ...]
     cells: Cells
-    decoding: CategoryDecoding | Decoding
+    summary: Summed
     table: TableAnalysis | None
     rows: IntArray
+    source: CategoryDecoding | Decoding | None = None
+    known_rates: KnownRates | None = None
 
     @property
     def n_reports(self) -> int:
         """How many reports were decoded."""
-        return self.decoding.summary.reports
+        return self.summary.reports
 
 
 def decode_joint(
@@ -122,7 +152,8 @@ def decode_joint(
         q_value=one_hot.q_value,
         detected=one_hot.detected,
     )
-    return JointDecoding(fields, cells, one_hot, table, np.arange(len(cells.share)))
+    rows = np.arange(len(cells.share))
+    return JointDecoding(fields, cells, one_hot.summary, table, rows, one_hot, one_hot.known_rates)
 
 
 def _of_tuples(
@@ -145,4 +176,4 @@ def _of_tuples(
         q_value=decoding.q_value,
         detected=decoding.detected,
     )
-    return JointDecoding(fields, cells, decoding, table, rows)
+    return JointDecoding(fields, cells, decoding.summary, table, rows, decoding)

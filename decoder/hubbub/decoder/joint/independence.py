@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
+from scipy import sparse, special
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, SparseMatrix
 from hubbub.decoder.categories.shares import nearest_distribution, share_interval
+from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
 from hubbub.decoder.joint.shrinkage import product_of
 from hubbub.decoder.joint.table import JointEstimates
 
@@ -36,11 +37,14 @@ class Residuals(NamedTuple):
         Products of the margins.
     residual, std_error : float64 array, shape (n,)
         Estimated share less that, and its standard error.
+    q_value : float64 array, shape (n,)
+        Of "it is as if they were independent", two-sided, corrected for the number of cells (BH).
     """
 
     expected: FloatArray
     residual: FloatArray
     std_error: FloatArray
+    q_value: FloatArray
 
 
 def residuals(estimates: JointEstimates) -> Residuals:
@@ -70,7 +74,9 @@ def residuals(estimates: JointEstimates) -> Residuals:
         variance += 2 * slopes[f] * slopes[g] * between[places[f], places[g]]
     least = _LEAST * np.diagonal(estimates.covariance)
     error = np.sqrt(np.maximum(variance, least))
-    return Residuals(expected, estimates.unbiased - expected, error)
+    residual = estimates.unbiased - expected
+    log_p = np.log(2.0) + special.log_ndtr(-np.abs(residual) / error)
+    return Residuals(expected, residual, error, np.exp(log_q_values(log_p, Correction.BH)))
 
 
 @dataclass(frozen=True, slots=True)

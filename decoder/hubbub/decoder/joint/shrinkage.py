@@ -19,8 +19,9 @@ from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.joint.table import JointEstimates
 
 _FACTORS = np.concatenate([[0.0], np.geomspace(0.05, 20.0, 41)])
+_SPREAD = 0.1
 _STEPS = 60
-_RAKINGS = 60
+_ROUNDS = 60
 _TINY = 1e-300
 
 
@@ -33,26 +34,33 @@ def shrunk_cells(estimates: JointEstimates) -> FloatArray:
 
     Notes
     -----
-    With m the product of the margins and v a cell's noise, the likelihood of a factor g is that of
-    a normal y with mean min(g m, smallest margin) and variance v. The weights of the factors on a
-    grid are their maximum likelihood (EM); a cell becomes its mean given y. Raking (iterative
-    proportional fitting) then gives the table its margins again.
+    With m the product of the margins, a cell is drawn from a mixture of normal distributions with
+    means g m, at most the least margin, and deviations a tenth of that; g runs over a grid, and 0.
+    Its estimate adds the noise's variance. The mixture's weights are the most likely ones (EM), and
+    a cell becomes its mean given its estimate. The table then gets its margins again, at the
+    expense of the cells that are known least (`fit_margins`).
     """
     shape = estimates.shape
     margins = [estimates.margin(axis).constrained() for axis in range(len(shape))]
     total = float(margins[0].sum())
     product, least = product_of(margins, total), reduce(np.minimum.outer, margins)
     values = np.minimum(product[..., None] * _FACTORS, least[..., None]).reshape(-1, len(_FACTORS))
-    variance = np.diagonal(estimates.covariance)[:, None]
-    log_density = -((estimates.unbiased[:, None] - values) ** 2) / (2 * variance)
+    noise = np.diagonal(estimates.covariance)[:, None]
+    prior = (_SPREAD * values) ** 2
+    off = estimates.unbiased[:, None] - values
+    log_density = -(off**2) / (2 * (noise + prior)) - np.log(noise + prior) / 2
     density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
     weights = np.full(len(_FACTORS), 1 / len(_FACTORS))
     for _ in range(_STEPS):
         chances = density * weights
         weights = (chances / chances.sum(axis=1, keepdims=True)).mean(axis=0)
     chances = density * weights
-    mean = (chances * values).sum(axis=1) / chances.sum(axis=1)
-    return rake(mean.reshape(shape), margins).ravel()
+    chances /= chances.sum(axis=1, keepdims=True)
+    means = values + off * prior / (noise + prior)
+    found = (chances * means).sum(axis=1)
+    scatter = noise * prior / (noise + prior) + (means - found[:, None]) ** 2
+    uncertain = (chances * scatter).sum(axis=1)
+    return fit_margins(found.reshape(shape), uncertain.reshape(shape), margins).ravel()
 
 
 def product_of(margins: list[FloatArray], total: float) -> FloatArray:
@@ -66,11 +74,18 @@ def product_of(margins: list[FloatArray], total: float) -> FloatArray:
     return np.asarray(table / total ** (len(margins) - 1))
 
 
-def rake(table: FloatArray, margins: list[FloatArray]) -> FloatArray:
-    """Scale rows, columns (and layers) of a table in turn until they add up to the margins."""
-    for _ in range(_RAKINGS):
+def fit_margins(table: FloatArray, variance: FloatArray, margins: list[FloatArray]) -> FloatArray:
+    """Return a table near another that is nowhere below 0 and has these margins.
+
+    What rows, columns (and layers) lack is added to their cells in proportion to the cells'
+    variances, in turn until there is next to nothing left (alternating projections).
+    """
+    table = np.maximum(table, 0.0)
+    for _ in range(_ROUNDS):
         for axis, margin in enumerate(margins):
             others = tuple(a for a in range(table.ndim) if a != axis)
-            sums = np.maximum(table.sum(axis=others), _TINY)
-            table = table * np.expand_dims(margin / sums, others)
-    return table
+            lacking = margin - table.sum(axis=others)
+            free = np.where((table > 0) | np.expand_dims(lacking > 0, others), variance, _TINY)
+            added = free * np.expand_dims(lacking / free.sum(axis=others), others)
+            table = np.maximum(table + added, 0.0)
+    return np.asarray(table * (margins[0].sum() / table.sum()))
