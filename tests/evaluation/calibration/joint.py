@@ -79,13 +79,21 @@ def _cell(values: FloatArray) -> str:
 def main(runs: int, workers: int, chosen: tuple[str, ...]) -> None:
     """Print the share of the 95% intervals that hold the truth, and of the runs that reject.
 
-    Each figure has its standard error; a run's figure is one observation.
+    Each figure has its standard error; a run's figure is one observation. "wrong" is the share of
+    false ones among the cells that are said to depart from independence.
     """
     cases = [case for case in CASES if not chosen or case.name in chosen]
     if not cases:
         raise click.BadParameter(f"--case: must be among {', '.join(c.name for c in CASES)}")
     table = Table(box=box.MARKDOWN)
-    headings = (*(kind.replace("_", " ") for kind in KINDS), "rejected", "variation", "refit", "s")
+    headings = (
+        *(kind.replace("_", " ") for kind in KINDS),
+        "rejected",
+        "wrong",
+        "variation",
+        "refit",
+        "s",
+    )
     for heading in ("case", *headings):
         table.add_column(heading, justify="left" if heading == "case" else "right")
     with ProcessPoolExecutor(workers) as pool:
@@ -94,6 +102,8 @@ def main(runs: int, workers: int, chosen: tuple[str, ...]) -> None:
             scores = [score for score, _ in found]
             figures = [shares_held(scores, kind) for kind in KINDS]
             figures.append(np.array([float(score.rejected) for score in scores]))
+            wrong = [score.wrong_departures / max(score.departures, 1) for score in scores]
+            figures.append(np.array(wrong))
             figures.append(np.array([score.total_variation for score in scores]))
             figures.append(np.array([score.total_variation_refit for score in scores]))
             seconds = float(np.median([seconds for _, seconds in found]))

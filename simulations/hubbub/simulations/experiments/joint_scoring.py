@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -21,6 +22,7 @@ COMMON = 0.002
 """Share from which on a cell counts as common."""
 LEVEL = 0.05
 """At which independence is rejected."""
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,11 @@ class JointScore:
 
     Attributes
     ----------
-    detected, absent_detected : int
-        Cells reported; those of them that nobody in the population can hold.
+    detected : int
+        Cells reported.
+    departures, wrong_departures : int
+        Cells reported to depart from independence (as the decoder corrects for many tests); those
+        of them that don't, or depart the other way.
     total_variation : float
         Half the summed distance between the true cells and the constrained shares, which are the
         nearest possible to unbiased ones; all of it counts, also what isn't estimated.
@@ -58,7 +63,8 @@ class JointScore:
     """
 
     detected: int
-    absent_detected: int
+    departures: int
+    wrong_departures: int
     total_variation: float
     total_variation_refit: float
     cells: Coverage
@@ -85,19 +91,22 @@ def score_joint(decoding: JointDecoding, truth: FloatArray) -> JointScore:
     cells, table = decoding.cells, decoding.table
     held, known = _held(truth, cells.low, cells.high), ~np.isnan(cells.share)
     common = known & (truth > COMMON)
+    departures = wrong = 0
     margins: list[BoolArray] = []
     conditionals: list[BoolArray] = []
     strength: list[BoolArray] = []
     p_value = math.nan
     if table is not None:
         own = truth[decoding.rows].reshape(table.estimates.shape)
+        departures, wrong = _departures(table, own, decoding.summary.alpha)
         margins = [*_margins(table, own)]
         conditionals = [*_conditionals(table, own)]
         strength = [*_strengths(table, own)]
         p_value = table.independence[-1].p_value
     return JointScore(
         detected=int(cells.detected.sum()),
-        absent_detected=int((cells.detected & (truth == 0)).sum()),
+        departures=departures,
+        wrong_departures=wrong,
         total_variation=_variation(_constrained(decoding), truth),
         total_variation_refit=_variation(cells.refit, truth),
         cells=_coverage([held[known]]),
@@ -125,14 +134,32 @@ def true_strength(table: FloatArray, groups: Sequence[FloatArray]) -> float:
 
 
 def _constrained(decoding: JointDecoding) -> FloatArray:
-    own = decoding.decoding
-    return own.constrained_share if isinstance(own, Decoding) else own.estimates.share
+    """Return the shares nearest to unbiased ones; nan where there is no estimate."""
+    source = decoding.source
+    if source is None:
+        return decoding.cells.refit
+    return source.constrained_share if isinstance(source, Decoding) else source.estimates.share
+
+
+def _departures(table: TableAnalysis, truth: FloatArray, alpha: float) -> tuple[int, int]:
+    """Return how many cells are said to depart from independence, and how many wrongly."""
+    total = float(truth.sum())
+    expected = reduce(
+        np.multiply.outer, (_margin(truth, axis) / total for axis in range(truth.ndim))
+    )
+    residual = (truth - total * expected).ravel()
+    residual[np.abs(residual) < _ROUNDING] = 0.0
+    surely = table.residuals.q_value <= alpha
+    return int(surely.sum()), int((surely & (residual * table.residuals.residual <= 0)).sum())
+
+
+def _margin(truth: FloatArray, axis: int) -> FloatArray:
+    return np.asarray(truth.sum(axis=tuple(a for a in range(truth.ndim) if a != axis)))
 
 
 def _margins(table: TableAnalysis, truth: FloatArray) -> Iterable[BoolArray]:
     for axis, margin in enumerate(table.margins):
-        others = tuple(a for a in range(truth.ndim) if a != axis)
-        yield _held(truth.sum(axis=others), *margin.interval)
+        yield _held(_margin(truth, axis), *margin.interval)
 
 
 def _conditionals(table: TableAnalysis, truth: FloatArray) -> Iterable[BoolArray]:

@@ -72,11 +72,12 @@ class CaseResult:
     Attributes
     ----------
     detected, true_positives : Figure
-        Names a run.
+        Names a run; of tables cells, which are all held by someone.
     coverage, coverage_detected : Figure
         Of the 95% intervals over all candidates, over all detected ones of all runs.
     false_share : Figure
-        False names among the detected.
+        False names among the detected; of tables, false ones among the cells that are said to
+        depart from independence.
     any_false : Figure
         Share of runs with a false name.
     total_variation, baseline_variation : Figure
@@ -257,8 +258,8 @@ def judge_table(trials: Sequence[JointTrial], bounds: JointBounds) -> CaseResult
     """Sum up the runs of a table and say which bounds they break.
 
     Bounds: coverage of all cells in 0.94 to 0.96, of common cells, margins and conditional shares
-    in 0.93 to 0.97, and the case's own on total variation and on how often independence is
-    rejected.
+    in 0.93 to 0.97, a false share of at most 0.05 among the cells that are said to depart from
+    independence, and the case's own on total variation and on how often independence is rejected.
     """
     scores = [trial.score for trial in trials]
     names = ("cells", "common_cells", "margins", "conditionals", "strength")
@@ -277,18 +278,22 @@ def judge_table(trials: Sequence[JointTrial], bounds: JointBounds) -> CaseResult
     too_many = stats.binom.sf(rejected - 1, len(tested), most) < ALARM
     broken += ["independence"] if tested and (too_few or too_many) else []
     detected = _mean([float(score.detected) for score in scores])
-    present = [float(score.detected - score.absent_detected) for score in scores]
+    departures = [score.departures for score in scores]
+    wrong = [score.wrong_departures / max(score.departures, 1) for score in scores]
+    false_share = _proportion(wrong, sum(departures))
+    broken += ["false share"] if false_share.above(ALPHA) else []
     return CaseResult(
         case=trials[0].case,
         runs=len(trials),
         candidates=trials[0].n_cells,
         detected=detected,
-        true_positives=_mean(present),
+        true_positives=detected,
         coverage=covered["cells"],
         seconds=_mean([trial.seconds for trial in trials]),
         broken=tuple(broken),
         total_variation=variation,
         total_variation_all=variation,
+        false_share=false_share,
         coverage_common=covered["common_cells"],
         coverage_margins=covered["margins"],
         coverage_conditionals=covered["conditionals"],
