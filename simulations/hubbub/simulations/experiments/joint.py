@@ -21,6 +21,9 @@ from hubbub.simulations.simulated_clients.population_sampler import (
     sample_population,
 )
 
+PARTNERS, _PEOPLE = range(2)
+"""Parts of an experiment that draw random numbers of their own: who is whose partner; clients."""
+
 
 @dataclass(frozen=True, slots=True)
 class JointExperiment:
@@ -31,6 +34,7 @@ class JointExperiment:
     reports: int
     alpha: float = 0.05
     correction: Correction = Correction.BH
+    seed: int = 0
 
     @property
     def metric(self) -> Metric:
@@ -65,15 +69,15 @@ class JointOutcome:
 
 def run_joint(
     experiment: JointExperiment,
-    seed: np.random.SeedSequence,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> JointOutcome:
     """Draw and count all reports in memory, decode and score them.
 
-    The same experiment and seed give the same table and score, whatever the number of workers.
+    The same experiment gives the same table and score, whatever the number of workers.
     """
     plan = ReportingPlan(experiment.population, experiment.params, experiment.reports)
+    seed = np.random.SeedSequence([experiment.seed, _PEOPLE])
     sample = sample_population(plan, seed, workers=workers, progress=progress)
     return judge_table(experiment, sample.counts)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.joint import JointExperiment
+from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment
 from hubbub.simulations.joint_populations import joint_population, parse_sizes
 
 _MILLION = 1_000_000
@@ -84,9 +84,9 @@ class JointCase:
         """About how long a run takes, as that of listed cases."""
         return 5.0 * _MILLION + 10 * self.reports
 
-    def seed(self, run: int) -> np.random.SeedSequence:
+    def seed(self, run: int) -> int:
         """Return the seed of a numbered run: of its own for every case and run."""
-        return np.random.SeedSequence([zlib.crc32(self.name.encode()), run])
+        return zlib.crc32(self.name.encode()) + (run << 32)
 
     def experiment(self, run: int) -> JointExperiment:
         """Return a run's population, whose partners and strings are of this run alone."""
@@ -96,13 +96,14 @@ class JointCase:
             sizes,
             _FAMILY,
             self.partners / 100,
-            np.random.default_rng(self.seed(run)),
+            np.random.default_rng([self.seed(run), PARTNERS]),
             _HASHED if strings else None,
             f"run {run} ",
         )
         size = population.metric_type.filter_size(_HASHED if strings else {})
         rare = 1 / (math.exp(self.epsilon) + 1)
-        return JointExperiment(population, RapporParams(**size, f=0.0, p=rare, q=0.5), self.reports)
+        params = RapporParams(**size, f=0.0, p=rare, q=0.5)
+        return JointExperiment(population, params, self.reports, seed=self.seed(run))
 
 
 def joint_cases() -> tuple[JointCase, ...]:

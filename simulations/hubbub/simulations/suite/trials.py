@@ -110,7 +110,7 @@ def run_trial(case: AnyCase, run: int) -> AnyTrial:
 
 def _joint_trial(case: JointCase, run: int) -> JointTrial:
     experiment = case.experiment(run)
-    outcome = run_joint(experiment, case.seed(run).spawn(1)[0])
+    outcome = run_joint(experiment)
     n_cells = len(experiment.population.values)
     return JointTrial(case.name, run, n_cells, outcome.score, outcome.seconds)
 
