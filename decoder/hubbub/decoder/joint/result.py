@@ -169,6 +169,7 @@ class JointResult(DecodedResult[JointDecoding]):
             lines["fields"] = "not assessable: too few of their values are known to be there"
         else:
             lines = {" and ".join(each.fields): _strength(each) for each in table.independence}
+            lines |= _extent(self.decoding, table)
         return {**lines, **self.facts}
 
 
@@ -301,6 +302,22 @@ def _strength(found: Independence) -> str:
         f"{text}; Cramér's V is {found.cramers_v:.3f} ({found.v_low:.3f} … {found.v_high:.3f}) of "
         f"{values} values, rare ones together"
     )
+
+
+def _extent(decoding: JointDecoding, table: TableAnalysis) -> dict[str, str]:
+    """Return how much of the reports the table is of, unless that is all."""
+    pairs = zip(table.estimates.fields, decoding.fields, strict=True)
+    parts = [
+        f"{len(own.labels):,} of {len(every.labels):,} values of {own.name}"
+        for own, every in pairs
+        if len(own.labels) < len(every.labels)
+    ]
+    if not parts:
+        return {}
+    return {
+        "the table": f"{' and '.join(parts)}, about {table.estimates.total:.1%} of the reports; "
+        "margins, and shares among clients with one value, are of these"
+    }
 
 
 def _headline(decoding: JointDecoding) -> str:

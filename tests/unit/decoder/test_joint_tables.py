@@ -1,0 +1,206 @@
+"""Tables of fields: margins, conditional shares, departures, and the table that is plotted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.joint.analysis import analyse_table
+from hubbub.decoder.joint.independence import assess_independence, cramers_v, residuals
+from hubbub.decoder.joint.shrinkage import fit_margins, product_of, shrunk_cells
+from hubbub.decoder.joint.table import conditional, conditionals
+from unit.decoder.joint_tables import draw_table, known_table
+
+TABLE: FloatArray = np.array([[0.30, 0.10, 0.05], [0.05, 0.20, 0.30]])
+CUBE: FloatArray = np.arange(1, 13, dtype=np.float64).reshape(2, 3, 2) / 78
+shapes = st.tuples(st.integers(2, 4), st.integers(2, 4))
+tables = shapes.flatmap(
+    lambda shape: arrays.arrays(np.float64, shape, elements=st.floats(0.01, 1.0))
+).map(lambda table: table / table.sum())
+
+
+def test_margins_are_sums_with_the_covariance_of_sums() -> None:
+    found = draw_table(CUBE, 10_000, np.random.default_rng(1))
+    for axes in ((0,), (2,), (0, 1), (1, 2)):
+        others = tuple(axis for axis in range(3) if axis not in axes)
+        margin = found.margin(*axes)
+        cells = found.cells.sum(axis=others)
+        adding = np.zeros((cells.size, CUBE.size))
+        for cell, values in enumerate(np.ndindex(CUBE.shape)):
+            row = np.ravel_multi_index([values[axis] for axis in axes], cells.shape)
+            adding[row, cell] = 1
+        np.testing.assert_allclose(margin.unbiased, cells.ravel())
+        np.testing.assert_allclose(
+            margin.covariance, adding @ found.covariance @ adding.T, atol=1e-15
+        )
+        assert [field.name for field in margin.fields] == [found.fields[a].name for a in axes]
+
+
+def test_a_cells_covariance_with_its_margin_is_that_of_the_sum() -> None:
+    found = draw_table(TABLE, 10_000, np.random.default_rng(2))
+    twice = found.covariance.reshape(2, 3, 2, 3)
+    with_row = found.covariance_with(0).reshape(2, 3)
+    assert with_row[1, 2] == pytest.approx(twice[1, 2, 1, :].sum())
+    with_column = found.covariance_with(1).reshape(2, 3)
+    assert with_column[1, 2] == pytest.approx(twice[1, 2, :, 2].sum())
+
+
+@given(tables)
+def test_conditional_shares_of_a_known_table_are_its_quotients(table: FloatArray) -> None:
+    found = known_table(table)
+    by_row = conditional(found, 0)
+    by_column = conditional(found, 1)
+    np.testing.assert_allclose(by_row[0], table / table.sum(axis=1, keepdims=True), atol=1e-4)
+    np.testing.assert_allclose(by_column[0], table / table.sum(axis=0), atol=1e-4)
+    for share, low, high in (by_row, by_column):
+        assert (low <= share + 1e-12).all()
+        assert (share - 1e-12 <= high).all()
+
+
+def test_intervals_of_conditional_shares_are_fiellers_away_from_0_and_1() -> None:
+    """Their ends solve (y - rho a)^2 = z^2 Var(y - rho a)."""
+    found = draw_table(TABLE, 4_000, np.random.default_rng(3))
+    _, low, high = conditional(found, 0)
+    twice = found.covariance.reshape(2, 3, 2, 3)
+    y, a = found.cells[1, 1], found.cells[1].sum()
+    for end in (low[1, 1], high[1, 1]):
+        weights = np.full(3, -end)
+        weights[1] += 1
+        error = np.sqrt(weights @ twice[1, :, 1, :] @ weights)
+        assert abs(y - end * a) / error == pytest.approx(1.96, abs=0.002)
+
+
+def test_conditional_shares_among_hardly_anybody_are_not_known() -> None:
+    found = known_table(TABLE, variance=0.003)  # the first row is 4.7 standard errors above 0
+    share, low, high = conditional(found, 0)
+    assert np.isnan([share[0], low[0], high[0]]).all()
+    assert np.isnan(share).all(axis=1).tolist() == [True, False]
+
+
+def test_every_field_is_conditioned_on_every_other() -> None:
+    found = conditionals(known_table(CUBE))
+    pairs = [(each.given, each.of) for each in found]
+    assert pairs == [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]
+    third = found[3]
+    table = CUBE.sum(axis=1).T
+    np.testing.assert_allclose(third.share, table / table.sum(axis=1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("table", [TABLE, CUBE], ids=["two fields", "three fields"])
+def test_residuals_have_the_errors_that_repetitions_show(table: FloatArray) -> None:
+    """Standard deviations over 2,000 draws; a false alarm has probability below 1e-6 (z of 12)."""
+    found = draw_table(table, 200_000, np.random.default_rng(4))
+    expected = residuals(found)
+    drawn = found.draw(table.ravel(), np.random.default_rng(5), 2_000)
+    departures = []
+    for cells in drawn:
+        cube = cells.reshape(table.shape)
+        margins = [
+            cube.sum(axis=tuple(a for a in range(cube.ndim) if a != axis))
+            for axis in range(cube.ndim)
+        ]
+        departures.append((cube - product_of(margins, float(cells.sum()))).ravel())
+    error = np.std(departures, axis=0)
+    z = (error / expected.std_error - 1) * np.sqrt(2 * 2_000)
+    assert np.abs(z).max() < 12
+    mean = np.mean(departures, axis=0)
+    truth = table - product_of(
+        [
+            table.sum(axis=tuple(a for a in range(table.ndim) if a != axis))
+            for axis in range(table.ndim)
+        ],
+        1.0,
+    )
+    np.testing.assert_allclose(mean, truth.ravel(), atol=6 * error.max() / np.sqrt(2_000))
+
+
+def test_draws_have_the_mean_and_covariance_of_the_estimates() -> None:
+    """Over 20,000 draws; a false alarm has probability below 1e-6 (bounds of 7 standard errors)."""
+    found = draw_table(TABLE, 50_000, np.random.default_rng(6))
+    drawn = found.draw(TABLE.ravel(), np.random.default_rng(7), 20_000)
+    errors = found.std_error
+    assert np.abs((drawn.mean(axis=0) - TABLE.ravel()) / errors).max() < 7 / np.sqrt(20_000)
+    scale = np.outer(errors, errors)
+    difference = (np.cov(drawn.T) - found.covariance) / scale
+    # The covariance is that at the estimated shares, which differ from the drawn ones.
+    assert np.abs(difference).max() < 7 * np.sqrt(2 / 20_000) + 0.03
+
+
+def test_cramers_v_of_a_known_table_is_the_textbooks() -> None:
+    rows, columns = TABLE.sum(axis=1), TABLE.sum(axis=0)
+    product = np.outer(rows, columns)
+    phi = float(((TABLE - product) ** 2 / product).sum())
+    value, low, high, values = cramers_v(known_table(TABLE))
+    assert value == pytest.approx(np.sqrt(phi), rel=1e-4)
+    assert low < value < high
+    assert values == (2, 3)
+
+
+def test_values_that_are_hardly_known_count_as_one_in_cramers_v() -> None:
+    table = np.array([[0.45, 0.05], [0.05, 0.41], [0.01, 0.01], [0.01, 0.01]])
+    assert cramers_v(known_table(table, variance=4e-6))[3] == (3, 2)
+    # Nothing is known: there is no table of two rows and two columns.
+    unknown = cramers_v(known_table(table, variance=1.0))
+    assert np.isnan(unknown[:3]).all()
+
+
+def test_independence_is_rejected_where_fields_go_together_and_not_where_they_do_not() -> None:
+    rng = np.random.default_rng(8)
+    together = assess_independence(draw_table(TABLE, 30_000, rng))
+    apart = np.outer(TABLE.sum(axis=1), TABLE.sum(axis=0))
+    independent = assess_independence(draw_table(apart, 30_000, rng))
+    assert together.p_value == 1 / (together.draws + 1)
+    assert independent.p_value > 0.05
+    assert independent.v_low == 0.0
+    assert together.fields == ("crash", "driver")
+
+
+def test_three_fields_are_tested_in_pairs_and_all_together() -> None:
+    found = analyse_table(draw_table(CUBE, 30_000, np.random.default_rng(9)))
+    assert [each.fields for each in found.independence] == [
+        ("crash", "driver"),
+        ("crash", "place"),
+        ("driver", "place"),
+        ("crash", "driver", "place"),
+    ]
+    assert np.isnan(found.independence[-1].cramers_v)
+
+
+@given(tables, st.integers(0, 2**32 - 1))
+def test_the_plotted_table_is_a_distribution_with_the_margins(table: FloatArray, seed: int) -> None:
+    found = draw_table(table, 3_000, np.random.default_rng(seed), epsilon=2.0)
+    cells = shrunk_cells(found).reshape(table.shape)
+    assert cells.min() >= 0
+    assert cells.sum() == pytest.approx(1)
+    for axis in (0, 1):
+        margin = found.margin(axis).constrained()
+        np.testing.assert_allclose(cells.sum(axis=1 - axis), margin, atol=0.02)
+
+
+def test_a_table_that_is_known_stays_as_it_is() -> None:
+    cells = shrunk_cells(known_table(TABLE))
+    np.testing.assert_allclose(cells, TABLE.ravel(), atol=1e-5)
+
+
+def test_a_table_of_pure_noise_becomes_the_product_of_its_margins() -> None:
+    """The share of departures that is left, against that of the estimates, is small."""
+    a, b = 1 / np.arange(1, 31), 1 / np.arange(1, 21)
+    product = np.outer(a / a.sum(), b / b.sum())
+    found = draw_table(product, 100_000, np.random.default_rng(10))
+    before = np.abs(found.cells - product).sum()
+    after = np.abs(shrunk_cells(found).reshape(product.shape) - product).sum()
+    assert after < before / 3
+
+
+@given(tables)
+def test_margins_are_fitted_at_the_expense_of_the_least_known_cells(table: FloatArray) -> None:
+    margins = [table.sum(axis=1), table.sum(axis=0)]
+    off = table.copy()
+    off[0, 0] += 0.01
+    variance = np.full(table.shape, 1e-12)
+    variance[0, 0] = 1.0
+    np.testing.assert_allclose(fit_margins(off, variance, margins), table, atol=1e-6)

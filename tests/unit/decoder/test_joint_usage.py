@@ -1,0 +1,159 @@
+"""`hubbub-decoder decode` on joint metrics: candidates by field, and what makes no sense."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from factories import make_metric, registry_toml
+from hubbub.decoder import decode_metric
+from hubbub.decoder.cli.group import main
+from hubbub.decoder.errors import OptionError
+from hubbub.protocol.metrics import Metric
+from unit.decoder.joint_tables import BY_SITE, enum_metric, noise
+
+WORDS = make_metric(name="words")
+CRASHES = enum_metric((3, 2))
+SITES = make_metric(name="sites", metric_type=BY_SITE, params=noise(4.0, k=64, m=8), one_time=True)
+WHAT = "metrics.homepage.type = 'joint'"
+CLIENTS = 3_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    registry = registry_toml(CRASHES, WORDS, SITES)
+    (tmp_path / "metrics.toml").write_text(registry, encoding="utf-8")
+    (tmp_path / "sites.txt").write_text("a.example\nb.example\nc.example\n", encoding="utf-8")
+    _write(tmp_path / "crashes.parquet", CRASHES, {"crash": "crash 1", "driver": "driver 0"})
+    _write(tmp_path / "sites.parquet", SITES, {"site": "b.example", "secure": True})
+    return tmp_path
+
+
+def _write(path: Path, metric: Metric, value: dict[str, object]) -> None:
+    """Write reports of clients who all have one value."""
+    rng, params = np.random.default_rng(1), metric.params
+    cohorts = rng.integers(0, params.m, CLIENTS).astype(np.uint16)
+    bits = rng.random((CLIENTS, params.k)) < params.p_star
+    own = [metric.type.bits(value, int(cohort), params).bit_length() - 1 for cohort in cohorts]
+    bits[np.arange(CLIENTS), own] = rng.random(CLIENTS) < params.q_star
+    packed = np.packbits(bits, axis=1, bitorder="little")
+    columns = {"cohort": cohorts, "bits": [row.tobytes() for row in packed]}
+    pq.write_table(pa.table(columns), path)
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["decode", *map(str, arguments)])
+
+
+def rows_of(result: Result) -> list[dict[str, str]]:
+    assert result.exit_code == 0, result.output
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def test_fields_without_strings_need_no_candidates(folder: Path) -> None:
+    found = run(
+        *("homepage", "--metrics", folder / "metrics.toml"),
+        *("--reports", folder / "crashes.parquet", "--output", "-"),
+    )
+    rows = rows_of(found)
+    assert len(rows) == 6
+    detected = [(row["crash"], row["driver"]) for row in rows if row["detected"] == "true"]
+    assert detected == [("crash 1", "driver 0")]
+
+
+@pytest.mark.parametrize("given", ["site={}", "{}"], ids=["by field", "the only field"])
+def test_a_field_of_strings_takes_candidates(folder: Path, given: str) -> None:
+    found = run(
+        *("sites", "--metrics", folder / "metrics.toml", "--reports", folder / "sites.parquet"),
+        *("--candidates", given.format(folder / "sites.txt"), "--output", "-"),
+    )
+    rows = rows_of(found)
+    assert [row["site"] for row in rows] == [f"{x}.example" for x in "aabbcc"]
+    detected = [(row["site"], row["secure"]) for row in rows if row["detected"] == "true"]
+    assert detected == [("b.example", "true")]
+
+
+def test_python_takes_candidates_by_field(folder: Path) -> None:
+    found = decode_metric(
+        "sites",
+        metrics=folder / "metrics.toml",
+        reports=folder / "sites.parquet",
+        candidates={"site": ["a.example", "b.example"]},
+    )
+    table = pa.table(found)
+    assert table.column_names[:3] == ["site", "secure", "count"]
+    assert table.num_rows == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["homepage", "--candidates", "x.txt"], f"--candidates: must be left out; {WHAT}, and its"),
+        (["homepage", "--map", "x.csv"], f"--map: must be left out; {WHAT}, and its fields say"),
+        (["homepage", "--by", "day"], f"--by day: {WHAT} is decoded over all days at once"),
+        (["homepage", "--method", "likelihood"], f"--method likelihood: {WHAT} is decoded from"),
+        (["sites"], "metrics.sites: needs --candidates site=FILE, and no other lists."),
+        (
+            ["sites", "--candidates", "secure=x.txt"],
+            "metrics.sites: needs --candidates site=FILE, and no other lists.",
+        ),
+        (
+            ["sites", "--candidates", "site=x.txt", "--candidates", "y.txt"],
+            "--candidates y.txt: must be FIELD=FILE where it is given repeatedly.",
+        ),
+        (
+            ["sites", "--candidates", "site=x.txt", "--candidates", "site=y.txt"],
+            "--candidates: must name a file for each field only once.",
+        ),
+        (
+            ["sites", "--candidates", "x.txt", "--candidate-cache", "cache"],
+            "--candidate-cache: metrics.sites.type = 'joint' hashes tuples of values.",
+        ),
+        (
+            ["words", "--candidates", "site=x.txt"],
+            "--candidates FIELD=FILE: must be --candidates FILE; metrics.words has no fields.",
+        ),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_reports_are_read(
+    folder: Path, arguments: list[str], reason: str
+) -> None:
+    result = run(*arguments, "--metrics", folder / "metrics.toml")
+    assert result.exit_code == 2
+    assert reason in re.sub(r"\s+", " ", result.stderr)
+    assert result.stdout == ""
+
+
+def test_a_file_whose_name_has_an_equals_sign_is_a_file(folder: Path) -> None:
+    listed = folder / "site=b.txt"
+    listed.write_text("b.example\n", encoding="utf-8")
+    found = run(
+        *("sites", "--metrics", folder / "metrics.toml", "--reports", folder / "sites.parquet"),
+        *("--candidates", listed, "--output", "-"),
+    )
+    assert len(rows_of(found)) == 2
+
+
+def test_candidates_of_fields_are_named_in_the_provenance(folder: Path) -> None:
+    with pytest.raises(OptionError, match="needs --candidates site=FILE"):
+        decode_metric(
+            "sites",
+            metrics=folder / "metrics.toml",
+            reports=folder / "sites.parquet",
+            candidates={"page": ["a.example"]},
+        )
+    output = folder / "out.json"
+    found = run(
+        *("sites", "--metrics", folder / "metrics.toml", "--reports", folder / "sites.parquet"),
+        *("--candidates", f"site={folder / 'sites.txt'}", "--output", output),
+    )
+    assert found.exit_code == 0
+    assert "candidates of site" in output.read_text(encoding="utf-8")
