@@ -355,7 +355,9 @@ def test_values_with_one_prefix_share_a_permanent_response_and_others_do_not() -
     P(false alarm) = 1e-6. As a real client's, whose response is keyed by the bits.
     """
     params = OPEN_METRIC.params
-    simulated = LongitudinalClients(OPEN_VALUES, params, np.random.SeedSequence(6), open_type=OPEN)
+    simulated = LongitudinalClients(
+        OPEN_VALUES, params, np.random.SeedSequence(6), metric_type=OPEN
+    )
     numbers, rng = np.arange(REPORTS), np.random.default_rng(6)
     cohorts = simulated.cohorts(numbers)
     first, second = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from evaluation.benchmarks.timing import Comparison
 from factories import make_params
+from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.simulated_clients.clients import (
@@ -93,7 +94,7 @@ def _counted(params: RapporParams) -> Callable[[], int]:
 
 def _plain(params: RapporParams) -> Callable[[], int]:
     rng = np.random.default_rng(1)
-    packed = packed_filters(_POPULATION.values, params)
+    packed = packed_filters([*map(canonical_bytes, _POPULATION.values)], params)
     held = _held(_PLAIN_REPORTS)
 
     def draw() -> int:

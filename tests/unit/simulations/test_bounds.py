@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from hubbub.simulations.experiments.joint_scoring import Coverage, JointScore
 from hubbub.simulations.experiments.scoring import Score
-from hubbub.simulations.suite.bounds import Figure, judge, promises_kept
-from hubbub.simulations.suite.trials import Trial
+from hubbub.simulations.suite.bounds import Figure, judge, judge_table, promises_kept
+from hubbub.simulations.suite.joint_matrix import JointBounds
+from hubbub.simulations.suite.trials import JointTrial, Trial
 
 GOOD = Score(
     detected=50,
@@ -142,3 +144,71 @@ def test_promises_are_broken_if_the_oracle_finds_far_more() -> None:
     missed = judge(make_trials(*[GOOD] * 5, oracle=100), is_null=False)
     assert promises_kept([found, found])
     assert not promises_kept([found, missed])
+
+
+TABLE = JointScore(
+    detected=300,
+    departures=100,
+    wrong_departures=3,
+    total_variation=0.15,
+    total_variation_refit=0.1,
+    cells=Coverage(1_900, 2_000),
+    common_cells=Coverage(84, 88),
+    margins=Coverage(114, 120),
+    conditionals=Coverage(950, 1_000),
+    strength=Coverage(1, 1),
+    p_value=0.01,
+)
+NO_BOUNDS = JointBounds()
+
+
+def tables_broken(*scores: JointScore, bounds: JointBounds = NO_BOUNDS) -> tuple[str, ...]:
+    trials = [JointTrial("a table", run, 2_000, score, 0.3) for run, score in enumerate(scores)]
+    return judge_table(trials, bounds).broken
+
+
+def test_good_tables_break_nothing() -> None:
+    bounds = JointBounds(0.155, 0.13, (0.98, 1.0))
+    assert tables_broken(*[TABLE] * 20, bounds=bounds) == ()
+    result = judge_table([JointTrial("a table", 0, 2_000, TABLE, 0.3)], bounds)
+    assert result.coverage_margins.mean == pytest.approx(0.95)
+    assert result.rejected.mean == 1
+    assert promises_kept([result])
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"cells": Coverage(1_860, 2_000)}, "coverage"),
+        ({"cells": Coverage(1_960, 2_000)}, "coverage"),
+        ({"common_cells": Coverage(60, 88)}, "coverage of common cells"),
+        ({"margins": Coverage(120, 120)}, "coverage of margins"),
+        ({"conditionals": Coverage(900, 1_000)}, "coverage of conditionals"),
+        ({"total_variation": 0.16}, "total variation"),
+        ({"total_variation_refit": 0.14}, "variation of refit"),
+        ({"wrong_departures": 20}, "false share"),
+        ({"p_value": 0.2}, "independence"),
+    ],
+)
+def test_table_that_is_worse_than_promised_is_broken(
+    changed: dict[str, Coverage | float], expected: str
+) -> None:
+    bounds = JointBounds(0.155, 0.13, (0.98, 1.0))
+    worse = replace(TABLE, **changed)  # type: ignore[arg-type]
+    assert tables_broken(*[worse] * 40, bounds=bounds) == (expected,)
+
+
+def test_independence_that_is_rejected_too_often_is_broken_and_a_few_times_it_is_not() -> None:
+    kept = replace(TABLE, p_value=0.5)
+    bounds = JointBounds(rejected=(0.03, 0.07))
+    assert tables_broken(*[kept] * 19, TABLE, bounds=bounds) == ()
+    assert tables_broken(*[kept] * 15, *[TABLE] * 5, bounds=bounds) == ()
+    assert tables_broken(*[kept] * 10, *[TABLE] * 10, bounds=bounds) == ("independence",)
+    assert tables_broken(*[kept] * 400, bounds=bounds) == ("independence",)
+
+
+def test_tables_that_could_not_be_made_are_not_tests() -> None:
+    none = replace(TABLE, p_value=math.nan, margins=Coverage(0, 0), conditionals=Coverage(0, 0))
+    bounds = JointBounds(rejected=(0.98, 1.0))
+    assert tables_broken(*[TABLE] * 19, none, bounds=bounds) == ()
+    assert tables_broken(none, none, bounds=bounds) == ()

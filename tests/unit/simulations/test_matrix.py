@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from hubbub.simulations.cli import main
 from hubbub.simulations.suite.bounds import run_suite
+from hubbub.simulations.suite.joint_matrix import JointBounds, JointCase
 from hubbub.simulations.suite.matrix import (
     DISTRIBUTIONS,
     FILTERS,
@@ -65,9 +66,37 @@ def test_every_run_has_strings_of_its_own() -> None:
 def test_cases_are_chosen_by_pattern() -> None:
     cases = all_cases()
     assert matching(cases, ()) == cases
-    assert all(case.is_null for case in matching(cases, ["*null*"]))
+    nulls = matching(cases, ["*null*"])
+    assert all(not isinstance(case, JointCase) and case.is_null for case in nulls)
     with pytest.raises(ValueError, match="matches none of"):
         matching(cases, ["*null*", "nothing"])
+
+
+def test_tables_have_their_parameters_in_their_names_and_other_partners_in_each_run() -> None:
+    cases = [case for case in all_cases() if isinstance(case, JointCase)]
+    assert {"joint-100x20-1M-eps4-partners30", "joint-100x20-0.03M-eps2-independent",
+            "joint-1000sx2-1M-eps4-partners30"} <= {case.name for case in cases}  # fmt: skip
+    (case,) = matching(cases, ["joint-10x10x2-*"])
+    assert isinstance(case, JointCase)
+    one, other = (case.experiment(run) for run in (0, 1))
+    assert (one.params.k, one.params.h, one.params.m) == (200, 1, 1)
+    assert one.params.epsilon_report == pytest.approx(4)
+    assert not (one.population.shares == other.population.shares).all()
+    hashed = next(case for case in cases if "s" in case.sizes).experiment(3)
+    assert (hashed.params.k, hashed.params.m) == (128, 64)
+    assert hashed.population.fields[0].labels[0] == "run 3 first 1"
+
+
+def test_tables_are_run_judged_and_written(tmp_path: Path) -> None:
+    small = JointCase("4x3", 5_000, 4, 30, JointBounds(rejected=(0.98, 1.0)))
+    results = run_suite([TINY, small], 2, 1)
+    assert [result.candidates for result in results] == [len(TINY.scenario(0).candidates), 12]
+    assert results[1].rejected.mean == 1
+    write_suite(tmp_path / "suite.md", results)
+    header, _, _, line, *_ = (tmp_path / "suite.md").read_text(encoding="utf-8").splitlines()
+    row = dict(zip(header.split(" | "), line.split(" | "), strict=True))
+    assert row["rejected"] == "1.00"
+    assert row["any false"] == ""
 
 
 def test_result_is_the_same_for_any_number_of_workers() -> None:

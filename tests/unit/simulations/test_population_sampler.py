@@ -8,6 +8,7 @@ import pytest
 from factories import make_params
 from hubbub.decoder.counts import count_records, empty_counts
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.simulations.joint_populations import joint_population, parse_sizes
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.simulated_clients.clients import as_records
 from hubbub.simulations.simulated_clients.population_sampler import (
@@ -61,6 +62,27 @@ def test_open_strings_that_begin_alike_set_one_bit_at_the_first_step() -> None:
     assert (np.count_nonzero(counts.bits, axis=1)[:2] == 1).all()
     assert (np.count_nonzero(counts.bits, axis=1)[2:] > 5).all()
     assert np.array_equal(counts.bits.sum(axis=1), counts.reports)
+
+
+def test_clients_of_tables_set_the_bits_of_their_cells() -> None:
+    """With q = 1 - 2^-53 and p = 2^-60 reports are the true bits."""
+    sizes = parse_sizes("40x50")
+    population = joint_population(sizes, "zipf:1", 0.3, np.random.default_rng(1))
+    params = make_params(k=2_000, h=1, m=1, f=0.0, p=2**-60, q=1 - 2**-53)
+    sample = sample_population(ReportingPlan(population, params, 5_000), SEED)
+    assert np.array_equal(sample.counts.bits[0], sample.holders)
+
+
+def test_clients_of_large_reports_are_drawn_fewer_at_once() -> None:
+    """A chunk's reports stay within 32 MiB; all clients are there, whoever draws them."""
+    population = joint_population(parse_sizes("64x64"), "uniform", 0.0, np.random.default_rng(1))
+    params = make_params(k=4_096, h=1, m=1)
+    plan = ReportingPlan(population, params, CHUNK)
+    parts = chunks(plan, SEED)
+    assert sum(chunk.size for chunk in parts) == CHUNK
+    assert max(chunk.size for chunk in parts) * params.k / 8 <= 2**25
+    small = ReportingPlan(population, params, 70_000)
+    assert same(sample_population(small, SEED), sample_population(small, SEED, workers=2))
 
 
 def test_other_seed_gives_other_counts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,61 @@ def test_page_needs_no_other_file(tmp_path: Path) -> None:
     page = Page(html)
     assert_accessible(page)
     assert_self_contained(page)
+
+
+TABLE = ("--joint", "8x5", "--partners", "0.3", "--reports", "2e4", "--epsilon", "4", "--seed", "1")
+
+
+def test_table_is_decoded_and_scored_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder, workers in zip(folders, ("1", "2"), strict=True):
+        done = simulate(*TABLE, "--workers", workers, "--output", str(folder))
+        assert done.exit_code == 0, done.output
+    one, other = (sorted(folder.iterdir()) for folder in folders)
+    assert [path.name for path in one] == [path.name for path in other] == [
+        "estimates.png", "refit.png", "report.html", "result.json", "truth.png"
+    ]  # fmt: skip
+    for a, b in zip(one, other, strict=True):
+        assert a.read_bytes() == b.read_bytes(), a.name
+    result = result_of(folders[0])
+    assert result["cells"] == 40
+    rare = 1 / (math.exp(4) + 1)
+    assert result["params"] == {"k": 40, "h": 1, "m": 1, "f": 0, "p": rare, "q": 0.5}
+    assert result["score"]["rejected"]
+    assert result["score"]["total_variation_refit"] < 0.1
+    assert result["score"]["cells"]["intervals"] == 40
+    assert "Independence was rejected" in done.output
+    page = Page((folders[0] / "report.html").read_text(encoding="utf-8"))
+    assert_accessible(page)
+    assert_self_contained(page)
+
+
+@pytest.mark.parametrize("arguments", [("6sx2",), ("6x5", "--k", "16")])
+def test_table_of_hashed_tuples(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = simulate("--joint", *arguments, *TABLE[2:], "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert result_of(tmp_path)["params"]["m"] == 64
+    assert result_of(tmp_path)["score"]["total_variation"] < 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--joint", "8"), "1 fields; must be 2 or 3"),
+        (("--joint", "8x5", "--days", "2"), "--days: can't go with --joint"),
+        (("--joint", "8x5", "--type", "open-string"), "--type: can't go with --joint"),
+        (("--joint", "8x5", "--population", "census"), "must be a family of shares"),
+        (("--joint", "8x5", "--population", "zip"), "must be one of uniform"),
+        (("--joint", "8x5", "--m", "3"), "joint.m = 3: must be 1"),
+        (("--joint", "8x5", "--epsilon", "4", "--p", "0.1"), "--epsilon: can't go with"),
+        (("--joint", "8x5", "--through", "collector"), "--through: can't go with --joint"),
+        (("--partners", "0.3"), "add --joint"),
+    ],
+)
+def test_what_makes_no_table_is_refused(arguments: tuple[str, ...], expected: str) -> None:
+    done = simulate(*arguments)
+    assert done.exit_code == 2
+    assert expected in " ".join(done.output.split())
 
 
 def test_values_of_a_file_are_the_population(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.protocol.bloom import bloom_bits
+from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.simulations.joint_populations import FieldSize, joint_population
 from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5)
@@ -37,3 +39,28 @@ def test_strings_set_the_bits_of_their_filter(values: list[str], k: int, h: int,
     packed = true_bits(tuple(values), params).take(held, cohort)
     bits = [int.from_bytes(row.tobytes(), "little") for row in packed]
     assert bits == [bloom_bits(values[i], c, params) for i, c in everyone]
+
+
+@given(
+    st.lists(st.builds(FieldSize, st.integers(2, 6), st.booleans()), min_size=2, max_size=3),
+    st.booleans(),
+    st.integers(1, 3),
+    st.integers(1, 20),
+)
+def test_tuples_set_the_bit_of_their_cell_or_the_bits_of_their_filter(
+    sizes: list[FieldSize], hashed: bool, h: int, m: int
+) -> None:
+    hashed |= any(size.strings for size in sizes)
+    size = {"k": 8, "h": h, "m": m} if hashed else {}
+    rng = np.random.default_rng(1)
+    try:
+        population = joint_population(sizes, "uniform", 0.0, rng, size)
+    except MetricError:  # no more than 8 cells, which aren't hashed
+        assume(False)
+    metric_type = population.metric_type
+    params = make_params(**metric_type.filter_size(size))
+    everyone = [(i, cohort) for i in range(len(population.values)) for cohort in range(params.m)]
+    held, cohort = np.array(everyone).T
+    packed = true_bits(population.values, params, metric_type).take(held, cohort)
+    bits = [int.from_bytes(row.tobytes(), "little") for row in packed]
+    assert bits == [metric_type.bits(population.values[i], c, params) for i, c in everyone]

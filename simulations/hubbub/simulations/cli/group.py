@@ -143,10 +143,20 @@ class Count(click.ParamType[int]):
     show_default=True, help="Whether strings are looked for in a list, or found prefix by prefix.",
 )  # fmt: skip
 @click.option(
+    "--joint", metavar="SIZES",
+    help="Instead: tables of 2 or 3 fields, which are one value; their numbers of values, such as "
+    "100x20, or 1000sx2 with a field of strings.",
+)  # fmt: skip
+@click.option(
+    "--partners", type=click.FloatRange(0, 1), default=0.0, show_default=True,
+    help="With --joint: share of the clients who hold the partner of their first field's value in "
+    "the others.",
+)  # fmt: skip
+@click.option(
     "--population",
     help="uniform, zipf:EXPONENT, exponential:RATE, gauss, geometric:RATIO, census (first names "
     "of 1990), surnames (its surnames) or domains (Zipf); zipf:1.0, or of open strings census, if "
-    "not given.",
+    "not given. With --joint a family, of each field.",
 )
 @click.option(
     "--values", help="Instead: a file with a client's value on each line; - for standard input."
@@ -163,11 +173,14 @@ class Count(click.ParamType[int]):
 )  # fmt: skip
 # As `hubbub-decoder plan` chooses for a million reports, 900 candidates, epsilons 4.39 and 2.04.
 @click.option(
-    "--k", default=480, show_default="480, or of open strings 256", help="Bits of the Bloom filter."
+    "--k",
+    default=480,
+    show_default="480, or of open strings 256, or of tables one a cell, or 128",
+    help="Bits of the Bloom filter.",
 )
 @click.option("--h", default=1, show_default=True, help="Hash functions.")
 @click.option(
-    "--m", default=96, show_default="96, or of open strings 256",
+    "--m", default=96, show_default="96, or of open strings 256, or of tables 1, or 64",
     help="Cohorts; of open strings those of each step.",
 )  # fmt: skip
 @click.option(
@@ -235,7 +248,13 @@ def run(
     started = time.monotonic()
     if options["seed"] is None:
         options["seed"] = secrets.randbelow(2**32)
-    _fill_in(context, options)
+
+    def given(name: str) -> bool:
+        return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+    if options["joint"] is None:
+        _fill_in(given, options)
+    _fill_in_noise(given, options)
     if options["method"] != "regression" and through == "memory":
         raise click.UsageError(
             f"--method {options['method']}: needs whole reports, so --through collector"
@@ -244,41 +263,48 @@ def run(
     from hubbub.decoder.formats.terminal import show, stdout_console
     from hubbub.decoder.parallel import cores
     from hubbub.protocol.errors import ParameterError
+    from hubbub.simulations.cli.joint import joint_experiment
     from hubbub.simulations.experiments.collecting import run_through_collector
     from hubbub.simulations.experiments.experiment import run_in_memory
+    from hubbub.simulations.experiments.joint import JointExperiment, run_joint
+    from hubbub.simulations.experiments.joint_result import JointExperimentResult
     from hubbub.simulations.experiments.result import ExperimentResult
     from hubbub.simulations.populations import PopulationError
     from hubbub.simulations.simulated_clients.attacks import AttackError
 
     try:
-        experiment = _experiment(options)
+        joint = options["joint"] is not None
+        experiment = joint_experiment(given, options) if joint else _experiment(options)
     except (PopulationError, ParameterError, AttackError) as error:
         raise click.UsageError(str(error)) from error
+    # The order of the command line must not show in the files.
+    used = sorted({**options, "through": through}.items())
+    shown = {name: value for name, value in used if value is not None}
+    result: ExperimentResult | JointExperimentResult
     with _system_errors():
         _make_folder(output)
         with progress_bar("clients report") as bar:
-            outcome = (
-                run_in_memory(experiment, workers or cores(), bar)
-                if through == "memory"
-                else run_through_collector(experiment, output, bar)
-            )
-        # The order of the command line must not show in the files.
-        given = sorted({**options, "through": through}.items())
-        shown = {name: value for name, value in given if value is not None}
-        result = ExperimentResult(experiment, outcome, shown)
+            if isinstance(experiment, JointExperiment):
+                table = run_joint(experiment, workers or cores(), bar)
+                result = JointExperimentResult(experiment, table, shown)
+            elif through == "memory":
+                outcome = run_in_memory(experiment, workers or cores(), bar)
+                result = ExperimentResult(experiment, outcome, shown)
+            else:
+                outcome = run_through_collector(experiment, output, bar)
+                result = ExperimentResult(experiment, outcome, shown)
         result.write(output)
     console = stdout_console()
     show(result.blocks(), console)
     console.print(f"{time.monotonic() - started:.1f} s; files in {output}/")
 
 
-def _fill_in(context: click.Context, options: dict[str, Any]) -> None:
+def _fill_in(given: Callable[[str], bool], options: dict[str, Any]) -> None:
     """Set what wasn't given, where that depends on other options."""
     from hubbub.simulations.populations import LISTS
 
-    def given(name: str) -> bool:
-        return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-
+    if given("partners"):
+        raise click.UsageError("--partners: only tables have partners; add --joint 100x20")
     is_open = options["metric_type"] == "open-string"
     if is_open:
         options |= {name: new for name, new in _OPEN_DEFAULTS.items() if not given(name)}
@@ -289,6 +315,10 @@ def _fill_in(context: click.Context, options: dict[str, Any]) -> None:
             options["population"] = _OPEN_POPULATION if is_open else _POPULATION
         if options["population"] not in LISTS and not given("unique"):
             options["unique"] = _UNIQUE
+
+
+def _fill_in_noise(given: Callable[[str], bool], options: dict[str, Any]) -> None:
+    """Set f, p and q if they are given by an epsilon."""
     if not given("epsilon"):
         return
     epsilon = options["epsilon"]

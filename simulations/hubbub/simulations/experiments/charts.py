@@ -21,6 +21,7 @@ def estimates_chart(
     truth: FloatArray,
     estimates: DecodedShares | Decoding,
     title: str,
+    what: str = "strings",
 ) -> XYChart:
     """Return truth against estimate: detected strings with error bars, other present ones as dots.
 
@@ -29,6 +30,8 @@ def estimates_chart(
     strings : tuple of str, length n
     truth : float64 array, shape (n,)
         Shares.
+    what : str
+        What they are, in the chart's words.
     """
     truth, share, detected = 100 * truth, 100 * estimates.share, estimates.detected
     low, high = 100 * estimates.low, 100 * estimates.high
@@ -53,7 +56,7 @@ def estimates_chart(
     ]
     wrong = int((detected & (truth == 0)).sum())
     described = (
-        f"{int(detected.sum()):,} strings were detected, {wrong:,} of them held by nobody; "
+        f"{int(detected.sum()):,} {what} were detected, {wrong:,} of them held by nobody; "
         f"{int(missed.sum()):,} others are held by someone. Unbiased estimates lie about the line."
     )
     words = Labels(

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 
 from hubbub.decoder.arrays import IntArray
+from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from hubbub.simulations.simulated_clients.true_bits import packed_filters
@@ -61,11 +62,12 @@ def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) 
     alone = RapporParams(params.k, params.h, 1, params.f, params.p, params.q)
     # Two values whose Bloom filters have as many bits of their own as can be found.
     values = tuple(f"audit {i}" for i in range(_PAIRS))
-    filters = np.unpackbits(packed_filters(values, alone), axis=1).astype(np.int64)
+    packed = packed_filters([canonical_bytes(value) for value in values], alone)
+    filters = np.unpackbits(packed, axis=1).astype(np.int64)
     apart: IntArray = np.abs(filters[:1] - filters[1:]).sum(axis=1)
-    values = (values[0], values[1 + int(np.argmax(apart))])
-    clients = SimulatedClients(values, alone, rng)
-    first, second = packed_filters(values, alone)
+    other = 1 + int(np.argmax(apart))
+    clients = SimulatedClients((values[0], values[other]), alone, rng)
+    first, second = packed[0], packed[other]
     ones, zeros = first & ~second, second & ~first
     if params.q < params.p:
         ones, zeros = zeros, ones

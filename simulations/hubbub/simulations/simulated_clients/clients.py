@@ -16,12 +16,13 @@ All are seeded, so that a simulation can be repeated; never use them for anybody
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.bernoulli import (
     Words,
@@ -29,7 +30,7 @@ from hubbub.simulations.simulated_clients.bernoulli import (
     keyed_bernoulli_words,
     mix,
 )
-from hubbub.simulations.simulated_clients.true_bits import true_bits
+from hubbub.simulations.simulated_clients.true_bits import SampledType, true_bits
 
 _WORD_STEP = np.uint64(0x9E3779B97F4A7C15)
 
@@ -39,24 +40,24 @@ class SimulatedClients:
 
     Parameters
     ----------
-    values : tuple of str
+    values : sequence of values
         All values that any client holds.
     rng : numpy.random.Generator
         Of a bit generator with 64 bits a draw; SFC64 is the fastest.
-    open_type : OpenStringType, optional
-        The metric's type, if its values are open strings; otherwise they are strings.
+    metric_type : OpenStringType or JointType, optional
+        The metric's type, if its values are open strings or tuples; otherwise they are strings.
     """
 
     def __init__(
         self,
-        values: tuple[str, ...],
+        values: Sequence[Value],
         params: RapporParams,
         rng: np.random.Generator,
-        open_type: OpenStringType | None = None,
+        metric_type: SampledType | None = None,
     ) -> None:
         self._params = params
         self._rng = rng
-        self._bits = true_bits(values, params, open_type)
+        self._bits = true_bits(values, params, metric_type)
         self._low, self._high = reported_chances(params)
 
     def with_rng(self, rng: np.random.Generator) -> SimulatedClients:
@@ -89,26 +90,26 @@ class LongitudinalClients:
 
     Parameters
     ----------
-    values : tuple of str
+    values : sequence of values
         All values that any client holds at any time.
     seed : numpy.random.SeedSequence
         Stands for all clients' secrets.
     cohort_shares : float64 array, shape (m,), or None
         Chance of each cohort; uniform if not given, as real clients are.
-    open_type : OpenStringType, optional
+    metric_type : OpenStringType or JointType, optional
         As for `SimulatedClients`.
     """
 
     def __init__(
         self,
-        values: tuple[str, ...],
+        values: Sequence[Value],
         params: RapporParams,
         seed: np.random.SeedSequence,
         cohort_shares: FloatArray | None = None,
-        open_type: OpenStringType | None = None,
+        metric_type: SampledType | None = None,
     ) -> None:
         self._params = params
-        self._bits = true_bits(values, params, open_type)
+        self._bits = true_bits(values, params, metric_type)
         self._cohort_secret, self._response_secret = seed.generate_state(2, np.uint64)
         self._cohort_edges = None if cohort_shares is None else np.cumsum(cohort_shares)[:-1]
 

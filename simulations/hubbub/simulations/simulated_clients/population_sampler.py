@@ -20,15 +20,19 @@ from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
 from hubbub.decoder.counts import CohortCounts, count_records, empty_counts
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.joint_populations import JointPopulation
 from hubbub.simulations.populations import Population
 from hubbub.simulations.simulated_clients.clients import (
     LongitudinalClients,
     SimulatedClients,
     as_records,
 )
+from hubbub.simulations.simulated_clients.true_bits import SampledType
 
 CHUNK = 1 << 18
-"""Clients that are drawn at once."""
+"""Clients that are drawn at once, unless their reports are large."""
+_CHUNK_BITS = CHUNK * 1024
+"""Bits that all reports which are drawn at once have at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +48,24 @@ class ReportingPlan:
     cohort_shares : float64 array, shape (m,), or None
         Chance of each cohort; uniform, as real clients' are, if None.
     open_type : OpenStringType or None
-        The metric's type, if its values are open strings; otherwise they are strings.
+        The metric's type, if its values are open strings. A joint population has its own;
+        otherwise values are strings.
     """
 
-    population: Population
+    population: Population | JointPopulation
     params: RapporParams
     clients: int
     days: int = 1
     change: float = 0.0
     cohort_shares: FloatArray | None = None
     open_type: OpenStringType | None = None
+
+    @property
+    def metric_type(self) -> SampledType | None:
+        """The metric's type; None for listed strings."""
+        if isinstance(self.population, JointPopulation):
+            return self.population.metric_type
+        return self.open_type
 
 
 def cohort_shares(cohorts: str, m: int) -> FloatArray | None:
@@ -85,10 +97,11 @@ class Day(NamedTuple):
 
 def chunks(plan: ReportingPlan, seed: np.random.SeedSequence) -> list[Chunk]:
     """Divide a plan's clients into chunks, each with a seed of its own."""
-    starts = range(0, plan.clients, CHUNK)
+    size = min(CHUNK, _CHUNK_BITS // plan.params.k)
+    starts = range(0, plan.clients, size)
     # Spawned by number, so that asking twice gives the same seeds.
     return [
-        Chunk(start, min(CHUNK, plan.clients - start), _child(seed, 1 + number))
+        Chunk(start, min(size, plan.clients - start), _child(seed, 1 + number))
         for number, start in enumerate(starts)
     ]
 
@@ -131,11 +144,11 @@ class Reporter:
         self._clients: SimulatedClients | LongitudinalClients
         if plan.days == 1 and plan.cohort_shares is None:
             self._clients = SimulatedClients(
-                values, params, np.random.default_rng(0), plan.open_type
+                values, params, np.random.default_rng(0), plan.metric_type
             )
         else:
             self._clients = LongitudinalClients(
-                values, params, _child(seed, 0), plan.cohort_shares, plan.open_type
+                values, params, _child(seed, 0), plan.cohort_shares, plan.metric_type
             )
 
     def days(self, chunk: Chunk) -> Iterator[Day]:
@@ -214,7 +227,7 @@ def _count_in_worker(chunk: Chunk) -> PopulationSample:
     return _reporter.count(chunk)
 
 
-def _drawn(population: Population, n: int, rng: np.random.Generator) -> IntArray:
+def _drawn(population: Population | JointPopulation, n: int, rng: np.random.Generator) -> IntArray:
     """Return n clients' values, sorted."""
     holders = rng.multinomial(n, population.shares)
     return np.repeat(np.arange(len(holders)), holders)

@@ -1,19 +1,23 @@
 """What clients' values set before any noise, for many clients at once.
 
-Strings set the bits of their Bloom filters, which are hashed once and kept packed; open strings one
-bit of the prefix that the client's cohort asks for, hashed for each client. Invariant: every bit is
-the real client's (a property test holds them together).
+Strings set the bits of their Bloom filters, which are hashed once and kept packed, and so do tuples
+of several fields where they are hashed; otherwise a tuple sets the bit of its cell. Open strings
+set one bit of the prefix that the client's cohort asks for, hashed for each client. Invariant:
+every bit is the real client's (a property test holds them together).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, IntArray
-from hubbub.decoder.candidates.listing import bit_positions, hash_words, positions_in
+from hubbub.decoder.candidates.listing import bit_numbers, first_numbers, hash_words, positions_in
 from hubbub.protocol.bloom import canonical_bytes
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 
@@ -34,27 +38,46 @@ class TrueBits(Protocol):
         """
 
 
+SampledType = OpenStringType | JointType
+"""Types whose values aren't hashed as listed strings are."""
+
+
 def true_bits(
-    values: tuple[str, ...], params: RapporParams, open_type: OpenStringType | None = None
+    values: Sequence[Value], params: RapporParams, metric_type: SampledType | None = None
 ) -> TrueBits:
-    """Return the bits of strings or, given their type, of open strings."""
-    if open_type is None:
-        return _StringBits(values, params)
-    return _PrefixBits(values, params, open_type)
+    """Return the bits of strings or, given their type, of open strings or tuples."""
+    if isinstance(metric_type, OpenStringType):
+        return _PrefixBits(values, params, metric_type)
+    if isinstance(metric_type, JointType):
+        tuples = [metric_type.digits(value) for value in values]
+        if not metric_type.hashed:
+            cells = [metric_type.cell(digits) for digits in tuples]
+            return _CellBits(np.array(cells, dtype=np.int64), params)
+        return _FilterBits([metric_type.tuple_bytes(parts) for parts in tuples], params)
+    return _FilterBits([canonical_bytes(value) for value in values], params)
 
 
-class _StringBits:
-    def __init__(self, values: tuple[str, ...], params: RapporParams) -> None:
+class _FilterBits:
+    def __init__(self, encoded: Sequence[bytes], params: RapporParams) -> None:
         self._m = params.m
-        self._filters = packed_filters(values, params)
+        self._filters = packed_filters(encoded, params)
 
     def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:
         return np.take(self._filters, held * self._m + cohorts, axis=0)
 
 
+class _CellBits:
+    def __init__(self, cells: IntArray, params: RapporParams) -> None:
+        self._cells = cells
+        self._params = params
+
+    def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:  # noqa: ARG002 - there is one
+        return _single_bits(self._cells[held], self._params)
+
+
 class _PrefixBits:
     def __init__(
-        self, values: tuple[str, ...], params: RapporParams, open_type: OpenStringType
+        self, values: Sequence[Value], params: RapporParams, open_type: OpenStringType
     ) -> None:
         self._params = params
         cohorts = range(params.m)
@@ -69,19 +92,25 @@ class _PrefixBits:
     def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:
         words = self._words[self._step[cohorts], held]
         position = positions_in(words, self._hashed_cohort[cohorts], self._params)[:, 0]
-        bits = np.zeros((len(held), self._params.k // 8), dtype=np.uint8)
-        bits[np.arange(len(held)), position >> 3] = 1 << (position & 7)
-        return bits
+        return _single_bits(position, self._params)
 
 
-def packed_filters(values: tuple[str, ...], params: RapporParams) -> ByteArray:
+def _single_bits(position: IntArray, params: RapporParams) -> ByteArray:
+    """Return one set bit a row, packed."""
+    bits = np.zeros((len(position), params.k // 8), dtype=np.uint8)
+    bits[np.arange(len(position)), position >> 3] = 1 << (position & 7)
+    return bits
+
+
+def packed_filters(encoded: Sequence[bytes], params: RapporParams) -> ByteArray:
     """Return every value's Bloom filter in every cohort: uint8, shape (v * m, k / 8)."""
-    packed = np.empty((len(values), params.m, params.k // 8), dtype=np.uint8)
+    packed = np.empty((len(encoded), params.m, params.k // 8), dtype=np.uint8)
     step = max(1, _FILTERS_AT_ONCE // (params.m * params.k))
-    for start in range(0, len(values), step):
+    for start in range(0, len(encoded), step):
         rows = slice(start, start + step)
-        positions = bit_positions(values[rows], params)
+        numbers = bit_numbers(hash_words(encoded[rows]), params) - first_numbers(params)
+        positions = numbers.transpose(0, 2, 1).astype(np.int64)
         filters = np.zeros((len(positions), params.m, params.k), dtype=np.uint8)
-        np.put_along_axis(filters, positions.astype(np.int64), 1, axis=2)
+        np.put_along_axis(filters, positions, 1, axis=2)
         packed[rows] = np.packbits(filters, axis=2, bitorder="little")
     return packed.reshape(-1, params.k // 8)

@@ -17,13 +17,17 @@ import numpy as np
 from scipy import stats
 
 from hubbub.decoder.arrays import FloatArray
+from hubbub.simulations.experiments.joint_scoring import Coverage
+from hubbub.simulations.suite.joint_matrix import JointBounds, JointCase
 from hubbub.simulations.suite.matrix import AnyCase
-from hubbub.simulations.suite.trials import ALPHA, Trial, run_trials
+from hubbub.simulations.suite.trials import ALPHA, AnyTrial, JointTrial, Trial, run_trials
 
 ALARM = 1e-3
 """Chance that a figure which lies exactly on its bound is called broken."""
 COVERAGE = (0.93, 0.97)
 COVERAGE_DETECTED = (0.92, 0.98)
+COVERAGE_CELLS = (0.94, 0.96)
+"""Of all cells of a table; of its common cells, margins and conditional shares `COVERAGE`."""
 LEAST_COVERAGE_OF_MASSES = 0.93
 LEAST_OF_ORACLE = 0.85
 TOTAL_VARIATION_RATIO = 1.05
@@ -57,6 +61,10 @@ class Figure:
         return float(stats.norm.isf(ALARM)) * self.std_error
 
 
+UNKNOWN = Figure(math.nan, math.nan, 0)
+"""A figure that a case doesn't have."""
+
+
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     """Figures of one case over its runs.
@@ -64,11 +72,12 @@ class CaseResult:
     Attributes
     ----------
     detected, true_positives : Figure
-        Names a run.
+        Names a run; of tables cells, which are all held by someone.
     coverage, coverage_detected : Figure
         Of the 95% intervals over all candidates, over all detected ones of all runs.
     false_share : Figure
-        False names among the detected.
+        False names among the detected; of tables, false ones among the cells that are said to
+        depart from independence.
     any_false : Figure
         Share of runs with a false name.
     total_variation, baseline_variation : Figure
@@ -82,6 +91,14 @@ class CaseResult:
     coverage_unknown, coverage_unlisted : Figure
         Of the 95% intervals of the mass that isn't detected, and isn't listed, over the runs that
         tell it.
+    coverage_common, coverage_margins, coverage_conditionals, coverage_strength : Figure
+        Of tables, of the 95% intervals of cells with a true share above .002, of margins, of shares
+        among the clients with another value, and of Cramer's V.
+    refit_variation : Figure
+        Of tables, total variation of the column `refit`; `total_variation` and
+        `total_variation_all` are those of the constrained shares, over all cells.
+    rejected : Figure
+        Of tables, share of runs in which independence was rejected.
     seconds : Figure
         CPU time of a decoding.
     broken : tuple of str
@@ -94,20 +111,26 @@ class CaseResult:
     detected: Figure
     true_positives: Figure
     coverage: Figure
-    coverage_detected: Figure
-    false_share: Figure
-    any_false: Figure
-    total_variation: Figure
-    total_variation_all: Figure
-    baseline_variation: Figure
-    baseline_variation_all: Figure
-    baseline_false_share: Figure
-    oracle: Figure
-    if_listed: Figure
-    coverage_unknown: Figure
-    coverage_unlisted: Figure
     seconds: Figure
     broken: tuple[str, ...]
+    total_variation: Figure
+    total_variation_all: Figure
+    coverage_detected: Figure = UNKNOWN
+    false_share: Figure = UNKNOWN
+    any_false: Figure = UNKNOWN
+    baseline_variation: Figure = UNKNOWN
+    baseline_variation_all: Figure = UNKNOWN
+    baseline_false_share: Figure = UNKNOWN
+    oracle: Figure = UNKNOWN
+    if_listed: Figure = UNKNOWN
+    coverage_unknown: Figure = UNKNOWN
+    coverage_unlisted: Figure = UNKNOWN
+    coverage_common: Figure = UNKNOWN
+    coverage_margins: Figure = UNKNOWN
+    coverage_conditionals: Figure = UNKNOWN
+    coverage_strength: Figure = UNKNOWN
+    refit_variation: Figure = UNKNOWN
+    rejected: Figure = UNKNOWN
 
 
 def variation_ratios(results: Sequence[CaseResult]) -> list[float]:
@@ -152,9 +175,14 @@ def run_suite(
 ) -> tuple[CaseResult, ...]:
     """Run cases as `run_trials` does, and judge them."""
     trials = run_trials(cases, seeds, workers, progress)
-    return tuple(
-        judge(runs, is_null=case.is_null) for case, runs in zip(cases, trials, strict=True)
-    )
+    return tuple(_judge_case(case, runs) for case, runs in zip(cases, trials, strict=True))
+
+
+def _judge_case(case: AnyCase, trials: Sequence[AnyTrial]) -> CaseResult:
+    if isinstance(case, JointCase):
+        joint = [trial for trial in trials if isinstance(trial, JointTrial)]
+        return judge_table(joint, case.bounds)
+    return judge([t for t in trials if isinstance(t, Trial)], is_null=case.is_null)
 
 
 def judge(trials: Sequence[Trial], *, is_null: bool) -> CaseResult:
@@ -226,6 +254,61 @@ def judge(trials: Sequence[Trial], *, is_null: bool) -> CaseResult:
     )
 
 
+def judge_table(trials: Sequence[JointTrial], bounds: JointBounds) -> CaseResult:
+    """Sum up the runs of a table and say which bounds they break.
+
+    Bounds: coverage of all cells in 0.94 to 0.96, of common cells, margins and conditional shares
+    in 0.93 to 0.97, a false share of at most 0.05 among the cells that are said to depart from
+    independence, and the case's own on total variation and on how often independence is rejected.
+    """
+    scores = [trial.score for trial in trials]
+    names = ("cells", "common_cells", "margins", "conditionals", "strength")
+    covered = {name: _covered([getattr(score, name) for score in scores]) for name in names}
+    variation = _mean([score.total_variation for score in scores])
+    refit = _mean([score.total_variation_refit for score in scores])
+    tested = [score for score in scores if not math.isnan(score.p_value)]
+    rejected = sum(score.rejected for score in tested)
+    broken = _range_broken("coverage", covered["cells"], COVERAGE_CELLS)
+    for name in names[1:-1]:
+        broken += _range_broken(f"coverage of {name.replace('_', ' ')}", covered[name], COVERAGE)
+    broken += ["total variation"] if variation.above(bounds.variation) else []
+    broken += ["variation of refit"] if refit.above(bounds.refit_variation) else []
+    least, most = bounds.rejected
+    too_few = stats.binom.cdf(rejected, len(tested), least) < ALARM
+    too_many = stats.binom.sf(rejected - 1, len(tested), most) < ALARM
+    broken += ["independence"] if tested and (too_few or too_many) else []
+    detected = _mean([float(score.detected) for score in scores])
+    departures = [score.departures for score in scores]
+    wrong = [score.wrong_departures / max(score.departures, 1) for score in scores]
+    false_share = _proportion(wrong, sum(departures))
+    broken += ["false share"] if false_share.above(ALPHA) else []
+    return CaseResult(
+        case=trials[0].case,
+        runs=len(trials),
+        candidates=trials[0].n_cells,
+        detected=detected,
+        true_positives=detected,
+        coverage=covered["cells"],
+        seconds=_mean([trial.seconds for trial in trials]),
+        broken=tuple(broken),
+        total_variation=variation,
+        total_variation_all=variation,
+        false_share=false_share,
+        coverage_common=covered["common_cells"],
+        coverage_margins=covered["margins"],
+        coverage_conditionals=covered["conditionals"],
+        coverage_strength=covered["strength"],
+        refit_variation=refit,
+        rejected=_proportion([float(score.rejected) for score in tested], len(tested)),
+    )
+
+
+def _covered(coverages: Sequence[Coverage]) -> Figure:
+    """Return the share of all runs' intervals that hold the truth."""
+    intervals = np.array([each.intervals for each in coverages], dtype=np.float64)
+    return _ratio([each.share for each in coverages], intervals)
+
+
 def _of_masses(covered: Sequence[bool | None]) -> Figure:
     return _mean([float(each) for each in covered if each is not None])
 
@@ -237,7 +320,7 @@ def _too_few(covered: Figure) -> bool:
 
 def _mean(values: Sequence[float]) -> Figure:
     if not values:
-        return Figure(math.nan, math.nan, 0)
+        return UNKNOWN
     array = np.array(values, dtype=np.float64)
     scatter = float(array.std(ddof=1)) / math.sqrt(len(array)) if len(array) > 1 else math.inf
     return Figure(float(array.mean()), scatter, len(array))
@@ -252,7 +335,7 @@ def _ratio(shares: Sequence[float], weights: FloatArray) -> Figure:
     """Return the share over all runs' names together, with a ratio estimate's standard error."""
     used = weights > 0
     if not used.any():
-        return Figure(math.nan, math.nan, 0)
+        return UNKNOWN
     hits, total = np.array(shares)[used] * weights[used], float(weights.sum())
     mean, runs = float(hits.sum()) / total, int(used.sum())
     scatter = math.inf

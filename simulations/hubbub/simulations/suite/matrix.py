@@ -18,6 +18,7 @@ import numpy as np
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.scenarios import Scenario, make_scenario
+from hubbub.simulations.suite.joint_matrix import JointCase, joint_cases, quick_joint_cases
 from hubbub.simulations.suite.open_matrix import OpenCase, open_cases, quick_open_cases
 
 DISTRIBUTIONS = ("uniform", "exponential", "gauss", "zipf:1", "zipf:1.5")
@@ -109,12 +110,12 @@ class Case:
         return make_scenario(population, self.missing, absent)
 
 
-AnyCase = Case | OpenCase
+AnyCase = Case | OpenCase | JointCase
 
 
 def all_cases() -> tuple[AnyCase, ...]:
     """Return the selection, in the table's order."""
-    return (*dict.fromkeys(_selection()), *open_cases())
+    return (*dict.fromkeys(_selection()), *open_cases(), *joint_cases())
 
 
 def quick_cases() -> tuple[AnyCase, ...]:
@@ -129,6 +130,7 @@ def quick_cases() -> tuple[AnyCase, ...]:
         Case("zipf:1", 100, _MILLION, 8, 2, 32, "loose", 0.0, 1.0),
         Case("zipf:1", 100, _MILLION, 128, 2, 64, "chrome", 0.0, 1.0),
         *quick_open_cases(),
+        *quick_joint_cases(),
     )
 
 

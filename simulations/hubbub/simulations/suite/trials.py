@@ -23,6 +23,8 @@ from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.decoder.open_strings.decoding import decode_open_strings
+from hubbub.simulations.experiments.joint import run_joint
+from hubbub.simulations.experiments.joint_scoring import JointScore
 from hubbub.simulations.experiments.scoring import DecodedShares, Score, held_shares, score
 from hubbub.simulations.populations import Population
 from hubbub.simulations.scenarios import collect
@@ -31,6 +33,7 @@ from hubbub.simulations.simulated_clients.population_sampler import (
     sample_population,
 )
 from hubbub.simulations.suite.baseline import least_squares_two_se, oracle_detections
+from hubbub.simulations.suite.joint_matrix import JointCase
 from hubbub.simulations.suite.matrix import AnyCase, Case
 from hubbub.simulations.suite.open_matrix import OpenCase
 
@@ -74,9 +77,42 @@ class Trial:
     if_listed: int | None = None
 
 
-def run_trial(case: AnyCase, run: int) -> Trial:
+@dataclass(frozen=True, slots=True)
+class JointTrial:
+    """Scores of one run of a table.
+
+    Attributes
+    ----------
+    case : str
+        The case's name.
+    n_cells : int
+        Of the table.
+    seconds : float
+        CPU time of the decoder.
+    """
+
+    case: str
+    run: int
+    n_cells: int
+    score: JointScore
+    seconds: float
+
+
+AnyTrial = Trial | JointTrial
+
+
+def run_trial(case: AnyCase, run: int) -> AnyTrial:
     """Decode a numbered run and score it, beside what it is compared with."""
+    if isinstance(case, JointCase):
+        return _joint_trial(case, run)
     return _open_trial(case, run) if isinstance(case, OpenCase) else _listed_trial(case, run)
+
+
+def _joint_trial(case: JointCase, run: int) -> JointTrial:
+    experiment = case.experiment(run)
+    outcome = run_joint(experiment)
+    n_cells = len(experiment.population.values)
+    return JointTrial(case.name, run, n_cells, outcome.score, outcome.seconds)
 
 
 def _listed_trial(case: Case, run: int) -> Trial:
@@ -167,7 +203,7 @@ def run_trials(
     seeds: int,
     workers: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> tuple[tuple[Trial, ...], ...]:
+) -> tuple[tuple[AnyTrial, ...], ...]:
     """Run each case with run numbers 0 to seeds - 1; return the trials case by case.
 
     Parameters
@@ -178,7 +214,7 @@ def run_trials(
         Takes how many runs are done, and of how many.
     """
     tasks = [(case, run) for case in cases for run in range(seeds)]
-    trials: dict[tuple[str, int], Trial] = {}
+    trials: dict[tuple[str, int], AnyTrial] = {}
     found = starmap(run_trial, tasks) if workers == 1 else _in_processes(tasks, workers)
     for done, trial in enumerate(found, start=1):
         trials[trial.case, trial.run] = trial
@@ -186,7 +222,7 @@ def run_trials(
     return tuple(tuple(trials[case.name, run] for run in range(seeds)) for case in cases)
 
 
-def _in_processes(tasks: Sequence[tuple[AnyCase, int]], workers: int) -> Iterator[Trial]:
+def _in_processes(tasks: Sequence[tuple[AnyCase, int]], workers: int) -> Iterator[AnyTrial]:
     """Yield trials as they end, the largest begun first."""
     ordered = sorted(tasks, key=lambda task: -task[0].work)
     # Processes share the cores, so each computes on one thread.

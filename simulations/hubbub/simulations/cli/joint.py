@@ -1,0 +1,71 @@
+"""The options of `hubbub-simulate run --joint`: what they mean together, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import click
+import numpy as np
+
+from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.params import RapporParams
+from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment
+from hubbub.simulations.joint_populations import joint_population, parse_sizes
+from hubbub.simulations.populations import LISTS
+
+_REFUSED = (
+    "metric_type", "values", "unique", "steps", "candidates_extra", "missing", "days", "change",
+    "cohorts", "attack", "method", "through",
+)  # fmt: skip
+"""Options that mean nothing for tables."""
+_HASHED = {"k": 128, "m": 64}
+"""Of tuples that are hashed, unless given."""
+
+
+def joint_experiment(given: Callable[[str], bool], options: dict[str, Any]) -> JointExperiment:
+    """Make the experiment that the options describe, and fill in those that weren't given.
+
+    Parameters
+    ----------
+    given : callable
+        Says whether an option was given, by its name.
+
+    Raises
+    ------
+    ParameterError, PopulationError
+        If an option's value makes no sense.
+    UsageError
+        If options make no sense together.
+    """
+    for name in filter(given, _REFUSED):
+        option = "type" if name == "metric_type" else name.replace("_", "-")
+        raise click.UsageError(f"--{option}: can't go with --joint")
+    if not given("population"):
+        options["population"] = "zipf:1.0"
+    if options["population"] in LISTS:
+        raise click.UsageError(
+            f"--population {options['population']}: must be a family of shares with --joint, such "
+            "as zipf:1.0"
+        )
+    sizes = parse_sizes(options["joint"])
+    size = {name: options[name] for name in ("k", "h", "m") if given(name)}
+    cells = math.prod(each.values for each in sizes)
+    if any(each.strings for each in sizes) or size.get("k", cells) < cells:
+        size = _HASHED | size
+    family, partners = options["population"], options["partners"]
+    rng = np.random.default_rng([options["seed"], PARTNERS])
+    try:
+        population = joint_population(sizes, family, partners, rng, size)
+        size = population.metric_type.filter_size(size)
+    except MetricError as error:
+        raise click.UsageError(str(error)) from error
+    noise = {name: options[name] for name in ("f", "p", "q")}
+    unused = dict.fromkeys(_REFUSED)
+    options |= {**size, **unused, "metric_type": "joint"}
+    params, correction = RapporParams(**size, **noise), Correction(options["correction"])
+    return JointExperiment(
+        population, params, options["reports"], options["alpha"], correction, options["seed"]
+    )

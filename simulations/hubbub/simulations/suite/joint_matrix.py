@@ -1,0 +1,130 @@
+"""Cases of tables of two or three fields, beside the matrix of listed strings.
+
+A hundred values by twenty, at usual epsilons and for many and few clients, with and without
+partners, so that tables, their tests and what the tests miss are measured; three fields; and a
+thousand strings by yes or no, which are hashed. Every client reports once.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from hubbub.protocol.params import RapporParams
+from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment
+from hubbub.simulations.joint_populations import joint_population, parse_sizes
+
+_MILLION = 1_000_000
+_FEW = 30_000
+_FAMILY = "zipf:1"
+_HASHED = {"k": 128, "m": 64}
+
+
+@dataclass(frozen=True, slots=True)
+class JointBounds:
+    """What is promised of a case; nothing where a bound is infinite, or the least 0.
+
+    Attributes
+    ----------
+    variation, refit_variation : float
+        Most total variation of the constrained shares, and of `refit`.
+    rejected : (float, float)
+        Least and most chance that independence is rejected at .05.
+    """
+
+    variation: float = math.inf
+    refit_variation: float = math.inf
+    rejected: tuple[float, float] = (0.0, 1.0)
+
+
+_INDEPENDENT = JointBounds(rejected=(0.03, 0.07))
+_NO_BOUNDS = JointBounds()
+_PROMISED = {
+    (_MILLION, 2, 30): JointBounds(refit_variation=0.24, rejected=(0.98, 1.0)),
+    (_MILLION, 4, 30): JointBounds(0.155, 0.13, rejected=(0.98, 1.0)),
+    (_MILLION, 8, 30): JointBounds(0.04, 0.04, rejected=(0.98, 1.0)),
+    (_FEW, 4, 10): JointBounds(rejected=(0.28, 1.0)),
+    (_FEW, 4, 30): JointBounds(rejected=(0.98, 1.0)),
+}
+"""Of the table of 100 by 20, by reports, epsilon, and percent of clients with partners."""
+
+
+@dataclass(frozen=True, slots=True)
+class JointCase:
+    """One line of the suite's table; every client reports once.
+
+    Attributes
+    ----------
+    sizes : str
+        As `parse_sizes` takes them.
+    epsilon : float
+        Of a client's only report: f = 0, p = 1 / (e^epsilon + 1), q = 1/2.
+    partners : int
+        Percent of the clients who hold the partners of their first field's value.
+    """
+
+    sizes: str
+    reports: int
+    epsilon: float
+    partners: int
+    bounds: JointBounds = _NO_BOUNDS
+
+    @property
+    def name(self) -> str:
+        """A short name that says all of it, such as joint-100x20-1M-eps4-partners30."""
+        size = f"{self.reports / _MILLION:g}M-eps{self.epsilon:g}"
+        tied = f"partners{self.partners}" if self.partners else "independent"
+        return f"joint-{self.sizes}-{size}-{tied}"
+
+    @property
+    def work(self) -> float:
+        """About how long a run takes, as that of listed cases."""
+        return 5.0 * _MILLION + 10 * self.reports
+
+    def seed(self, run: int) -> int:
+        """Return the seed of a numbered run: of its own for every case and run."""
+        return zlib.crc32(self.name.encode()) + (run << 32)
+
+    def experiment(self, run: int) -> JointExperiment:
+        """Return a run's population, whose partners and strings are of this run alone."""
+        sizes = parse_sizes(self.sizes)
+        strings = any(size.strings for size in sizes)
+        population = joint_population(
+            sizes,
+            _FAMILY,
+            self.partners / 100,
+            np.random.default_rng([self.seed(run), PARTNERS]),
+            _HASHED if strings else None,
+            f"run {run} ",
+        )
+        size = population.metric_type.filter_size(_HASHED if strings else {})
+        rare = 1 / (math.exp(self.epsilon) + 1)
+        params = RapporParams(**size, f=0.0, p=rare, q=0.5)
+        return JointExperiment(population, params, self.reports, seed=self.seed(run))
+
+
+def joint_cases() -> tuple[JointCase, ...]:
+    """Return the cases, in the table's order."""
+    tables = tuple(
+        JointCase("100x20", reports, epsilon, partners, _bounds(reports, epsilon, partners))
+        for reports in (_MILLION, _FEW)
+        for epsilon in (2, 4, 8)
+        for partners in (0, 10, 30)
+    )
+    return (
+        *tables,
+        JointCase("10x10x2", _MILLION, 4, 30, JointBounds(rejected=(0.98, 1.0))),
+        JointCase("1000sx2", _MILLION, 4, 30, JointBounds(rejected=(0.98, 1.0))),
+    )
+
+
+def quick_joint_cases() -> tuple[JointCase, ...]:
+    """Return the few that continuous integration runs."""
+    return tuple(case for case in joint_cases() if case.name.startswith("joint-10x10x2"))
+
+
+def _bounds(reports: int, epsilon: int, partners: int) -> JointBounds:
+    return _PROMISED.get((reports, epsilon, partners), _NO_BOUNDS) if partners else _INDEPENDENT

@@ -1,0 +1,136 @@
+"""A perfect table scores as perfect, and each error shows in its own figure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.joint.analysis import analyse_table
+from hubbub.decoder.joint.decoding import Cells, JointDecoding
+from hubbub.decoder.joint.table import JointEstimates
+from hubbub.simulations.experiments.joint import JointExperiment, run_joint
+from hubbub.simulations.experiments.joint_scoring import (
+    Coverage,
+    score_joint,
+    true_strength,
+)
+from hubbub.simulations.joint_populations import joint_population, parse_sizes
+from unit.decoder.joint_tables import known_table, noise
+
+TRUTH = np.array([[0.3, 0.1, 0.1], [0.02, 0.38, 0.1]])
+"""In its last column rows are as frequent as they are in all."""
+INDEPENDENT = np.outer([0.5, 0.3, 0.2], [0.7, 0.3])
+
+
+def decoding_of(estimates: JointEstimates) -> JointDecoding:
+    """Return the decoding of a table whose cells' estimates are these."""
+    table, interval = analyse_table(estimates), estimates.intervals()
+    n = len(estimates.unbiased)
+    cells = Cells(
+        estimates.unbiased, estimates.std_error, interval.low, interval.high, table.refit,
+        np.zeros(n), np.zeros(n), np.ones(n, dtype=np.bool_),
+    )  # fmt: skip
+    return JointDecoding(estimates.fields, cells, Summary(), table, np.arange(n))
+
+
+class Summary:
+    reports = detected = 1_000
+    alpha = 0.05
+    epsilon_permanent = epsilon_report = 4.0
+
+
+def moved(truth: FloatArray, by: float, variance: float = 1e-8) -> JointDecoding:
+    """Return a table in which so much of the first cell is taken to be in the second."""
+    table = truth.copy()
+    table.flat[0] -= by
+    table.flat[1] += by
+    return decoding_of(known_table(table, variance))
+
+
+def test_true_table_has_no_error_and_all_intervals_hold() -> None:
+    score = score_joint(moved(TRUTH, 0.0), TRUTH.ravel())
+    assert score.total_variation_refit < 1e-3
+    assert score.cells == Coverage(6, 6)
+    assert score.margins == Coverage(5, 5)
+    assert score.conditionals == Coverage(12, 12)
+    assert score.strength == Coverage(1, 1)
+    assert (score.detected, score.departures, score.wrong_departures) == (6, 4, 0)
+    assert score.rejected
+
+
+def test_moved_clients_are_half_counted_and_missed_by_the_intervals() -> None:
+    score = score_joint(moved(TRUTH, 0.05), TRUTH.ravel())
+    assert score.total_variation_refit == pytest.approx(0.05, abs=1e-3)
+    assert score.cells == Coverage(4, 6)
+    assert score.margins == Coverage(3, 5)
+    assert score.strength == Coverage(0, 1)
+
+
+def test_common_cells_are_those_above_two_in_a_thousand() -> None:
+    truth = TRUTH - np.array([[0, 0, 0], [0.019, 0, -0.019]])
+    assert score_joint(moved(truth, 0.0), truth.ravel()).common_cells == Coverage(5, 5)
+
+
+def test_departure_from_an_independent_table_is_wrong() -> None:
+    right = score_joint(moved(INDEPENDENT, 0.0), INDEPENDENT.ravel())
+    assert (right.departures, right.wrong_departures) == (0, 0)
+    assert right.strength == Coverage(1, 1)  # the true V is 0
+    wrong = score_joint(moved(INDEPENDENT, 0.05), INDEPENDENT.ravel())
+    assert wrong.departures == wrong.wrong_departures > 0
+
+
+def test_departure_in_the_other_direction_is_wrong() -> None:
+    """All clients of the first row seem to hold what those of the second do, and conversely."""
+    truth = TRUTH / TRUTH.sum()
+    score = score_joint(decoding_of(known_table(truth[::-1], 1e-8)), truth.ravel())
+    assert score.departures == score.wrong_departures == 4
+
+
+def test_cells_that_are_left_out_are_missing_mass() -> None:
+    decoding = moved(TRUTH, 0.0)
+    cells = decoding.cells
+    share, refit = cells.share.copy(), cells.refit.copy()
+    share[3], refit[3] = np.nan, 0.0
+    part = replace(decoding, cells=cells._replace(share=share, refit=refit))
+    score = score_joint(part, TRUTH.ravel())
+    assert score.total_variation_refit == pytest.approx(0.02, abs=1e-3)
+    assert score.cells == Coverage(5, 5)
+
+
+def test_no_table_no_margins_and_no_test() -> None:
+    alone = replace(moved(TRUTH, 0.0), table=None, rows=np.empty(0, dtype=np.int64))
+    score = score_joint(alone, TRUTH.ravel())
+    assert score.margins == score.conditionals == score.strength == Coverage(0, 0)
+    assert math.isnan(score.margins.share)
+    assert math.isnan(score.p_value)
+    assert not score.rejected
+
+
+def test_strength_is_1_where_one_field_tells_the_other_and_0_where_it_tells_nothing() -> None:
+    everyone = [np.eye(3), np.eye(3)]
+    assert true_strength(np.diag([0.5, 0.3, 0.2]), everyone) == pytest.approx(1)
+    assert true_strength(INDEPENDENT, [np.eye(3), np.eye(2)]) == pytest.approx(0, abs=1e-12)
+
+
+def test_strength_of_values_together_is_that_of_their_sum() -> None:
+    together = np.array([[1.0, 0, 0], [0, 1, 1]])
+    two_by_two = np.array([[0.3, 0.2], [0.02, 0.48]])
+    expected = abs(0.3 * 0.48 - 0.2 * 0.02) / math.sqrt(0.5 * 0.5 * 0.32 * 0.68)
+    assert true_strength(two_by_two, [np.eye(2), np.eye(2)]) == pytest.approx(expected)
+    assert true_strength(TRUTH, [np.eye(2), together]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("sizes", "size"), [("5x4", {}), ("5sx2", {"k": 64, "m": 4})])
+def test_experiment_is_the_same_for_any_number_of_workers(sizes: str, size: dict[str, int]) -> None:
+    """300,000 clients are two chunks; the constrained shares of 5 x 4 cells are close to them."""
+    population = joint_population(parse_sizes(sizes), "zipf:1", 0.3, np.random.default_rng(1), size)
+    params = noise(4.0)._replace(**population.metric_type.filter_size(size))
+    experiment = JointExperiment(population, params, 300_000, seed=5)
+    alone, together = (run_joint(experiment, workers).score for workers in (1, 2))
+    assert alone == together
+    assert alone.total_variation < 0.05
+    assert alone.rejected
