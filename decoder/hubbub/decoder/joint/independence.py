@@ -199,7 +199,7 @@ def _pooled(margin: JointEstimates) -> BoolArray:
         return groups
     others = np.isin(np.arange(len(order)), rest)
     together = others.astype(np.float64)
-    error = np.sqrt(together @ margin.covariance @ together)
+    error = np.sqrt(max(float(together @ margin.covariance @ together), 0.0))
     if together @ margin.unbiased >= _WELL_KNOWN_Z * error:
         return np.vstack([groups, others])
     if len(groups):
