@@ -1,0 +1,21 @@
+"""What can go wrong in a release."""
+
+
+class ReleaseError(Exception):
+    """Base of the errors that releases raise on purpose; no message quotes a value of the data."""
+
+
+class DataError(ReleaseError):
+    """The data aren't what was declared, or can't be read."""
+
+
+class QueryError(ReleaseError, ValueError):
+    """A query's argument makes no sense; the message names it and what was expected."""
+
+
+class BudgetError(ReleaseError):
+    """A query would cost more than is left."""
+
+
+class LedgerError(ReleaseError):
+    """The ledger can't be made, read or written."""

@@ -1,0 +1,251 @@
+"""Exact noise on integers, what it costs, and how far it may be off.
+
+OpenDP draws the noise, and its maps say what a scale promises; a scale is raised until the map, as
+a fraction, is at most what was asked for. Laws are those of the *discrete* distributions: with
+a = e^(-1/scale), the discrete Laplace law has P(Z = z) = (1 - a) / (1 + a) a^|z|, whose tails
+differ from the continuous one's. Invariant: nothing published comes from floating-point noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hubbub.decoder.arrays import IntArray
+from hubbub.release.errors import QueryError
+
+CONFIDENCE = 0.95
+_MOST = 2**62
+_FAR = 12.0  # deviations, beyond which a discrete Gaussian's tail is below 1e-31
+_TABULATED = 1e5  # deviations up to which its law is added up term by term
+_STEPS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a release costs under adding or removing one user's rows.
+
+    Attributes
+    ----------
+    epsilon, delta : Fraction
+        delta is 0 for pure differential privacy.
+    rho : Fraction, optional
+        Of mechanisms that are zero-concentrated differentially private as well (Gaussian noise).
+    """
+
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+    rho: Fraction | None = None
+
+
+class Row(NamedTuple):
+    """A released number or name.
+
+    Attributes
+    ----------
+    key : str
+        Of what; empty for a number of the whole table.
+    value : float or str
+    radius : float
+        The value is at most so far from the one without noise in 95% of releases; nan if the value
+        is no number or that can't be said without looking at the data.
+    """
+
+    key: str
+    value: float | str
+    radius: float
+
+
+class Answer(NamedTuple):
+    """What a mechanism releases, and why it may.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+    mechanism : str
+    theorem : str
+        Formula and source of the privacy it has.
+    """
+
+    rows: tuple[Row, ...]
+    mechanism: str
+    theorem: str
+
+
+def fraction(name: str, value: object) -> Fraction:
+    """Return a budget as the fraction that its decimal digits say: 0.1 is 1/10.
+
+    Raises
+    ------
+    QueryError
+        If it isn't a finite number of at least 0.
+    """
+    try:
+        found = value if isinstance(value, Fraction) else Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        found = Fraction(-1)
+    if isinstance(value, bool) or found < 0:
+        raise QueryError(f"{name} = {value!r}: must be a finite number of at least 0")
+    return found
+
+
+def positive(name: str, value: object) -> Fraction:
+    """Return a budget that must be above 0 (raises QueryError)."""
+    found = fraction(name, value)
+    if not found:
+        raise QueryError(f"{name} = {value!r}: must be above 0")
+    return found
+
+
+def laplace_scale(sensitivity: int, epsilon: Fraction) -> float:
+    """Return the least scale with which OpenDP says that Laplace noise costs at most epsilon.
+
+    The discrete Laplace mechanism: scale = sensitivity / epsilon (Dwork, McSherry, Nissim, Smith
+    2006; Ghosh, Roughgarden, Sundararajan 2012).
+    """
+
+    def cost(scale: float) -> Fraction:
+        return Fraction(_laplace(scale).map(sensitivity))
+
+    return _raised(float(sensitivity / epsilon), epsilon, cost)
+
+
+def add_laplace(values: Sequence[int] | IntArray, scale: float) -> list[int]:
+    """Return integers with independent discrete Laplace noise."""
+    return list(_laplace(scale)([int(value) for value in values]))
+
+
+def laplace_tail(distance: int, scale: float) -> float:
+    """Return P(Z >= distance) of discrete Laplace noise; a^t / (1 + a) for t >= 1."""
+    a = math.exp(-1 / scale)
+    if distance >= 1:
+        return math.exp(-distance / scale) / (1 + a)
+    return 1 - math.exp(-(1 - distance) / scale) / (1 + a)
+
+
+def laplace_radius(scale: float, confidence: float = CONFIDENCE) -> int:
+    """Return the least r with P(|Z| <= r) >= confidence: 1 - 2 a^(r + 1) / (1 + a)."""
+    a = math.exp(-1 / scale)
+    # 2 a^(r+1) / (1 + a) <= 1 - confidence
+    least = -scale * math.log((1 - confidence) * (1 + a) / 2) - 1
+    return max(math.ceil(least - 1e-12), 0)
+
+
+def gaussian_scale(sensitivity: float, epsilon: Fraction, delta: Fraction) -> tuple[float, Cost]:
+    """Return a scale of Gaussian noise that costs at most epsilon at delta, and its cost.
+
+    The discrete Gaussian mechanism (Canonne, Kamath, Steinke 2020): rho = sensitivity^2 /
+    (2 scale^2), and from there OpenDP's map to (epsilon, delta).
+    """
+    low, high = 0.0, 1.0
+    while gaussian_epsilon(high, sensitivity, delta) > epsilon:
+        low, high = high, 2 * high
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if middle in {low, high}:
+            break
+        enough = gaussian_epsilon(middle, sensitivity, delta) <= epsilon
+        low, high = (low, middle) if enough else (middle, high)
+    rho = Fraction(_gaussian(high).map(sensitivity))
+    return high, Cost(epsilon, delta, rho)
+
+
+def gaussian_epsilon(scale: float, sensitivity: float, delta: Fraction) -> Fraction:
+    """Return the epsilon that Gaussian noise costs at delta; very large if there is none."""
+    dp = _opendp()
+    fixed = dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(_gaussian(scale)), float(delta))
+    found: float = fixed.map(sensitivity)[0]
+    return Fraction(found) if math.isfinite(found) else Fraction(_MOST)
+
+
+def add_gaussian(values: Sequence[int] | IntArray, scale: float) -> list[int]:
+    """Return integers with independent discrete Gaussian noise."""
+    return list(_gaussian(scale)([int(value) for value in values]))
+
+
+def gaussian_radius(scale: float, confidence: float = CONFIDENCE) -> int:
+    """Return the least r with P(|Z| <= r) >= confidence; P(Z = z) is as exp(-z^2 / (2 scale^2))."""
+    if scale > _TABULATED:  # a normal law's, in whole steps, with one to spare
+        from scipy.special import ndtri  # noqa: PLC0415 - takes long to import
+
+        return math.ceil(scale * float(ndtri((1 + confidence) / 2))) + 1
+    z = np.arange(math.ceil(_FAR * scale) + 2, dtype=np.float64)
+    chances = np.exp(-(z**2) / (2 * scale**2))
+    chances[1:] *= 2
+    within = np.cumsum(chances) / chances.sum()
+    return int(np.searchsorted(within, confidence))
+
+
+def select_scale(sensitivity: int, epsilon: Fraction, *, monotonic: bool, best: int = 1) -> float:
+    """Return the least scale with which selecting the best few costs at most epsilon.
+
+    The exponential mechanism by permute-and-flip (McKenna, Sheldon 2020): 2 sensitivity / epsilon,
+    half of that if one user moves all scores in the same direction.
+    """
+
+    def cost(scale: float) -> Fraction:
+        return Fraction(_selector(scale, monotonic, best).map(sensitivity))
+
+    start = best * sensitivity * (1 if monotonic else 2) / epsilon
+    return _raised(float(start), epsilon, cost)
+
+
+def select(scores: Sequence[int] | IntArray, scale: float, *, monotonic: bool) -> int:
+    """Return the place of a score that is about the highest."""
+    return int(_selector(scale, monotonic, 1)([int(score) for score in scores]))
+
+
+def select_best(
+    scores: Sequence[int] | IntArray, scale: float, best: int, *, monotonic: bool
+) -> list[int]:
+    """Return the places of about the highest scores, at least two, the highest first."""
+    return list(_selector(scale, monotonic, best)([int(score) for score in scores]))
+
+
+def _raised(scale: float, epsilon: Fraction, cost: Callable[[float], Fraction]) -> float:
+    """Raise a scale, by roundings, until it costs at most epsilon."""
+    for _ in range(_STEPS):
+        if cost(scale) <= epsilon:
+            return scale
+        scale = math.nextafter(scale * (1 + 1e-15), math.inf)
+    raise QueryError(f"epsilon = {float(epsilon):g}: no scale of noise was found for it")
+
+
+@cache
+def _opendp() -> Any:
+    """Return OpenDP, which takes long to import."""
+    import opendp.prelude as dp  # noqa: PLC0415
+
+    dp.enable_features("contrib")
+    return dp
+
+
+@cache
+def _laplace(scale: float) -> Any:
+    dp = _opendp()
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
+
+
+@cache
+def _gaussian(scale: float) -> Any:
+    dp = _opendp()
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+
+
+@cache
+def _selector(scale: float, monotonic: bool, best: int) -> Any:
+    dp = _opendp()
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    metric = dp.linf_distance(T="i64", monotonic=monotonic)
+    measure = dp.max_divergence()
+    if best == 1:
+        return dp.m.make_noisy_max(domain, metric, measure, scale=scale)
+    return dp.m.make_noisy_top_k(domain, metric, measure, k=best, scale=scale)
