@@ -50,6 +50,7 @@ calibration: $(READY)  ## the decoder's error rates over all cases and methods (
 	$(BIN)/hubbub-simulate suite --seeds 20 --output out/suite.md --output out/suite.json
 	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.likelihood
 	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.categories
+	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.joint
 
 planning: $(READY)  ## the planner's theory against simulation (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.planning

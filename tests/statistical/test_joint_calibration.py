@@ -1,0 +1,58 @@
+"""Tables of fields: intervals hold, and independence is rejected as often as it should be.
+
+A run is one population and one sample of it; runs are independent, the intervals of one run are
+not, so a run's share of intervals that hold is one observation. Seeded: what passes once always
+does, and the chances say how likely another seed would fail.
+`python -m evaluation.calibration.joint` prints the same figures for more cases and runs.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from evaluation.calibration.joint import KINDS, run, shares_held
+from hubbub.simulations.suite.joint_matrix import JointCase
+from significance import z_limit
+
+RUNS = int(os.environ.get("HUBBUB_RUNS", "40"))
+LOWEST, HIGHEST = 0.93, 0.97
+"""What the decoder promises of each kind of interval on average."""
+CASES = (
+    JointCase("20x10", 30_000, 4, 30),
+    JointCase("6x5", 3_000, 2, 30),
+    JointCase("8x5x2", 100_000, 4, 30),
+)
+ALARM = 1e-6
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_intervals_of_tables_hold(case: JointCase) -> None:
+    """Each kind's mean coverage within .93 to .97, but for noise: P(false alarm) < 1e-6 (normal).
+
+    Cramer's V is left out: its interval may reach 0 or be cut off at values that aren't known.
+    """
+    scores = [run(case, number)[0] for number in range(RUNS)]
+    for kind in KINDS[:-1]:
+        shares = shares_held(scores, kind)
+        known = shares[~np.isnan(shares)]
+        room = z_limit(2 * len(KINDS) * len(CASES), ALARM) * known.std(ddof=1) / np.sqrt(len(known))
+        assert len(known) > RUNS / 2, kind
+        assert LOWEST - room <= known.mean() <= HIGHEST + room, kind
+
+
+@pytest.mark.parametrize(
+    ("partners", "least", "most"),
+    [(0, 0.0, 0.07), (10, 0.28, 1.0), (30, 0.98, 1.0)],
+    ids=["independent", "10% partners", "30% partners"],
+)
+def test_independence_is_rejected_as_often_as_it_should_be(
+    partners: int, least: float, most: float
+) -> None:
+    """100 x 20 values, 30,000 reports, epsilon 4; P(false alarm) < 1e-6 (binomial)."""
+    case = JointCase("100x20", 30_000, 4, partners)
+    rejected = sum(run(case, number)[0].rejected for number in range(RUNS))
+    assert stats.binom.ppf(ALARM, RUNS, least) <= rejected <= stats.binom.isf(ALARM, RUNS, most)
