@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse, special
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, SparseMatrix
-from hubbub.decoder.categories.shares import nearest_distribution, share_interval
+from hubbub.decoder.categories.shares import share_interval
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
 from hubbub.decoder.joint.shrinkage import product_of
 from hubbub.decoder.joint.table import JointEstimates
@@ -110,34 +110,33 @@ def assess_independence(estimates: JointEstimates, draws: int = DRAWS) -> Indepe
 
     Notes
     -----
-    T = sum p_ij (y_ij - p_ij)^2 with p the product of the (constrained) margins: residuals count
-    where clients are expected. Its p-value is (1 + #{T* >= T}) / (1 + draws), over draws of an
-    independent table with these margins. The draws come from a fixed seed, so that the same reports
-    give the same result.
+    T = sum p_ij (y_ij - p_ij)^2 with p the product of the margins: residuals count where clients
+    are expected. Margins are unbiased ones, though some may be below 0: cut off at 0 they would
+    hold more of their noise in draws than in estimates, and .07 would be rejected at .05. The
+    p-value is (1 + #{T* >= T}) / (1 + draws), over draws of an independent table with the margins'
+    constrained shares. They come from a fixed seed, so that the same reports give the same
+    result.
     """
-    margins = [estimates.margin(axis) for axis in range(len(estimates.shape))]
-    shares = [margin.constrained() for margin in margins]
+    shares = [estimates.margin(axis).constrained() for axis in range(len(estimates.shape))]
     null = product_of(shares, float(shares[0].sum())).ravel()
     drawn = estimates.draw(null, np.random.default_rng(_SEED), draws)
-    variances = [np.diagonal(margin.covariance) for margin in margins]
-    found, *others = _statistics(np.vstack([estimates.unbiased, drawn]), variances)
+    found, *others = _statistics(np.vstack([estimates.unbiased, drawn]), estimates.shape)
     p_value = (1 + sum(other >= found for other in others)) / (1 + draws)
     strength: tuple[float, float, float, tuple[int, ...]] = (np.nan, np.nan, np.nan, ())
-    if len(margins) == 2:
+    if len(shares) == 2:
         strength = cramers_v(estimates)
     return Independence(tuple(f.name for f in estimates.fields), p_value, draws, *strength)
 
 
-def _statistics(tables: FloatArray, variances: list[FloatArray]) -> list[float]:
+def _statistics(tables: FloatArray, shape: tuple[int, ...]) -> list[float]:
     """Return T of each of some tables, scaled to a total of 1."""
-    shape = tuple(map(len, variances))
     found = []
     for cells in tables:
         table = cells.reshape(shape) / max(float(cells.sum()), _LEAST)
-        margins = []
-        for axis, variance in enumerate(variances):
-            others = tuple(a for a in range(len(shape)) if a != axis)
-            margins.append(nearest_distribution(table.sum(axis=others), variance))
+        margins = [
+            table.sum(axis=tuple(a for a in range(len(shape)) if a != axis))
+            for axis in range(len(shape))
+        ]
         product = product_of(margins, 1.0)
         found.append(float((product * (table - product) ** 2).sum()))
     return found

@@ -1,0 +1,1 @@
+"""Publish what is collected in the clear: mechanisms of central differential privacy."""

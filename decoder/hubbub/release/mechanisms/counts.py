@@ -1,0 +1,193 @@
+"""Numbers of rows, sums and means, with exact integer noise.
+
+Values are rounded to a lattice of integers *before* they are added up, so that the sum's
+sensitivity is exact and its noise can be, too. Invariant: whatever depends on data is an integer
+until its noise is in it.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.release.errors import QueryError
+from hubbub.release.noise import (
+    CONFIDENCE,
+    Answer,
+    Cost,
+    Row,
+    add_gaussian,
+    add_laplace,
+    gaussian_radius,
+    gaussian_scale,
+    laplace_radius,
+    laplace_scale,
+)
+
+_STEPS = 2**20
+"""About how many steps of the lattice lie between the bounds of a column."""
+
+
+class Noise(NamedTuple):
+    """Integer noise of a scale, and its law."""
+
+    scale: float
+    gaussian: bool
+
+    def added(self, values: list[int]) -> list[int]:
+        """Return integers with noise."""
+        return (add_gaussian if self.gaussian else add_laplace)(values, self.scale)
+
+    def radius(self, confidence: float = CONFIDENCE) -> int:
+        """Return how far it is off at most, with this confidence."""
+        return (gaussian_radius if self.gaussian else laplace_radius)(self.scale, confidence)
+
+    @property
+    def mechanism(self) -> str:
+        """Its name."""
+        return "discrete Gaussian" if self.gaussian else "discrete Laplace"
+
+    @property
+    def theorem(self) -> str:
+        """Why it is private."""
+        if self.gaussian:
+            return (
+                "rho = sensitivity^2 / (2 scale^2), to epsilon at delta (Canonne, Kamath, Steinke "
+                "2020)"
+            )
+        return "epsilon = sensitivity / scale (Dwork, McSherry, Nissim, Smith 2006)"
+
+
+def noise_for(sensitivity: int, epsilon: Fraction, delta: Fraction) -> tuple[Noise, Cost]:
+    """Return Laplace noise, or Gaussian noise if there is a delta, and what it costs.
+
+    Parameters
+    ----------
+    sensitivity : int
+        By how much one user moves a number; of several numbers their sum of absolute moves, which
+        is at least their root of summed squares.
+    """
+    if not delta:
+        return Noise(laplace_scale(sensitivity, epsilon), False), Cost(epsilon)
+    scale, cost = gaussian_scale(float(sensitivity), epsilon, delta)
+    return Noise(scale, True), cost
+
+
+class Lattice(NamedTuple):
+    """Integers that stand for multiples of a step, a power of two.
+
+    Attributes
+    ----------
+    exponent : int
+        The step is 2 to this.
+    low, high : int
+        The bounds, rounded outwards.
+    """
+
+    exponent: int
+    low: int
+    high: int
+
+    @property
+    def step(self) -> float:
+        """The step, which a float holds exactly."""
+        return math.ldexp(1.0, self.exponent)
+
+    def numbers(self, values: FloatArray) -> IntArray:
+        """Return values as integers, those beyond the bounds at the bounds."""
+        nearest = np.rint(np.ldexp(values, -self.exponent))
+        return np.clip(nearest, self.low, self.high).astype(np.int64)
+
+
+def lattice(low: float, high: float) -> Lattice:
+    """Return the lattice of a column's declared range.
+
+    Raises
+    ------
+    QueryError
+        If the bounds aren't finite and ascending.
+    """
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise QueryError(f"bounds = {low}:{high}: must be finite numbers, the lower one first")
+    exponent = math.frexp((high - low) / _STEPS)[1] - 1
+    smallest, largest = math.ldexp(low, -exponent), math.ldexp(high, -exponent)
+    if max(abs(smallest), abs(largest)) > 2**52:
+        raise QueryError(f"bounds = {low}:{high}: must not be that narrow so far from 0")
+    return Lattice(exponent, math.floor(smallest), math.ceil(largest))
+
+
+def count(
+    n_rows: int, *, rows_per_user: int, epsilon: Fraction, delta: Fraction = Fraction(0)
+) -> Answer:
+    """Return the number of rows.
+
+    One user moves it by at most `rows_per_user`.
+    """
+    noise, _ = noise_for(rows_per_user, epsilon, delta)
+    (value,) = noise.added([n_rows])
+    return Answer((Row("", value, noise.radius()),), noise.mechanism, noise.theorem)
+
+
+def bounded_sum(
+    values: FloatArray,
+    bounds: Lattice,
+    *,
+    rows_per_user: int,
+    epsilon: Fraction,
+    delta: Fraction = Fraction(0),
+) -> Answer:
+    """Return the sum of values, each clipped to the bounds and rounded to the lattice.
+
+    One user moves it by at most `rows_per_user` times the larger absolute bound. The radius is of
+    the noise alone; rounding moves a value by half a step, about a two-millionth of the range.
+    """
+    noise, _ = noise_for(sum_sensitivity(bounds, rows_per_user), epsilon, delta)
+    (value,) = noise.added([int(bounds.numbers(values).sum(dtype=np.int64))])
+    row = Row("", value * bounds.step, noise.radius() * bounds.step)
+    return Answer((row,), noise.mechanism, noise.theorem)
+
+
+def sum_sensitivity(bounds: Lattice, rows_per_user: int) -> int:
+    """Return by how many steps one user moves the sum."""
+    return rows_per_user * max(abs(bounds.low), abs(bounds.high))
+
+
+def bounded_mean(
+    values: FloatArray,
+    bounds: Lattice,
+    *,
+    rows_per_user: int,
+    epsilon: Fraction,
+    delta: Fraction = Fraction(0),
+) -> Answer:
+    """Return the mean of values, each clipped to the bounds and rounded to the lattice.
+
+    Half of the budget is for the sum of what values differ from the middle of the bounds, which one
+    user moves by at most half the range a row, and half for their number.
+
+    Notes
+    -----
+    With sum s and number n, noisy s' and n', and radii r_s and r_n that both hold with probability
+    .95 (each .975): |s/n - s'/n'| <= (|s' - s| + |s/n| |n' - n|) / n', and |s/n| is at most half
+    the range. nan where n' isn't above its radius.
+    """
+    middle, half = (bounds.low + bounds.high) // 2, Fraction(1, 2)
+    widest = max(bounds.high - middle, middle - bounds.low)
+    of_sum, _ = noise_for(rows_per_user * widest, epsilon * half, delta * half)
+    of_number, _ = noise_for(rows_per_user, epsilon * half, delta * half)
+    centred = int((bounds.numbers(values) - middle).sum(dtype=np.int64))
+    (total,), (number,) = of_sum.added([centred]), of_number.added([len(values)])
+    each = (1 + CONFIDENCE) / 2
+    radius_sum, radius_number = of_sum.radius(each), of_number.radius(each)
+    mechanism = f"{of_sum.mechanism}, of a sum and of a number"
+    if number <= radius_number:
+        return Answer((Row("", math.nan, math.nan),), mechanism, of_sum.theorem)
+    off = min(abs(total) / number, float(widest))
+    value = min(max(total / number, -widest), widest)
+    radius = (radius_sum + off * radius_number) / (number - radius_number)
+    row = Row("", (middle + value) * bounds.step, min(radius, 2.0 * widest) * bounds.step)
+    return Answer((row,), mechanism, of_sum.theorem)

@@ -1,0 +1,85 @@
+"""Choosing one of several by the exponential mechanism: quantiles, modes, the most common few.
+
+Scores are integers, and OpenDP chooses by permute-and-flip, whose choice is never worse on average
+than the exponential mechanism's (McKenna, Sheldon 2020). Options are public: they must be fixed
+without a look at the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from hubbub.decoder.arrays import FloatArray
+from hubbub.release.errors import QueryError
+from hubbub.release.noise import Answer, Row, select, select_best, select_scale
+
+_EXPONENTIAL = "exponential mechanism (permute-and-flip)"
+_THEOREM = "epsilon = {factor}sensitivity / scale (McSherry, Talwar 2007; McKenna, Sheldon 2020)"
+
+
+def quantile(
+    values: FloatArray,
+    low: float,
+    high: float,
+    level: Fraction,
+    *,
+    options: int,
+    rows_per_user: int,
+    epsilon: Fraction,
+) -> Answer:
+    """Return the option that about a share `level` of the values is below.
+
+    Parameters
+    ----------
+    low, high : float
+        Declared bounds: options are spaced evenly between them.
+    level : Fraction
+        In (0, 1): 1/2 for the median.
+    options : int
+        At least 2.
+
+    Notes
+    -----
+    With level u / v in lowest terms, an option c has the score
+    -|(v - u) #(values < c) - u #(values > c)|, which a row moves by at most max(u, v - u) (Smith
+    2011). The radius isn't known: it depends on how densely values lie.
+    """
+    if not 0 < level < 1:
+        raise QueryError(f"level = {float(level):g}: must be between 0 and 1")
+    if options < 2:
+        raise QueryError(f"options = {options}: must be at least 2")
+    above, below = level.denominator - level.numerator, level.numerator
+    sensitivity = rows_per_user * max(above, below)
+    scale = select_scale(sensitivity, epsilon, monotonic=False)
+    points, ordered = np.linspace(low, high, options), np.sort(np.clip(values, low, high))
+    smaller = np.searchsorted(ordered, points, side="left")
+    larger = len(ordered) - np.searchsorted(ordered, points, side="right")
+    scores = -np.abs(above * smaller - below * larger)
+    chosen = float(points[select(scores, scale, monotonic=False)])
+    return Answer((Row("", chosen, math.nan),), _EXPONENTIAL, _THEOREM.format(factor="2 "))
+
+
+def most_common(
+    keys: Sequence[str], options: Sequence[str], best: int, *, rows_per_user: int, epsilon: Fraction
+) -> Answer:
+    """Return about the most common of public options, the commonest first.
+
+    Their numbers of rows aren't released. A user moves all numbers in the same direction, each by
+    at most `rows_per_user`, which halves what choosing one costs.
+    """
+    if not 1 <= best <= len(options):
+        raise QueryError(f"best = {best}: must be from 1 to the number of options, {len(options)}")
+    scale = select_scale(rows_per_user, epsilon, monotonic=True, best=best)
+    numbers = Counter(keys)
+    scores = [numbers[key] for key in options]
+    if best == 1:
+        chosen = [select(scores, scale, monotonic=True)]
+    else:
+        chosen = select_best(scores, scale, best, monotonic=True)
+    rows = tuple(Row(str(rank), options[i], math.nan) for rank, i in enumerate(chosen, start=1))
+    return Answer(rows, _EXPONENTIAL, _THEOREM.format(factor=f"{best} " if best > 1 else ""))

@@ -1,0 +1,195 @@
+"""Mechanisms: scales that cost what they say, thresholds that hold, answers that are near."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.release.errors import QueryError
+from hubbub.release.mechanisms.counts import (
+    bounded_mean,
+    bounded_sum,
+    count,
+    lattice,
+    sum_sensitivity,
+)
+from hubbub.release.mechanisms.histograms import histogram, threshold, thresholded_histogram
+from hubbub.release.mechanisms.selection import most_common, quantile
+from hubbub.release.noise import (
+    fraction,
+    gaussian_epsilon,
+    gaussian_radius,
+    gaussian_scale,
+    laplace_radius,
+    laplace_scale,
+    laplace_tail,
+    positive,
+    select_scale,
+)
+
+EPSILONS = st.fractions(Fraction(1, 100), Fraction(10), max_denominator=100)
+SURE = Fraction(200)
+"""An epsilon at which noise is 0 but with probability e^-200."""
+
+
+def laplace_law(scale: float, most: int = 4_000) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return P(Z = z) for z from -most to most."""
+    a = math.exp(-1 / scale)
+    return (1 - a) / (1 + a) * a ** np.abs(np.arange(-most, most + 1))
+
+
+@given(EPSILONS, st.integers(1, 10))
+def test_laplace_scales_cost_at_most_epsilon_and_hardly_less(
+    epsilon: Fraction, sensitivity: int
+) -> None:
+    scale = laplace_scale(sensitivity, epsilon)
+    assert Fraction(sensitivity) / Fraction(scale) <= epsilon
+    assert scale == pytest.approx(float(sensitivity / epsilon), rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0, 3.7, 50.0])
+def test_radii_and_tails_are_those_of_the_discrete_law(scale: float) -> None:
+    law = laplace_law(scale)
+    z = np.arange(-4_000, 4_001)
+    for distance in (-3, 0, 1, 2, 7):
+        assert laplace_tail(distance, scale) == pytest.approx(law[z >= distance].sum(), rel=1e-9)
+    radius = laplace_radius(scale)
+    assert law[np.abs(z) <= radius].sum() >= 0.95
+    assert radius == 0 or law[np.abs(z) <= radius - 1].sum() < 0.95
+
+
+@pytest.mark.parametrize("scale", [0.3, 4.53, 1e6])
+def test_radii_of_gaussian_noise_are_those_of_the_discrete_law(scale: float) -> None:
+    radius = gaussian_radius(scale)
+    if scale > 1e5:
+        assert radius == pytest.approx(1.95996 * scale, rel=1e-4)
+        return
+    z = np.arange(-100, 101)
+    law = np.exp(-(z**2) / (2 * scale**2))
+    law /= law.sum()
+    assert law[np.abs(z) <= radius].sum() >= 0.95
+    assert radius == 0 or law[np.abs(z) <= radius - 1].sum() < 0.95
+
+
+def test_gaussian_scales_cost_at_most_epsilon() -> None:
+    for epsilon, delta in itertools.product(("0.1", "1", "10"), ("1e-6", "1e-9")):
+        scale, cost = gaussian_scale(2.0, Fraction(epsilon), Fraction(delta))
+        assert gaussian_epsilon(scale, 2.0, Fraction(delta)) <= Fraction(epsilon)
+        assert gaussian_epsilon(scale * 0.999, 2.0, Fraction(delta)) > Fraction(epsilon)
+        assert cost.rho == pytest.approx(4 / (2 * scale**2), rel=1e-9)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "2", "3"])
+@pytest.mark.parametrize("delta", ["1e-3", "1e-6"])
+def test_thresholds_hold_however_a_users_rows_are_parted(
+    rows: int, epsilon: str, delta: str
+) -> None:
+    """The probability that any of a user's own keys passes, over all partitions of his rows."""
+    scale = laplace_scale(rows, Fraction(epsilon))
+    least = threshold(scale, rows, Fraction(delta))
+
+    def worst(at: int) -> float:
+        return max(
+            sum(laplace_tail(at - own, scale) for own in parts)
+            for n in range(1, rows + 1)
+            for parts in itertools.combinations_with_replacement(range(1, rows + 1), n)
+            if sum(parts) <= rows
+        )
+
+    assert worst(least) <= float(delta)
+    assert least == rows + 1 or worst(least - 1) > float(delta)
+
+
+def test_keys_of_few_are_not_released_and_keys_of_many_are() -> None:
+    """A key of one passes with probability 1e-9, one of 1,000 fails with less: P(alarm) < 1e-6."""
+    keys = ["rare"] + ["often"] * 1_000 + ["again"] * 1_000
+    found = thresholded_histogram(
+        keys, rows_per_user=1, epsilon=Fraction(1), delta=Fraction("1e-9")
+    )
+    assert [row.key for row in found.rows] == ["again", "often"]
+    assert all(abs(float(row.value) - 1_000) < 40 for row in found.rows)
+
+
+def test_without_noise_to_speak_of_answers_are_exact() -> None:
+    values = np.array([1.0, 2.5, 4.0, 100.0, -7.0])
+    bounds = lattice(0.0, 10.0)
+    assert count(5, rows_per_user=1, epsilon=SURE).rows[0] == ("", 5, 0)
+    keys = ["b", "a", "b", "c"]
+    numbers = histogram(keys, ["a", "b", "z"], rows_per_user=1, epsilon=SURE)
+    assert [row.value for row in numbers.rows] == [1, 2, 0]
+    total = bounded_sum(values, bounds, rows_per_user=1, epsilon=SURE)
+    assert float(total.rows[0].value) == pytest.approx(17.5, abs=1)  # 20 scales of its noise
+    mean = bounded_mean(np.repeat(values, 10_000), bounds, rows_per_user=1, epsilon=SURE)
+    assert float(mean.rows[0].value) == pytest.approx(3.5, abs=1e-3)
+    chosen = most_common(keys, ["a", "b", "c"], 1, rows_per_user=1, epsilon=SURE)
+    assert chosen.rows[0].value == "b"
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+def test_lattices_hold_their_bounds(low: float, width: float) -> None:
+    bounds = lattice(low, low + width)
+    assert bounds.low * bounds.step <= low
+    assert low + width <= bounds.high * bounds.step
+    assert width / 2**21 <= bounds.step <= width / 2**19
+    inside = bounds.numbers(np.array([low + width / 3, math.inf, -math.inf]))
+    assert inside[0] * bounds.step == pytest.approx(low + width / 3, abs=bounds.step)
+    assert inside[1:].tolist() == [bounds.high, bounds.low]
+    assert sum_sensitivity(bounds, 3) == 3 * max(abs(bounds.low), abs(bounds.high))
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 1), (0, math.inf), (math.nan, 1)])
+def test_bounds_that_are_none_are_refused(low: float, high: float) -> None:
+    with pytest.raises(QueryError, match="must be finite numbers, the lower one first"):
+        lattice(low, high)
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "x", True, None])
+def test_budgets_that_are_none_are_refused(value: object) -> None:
+    with pytest.raises(QueryError, match=r"epsilon = .*: must be"):
+        fraction("epsilon", value)
+    with pytest.raises(QueryError, match="epsilon = 0: must be above 0"):
+        positive("epsilon", 0)
+
+
+def test_a_tenth_is_a_tenth() -> None:
+    assert fraction("epsilon", 0.1) == Fraction(1, 10)
+    assert fraction("epsilon", "1e-6") == Fraction(1, 10**6)
+
+
+def test_selection_costs_twice_as_much_where_scores_may_move_both_ways() -> None:
+    assert select_scale(1, Fraction(1), monotonic=True) == 1.0
+    assert select_scale(1, Fraction(1), monotonic=False) == 2.0
+    assert select_scale(1, Fraction(1), monotonic=False, best=3) == pytest.approx(6.0)
+
+
+def test_medians_of_normal_values_are_near() -> None:
+    """1,001 values, epsilon 1: the median of 41 absolute errors, .006 is asked for.
+
+    A single error is above .05 with probability below .05 by the mechanism's law (ranks within 20),
+    so that 21 of 41 are, with less than 1e-12.
+    """
+    rng = np.random.default_rng(1)
+    errors = []
+    for _ in range(41):
+        values = rng.normal(0, 1, 1_001)
+        found = quantile(
+            values, -100, 100, Fraction(1, 2), options=2**16, rows_per_user=1, epsilon=Fraction(1)
+        )
+        errors.append(abs(float(found.rows[0].value) - np.median(values)))
+    assert np.median(errors) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("level", "options", "reason"),
+    [(Fraction(1), 8, "level = 1: must be between"), (Fraction(1, 2), 1, "options = 1: must")],
+)
+def test_quantiles_that_are_none_are_refused(level: Fraction, options: int, reason: str) -> None:
+    with pytest.raises(QueryError, match=reason):
+        quantile(np.zeros(3), 0, 1, level, options=options, rows_per_user=1, epsilon=Fraction(1))
