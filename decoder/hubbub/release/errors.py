@@ -5,10 +5,6 @@ class ReleaseError(Exception):
     """Base of the errors that releases raise on purpose; no message quotes a value of the data."""
 
 
-class DataError(ReleaseError):
-    """The data aren't what was declared, or can't be read."""
-
-
 class QueryError(ReleaseError, ValueError):
     """A query's argument makes no sense; the message names it and what was expected."""
 
