@@ -12,6 +12,7 @@ from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.joint.decoding import JointDecoding, decode_joint
 from hubbub.decoder.joint.result import JointResult
 from hubbub.decoder.joint.table import FieldLabels
+from hubbub.decoder.metric_types.refusals import refuse_beyond_counts
 from hubbub.decoder.ratios import Ratios, filter_ratios
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.result import Result
@@ -32,16 +33,7 @@ class JointDecoder(TypeDecoder[JointType]):
         refused = ["map"] if string_fields(metric_type) else ["map", "candidates"]
         for name in job.named(*refused):
             return f"{name}: must be left out; {what}, and its fields say which values there are."
-        if job.outputs.method == "likelihood":
-            return f"--method likelihood: {what} is decoded from bit counts. Leave --method out."
-        if job.outputs.by:
-            return (
-                f"--by {job.outputs.by}: {what} is decoded over all days at once; choose days with "
-                "--since and --until."
-            )
-        if job.outputs.candidate_cache:
-            return f"--candidate-cache: {what} hashes tuples of values. Leave it out."
-        return None
+        return refuse_beyond_counts(job, what, "hashes tuples of values")
 
     def decode(self, job: Job) -> Result:
         """Estimate the table."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.decoder.metric_types.refusals import refuse_beyond_counts
 from hubbub.decoder.open_strings.decoding import decode_open_strings
 from hubbub.decoder.open_strings.result import OpenStringsResult
 from hubbub.decoder.ratios import Ratios, filter_ratios
@@ -26,16 +27,7 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
         what = f"metrics.{job.metric.name}.type = {job.metric.type.name!r}"
         for name in job.named("map"):
             return f"{name}: must be left out; {what} has positions at several steps."
-        if job.outputs.method == "likelihood":
-            return f"--method likelihood: {what} is decoded from bit counts. Leave --method out."
-        if job.outputs.by:
-            return (
-                f"--by {job.outputs.by}: {what} is decoded over all days at once; choose days with "
-                "--since and --until."
-            )
-        if job.outputs.candidate_cache:
-            return f"--candidate-cache: {what} hashes candidates at several steps. Leave it out."
-        return None
+        return refuse_beyond_counts(job, what, "hashes candidates at several steps")
 
     def decode(self, job: Job) -> Result:
         """Find the strings, and estimate how often each occurs."""
