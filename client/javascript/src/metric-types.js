@@ -37,6 +37,7 @@ const SEPARATOR = 0xff;
 const RESULT_COLUMNS = [
   ...["count", "std_error", "count_low", "count_high", "proportion", "prop_std_error", "prop_low"],
   ...["prop_high", "refit", "p_value", "q_value", "detected", "group", "given"],
+  ...["expected", "residual", "residual_std_error", "residual_q_value"],
 ];
 
 /** Any text, in a Bloom filter of its cohort. */

@@ -148,6 +148,7 @@ const WRONG = [
     "metrics.homepage.fields[1].name = \"tabs\": must differ from other fields'",
   ],
   [joined({ name: "p_value" }), /fields\[0\]\.name = "p_value": must not be the name of a column/],
+  [joined({ name: "residual" }), /fields\[0\]\.name = "residual": must not be the name of a column/],
   [
     joined({ type: "open-string" }),
     'metrics.homepage.fields[0].type = "open-string": must be one of "enum", "boolean", "ordinal", ' +

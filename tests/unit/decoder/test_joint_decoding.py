@@ -16,7 +16,7 @@ from hubbub.decoder.joint.hashed import tuple_candidates
 from hubbub.decoder.joint.result import JointResult
 from hubbub.decoder.joint.table import FieldLabels
 from hubbub.decoder.metric_types.joint import field_labels, string_fields
-from hubbub.protocol.metric_types.joint import JointType
+from hubbub.protocol.metric_types.joint import RESULT_COLUMNS, JointType
 from hubbub.protocol.metrics import Metric
 from unit.decoder.joint_tables import (
     BY_SITE,
@@ -165,6 +165,10 @@ def test_rows_have_a_column_a_field_and_then_the_usual_ones(cells: JointDecoding
     assert float(rows[0]["count"]) == pytest.approx(50_000 * float(rows[0]["proportion"]))
     difference = float(rows[0]["proportion"]) - float(rows[0]["expected"])
     assert float(rows[0]["residual"]) == pytest.approx(difference)
+
+
+def test_no_field_can_be_called_as_a_column_is(cells: JointDecoding) -> None:
+    assert set(JointResult(cells).types) - {"crash", "driver"} <= set(RESULT_COLUMNS)
 
 
 def test_only_detected_cells_are_written_on_request(tuples: JointDecoding) -> None:
