@@ -158,8 +158,10 @@ def gaussian_scale(sensitivity: float, epsilon: Fraction, delta: Fraction) -> tu
 
 def gaussian_epsilon(scale: float, sensitivity: float, delta: Fraction) -> Fraction:
     """Return the epsilon that Gaussian noise costs at delta; very large if there is none."""
-    dp = _opendp()
-    fixed = dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(_gaussian(scale)), float(delta))
+    dp, at = _opendp(), float(delta)
+    if Fraction(at) > delta:
+        at = math.nextafter(at, 0.0)
+    fixed = dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(_gaussian(scale)), at)
     found: float = fixed.map(sensitivity)[0]
     return Fraction(found) if math.isfinite(found) else Fraction(_MOST)
 

@@ -132,7 +132,7 @@ def test_without_noise_to_speak_of_answers_are_exact() -> None:
     assert chosen.rows[0].value == "b"
 
 
-@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+@given(st.floats(-1e3, 1e3), st.floats(2.0, 1e6))
 def test_lattices_hold_their_bounds(low: float, width: float) -> None:
     bounds = lattice(low, low + width)
     assert bounds.low * bounds.step <= low
@@ -142,6 +142,16 @@ def test_lattices_hold_their_bounds(low: float, width: float) -> None:
     assert inside[0] * bounds.step == pytest.approx(low + width / 3, abs=bounds.step)
     assert inside[1:].tolist() == [bounds.high, bounds.low]
     assert sum_sensitivity(bounds, 3) == 3 * max(abs(bounds.low), abs(bounds.high))
+
+
+def test_values_that_are_no_numbers_stay_within_the_bounds() -> None:
+    bounds = lattice(2.0, 5.0)
+    assert bounds.numbers(np.array([math.nan])).tolist() == [bounds.low]
+
+
+def test_bounds_whose_sums_would_overflow_are_refused() -> None:
+    with pytest.raises(QueryError, match="must not be that narrow so far from 0"):
+        lattice(1e9, 1e9 + 1)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 1), (0, math.inf), (math.nan, 1)])

@@ -30,6 +30,7 @@ from hubbub.release.noise import (
 
 _STEPS = 2**20
 """About how many steps of the lattice lie between the bounds of a column."""
+_FARTHEST = 2**31  # steps from 0, so that no sum of fewer than 2^31 values overflows
 
 
 class Noise(NamedTuple):
@@ -98,9 +99,10 @@ class Lattice(NamedTuple):
         return math.ldexp(1.0, self.exponent)
 
     def numbers(self, values: FloatArray) -> IntArray:
-        """Return values as integers, those beyond the bounds at the bounds."""
+        """Return values as integers, at a bound where they are beyond it; nan at the lower one."""
         nearest = np.rint(np.ldexp(values, -self.exponent))
-        return np.clip(nearest, self.low, self.high).astype(np.int64)
+        inside = np.clip(nearest, self.low, self.high)
+        return np.where(np.isnan(inside), self.low, inside).astype(np.int64)
 
 
 def lattice(low: float, high: float) -> Lattice:
@@ -115,8 +117,10 @@ def lattice(low: float, high: float) -> Lattice:
         raise QueryError(f"bounds = {low}:{high}: must be finite numbers, the lower one first")
     exponent = math.frexp((high - low) / _STEPS)[1] - 1
     smallest, largest = math.ldexp(low, -exponent), math.ldexp(high, -exponent)
-    if max(abs(smallest), abs(largest)) > 2**52:
-        raise QueryError(f"bounds = {low}:{high}: must not be that narrow so far from 0")
+    if max(abs(smallest), abs(largest)) > _FARTHEST:
+        raise QueryError(
+            f"bounds = {low}:{high}: must not be that narrow so far from 0; take off a constant"
+        )
     return Lattice(exponent, math.floor(smallest), math.ceil(largest))
 
 
