@@ -76,19 +76,21 @@ class InputOptions:
 def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
     """Return the file that an option names, or the files of several fields: FIELD=FILE, repeated.
 
+    Of several files the last one counts, as of other options.
+
     Raises
     ------
     OptionError
-        If it is given more than once, and not as FIELD=FILE for different fields.
+        If only some are FIELD=FILE, or not for different fields.
     """
     if not texts:
         return None
-    if len(texts) == 1 and ("=" not in texts[0] or Path(texts[0]).exists()):
-        return texts[0]
+    if not any("=" in text and not Path(text).exists() for text in texts):
+        return texts[-1]
     pairs = [text.partition("=") for text in texts]
     for (field, equal, file), text in zip(pairs, texts, strict=True):
         if not (field and equal and file):
-            raise OptionError(f"{option} {text}: must be FIELD=FILE where it is given repeatedly.")
+            raise OptionError(f"{option} {text}: must be FIELD=FILE, as the others are.")
     found = {field: file for field, _, file in pairs}
     if len(found) < len(texts):
         raise OptionError(f"{option}: must name a file for each field only once.")

@@ -107,7 +107,7 @@ def test_python_takes_candidates_by_field(folder: Path) -> None:
         ),
         (
             ["sites", "--candidates", "site=x.txt", "--candidates", "y.txt"],
-            "--candidates y.txt: must be FIELD=FILE where it is given repeatedly.",
+            "--candidates y.txt: must be FIELD=FILE, as the others are.",
         ),
         (
             ["sites", "--candidates", "site=x.txt", "--candidates", "site=y.txt"],
