@@ -55,6 +55,7 @@ calibration: $(READY)  ## the decoder's error rates over all cases and methods (
 planning: $(READY)  ## the planner's theory against simulation (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.planning
 	PYTHONPATH=tests $(BIN)/python -m evaluation.planning.open_strings
+	PYTHONPATH=tests $(BIN)/python -m evaluation.planning.joint
 
 paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
 	$(BIN)/hubbub-simulate paper --output out/paper
