@@ -43,7 +43,7 @@ bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 change: $(READY)  ## what linked reports tell of changing values, against what is stated (a minute)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.change
 
-suite: $(READY)  ## a quick look at the decoder's error rates: 10 cases; fails if a bound is broken
+suite: $(READY)  ## a quick look at the decoder's error rates: 11 cases; fails if a bound is broken
 	$(BIN)/hubbub-simulate suite --quick
 
 calibration: $(READY)  ## the decoder's error rates over all cases and methods (long)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -99,6 +100,16 @@ def test_cells_that_are_left_out_are_missing_mass() -> None:
     score = score_joint(part, TRUTH.ravel())
     assert score.total_variation_refit == pytest.approx(0.02, abs=1e-3)
     assert score.cells == Coverage(5, 5)
+
+
+def test_values_that_nobody_has_leave_the_other_figures_as_they_are() -> None:
+    """Nobody has the second row's value, so there are no shares among its clients."""
+    truth = np.array([[0.5, 0.3, 0.2], [0.0, 0.0, 0.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        score = score_joint(moved(truth, 0.0), truth.ravel())
+    assert score.cells == Coverage(6, 6)
+    assert score.conditionals == Coverage(9, 9)
 
 
 def test_no_table_no_margins_and_no_test() -> None:

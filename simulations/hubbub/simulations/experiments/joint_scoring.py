@@ -165,7 +165,8 @@ def _margins(table: TableAnalysis, truth: FloatArray) -> Iterable[BoolArray]:
 def _conditionals(table: TableAnalysis, truth: FloatArray) -> Iterable[BoolArray]:
     for each in table.conditionals:
         pair = _pair(truth, each.given, each.of)
-        share = pair / pair.sum(axis=1, keepdims=True)
+        given = pair.sum(axis=1, keepdims=True)
+        share = np.divide(pair, given, out=np.full(pair.shape, np.nan), where=given > 0)
         known = ~np.isnan(each.share)
         yield _held(share[known], each.low[known], each.high[known])
 
