@@ -66,8 +66,8 @@ def test_choosing_the_best_hides_a_user() -> None:
 @pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(2)])
 def test_keys_of_one_user_are_released_with_at_most_delta(epsilon: Fraction) -> None:
     keys, delta = [str(i) for i in range(50_000)], Fraction(1, 100)
-    found = thresholded_histogram(keys, rows_per_user=1, epsilon=epsilon, delta=delta)
-    low, high = bounds(len(found.rows), len(keys))
+    found = thresholded_histogram(rows_per_user=1, epsilon=epsilon, delta=delta)(keys)
+    low, high = bounds(len(found), len(keys))
     scale = laplace_scale(1, epsilon)
     exact = laplace_tail(threshold(scale, 1, delta) - 1, scale)
     assert low <= exact <= high
@@ -87,7 +87,8 @@ def test_radii_of_means_hold_at_least_as_often_as_they_say() -> None:
     values, draws = np.random.default_rng(1).normal(3, 1, 500), 2_000
     bounded = lattice(0.0, 10.0)
     truth, within = float(np.clip(values, 0, 10).mean()), 0
+    mean = bounded_mean(bounded, rows_per_user=1, epsilon=Fraction(1))
     for _ in range(draws):
-        (row,) = bounded_mean(values, bounded, rows_per_user=1, epsilon=Fraction(1)).rows
+        (row,) = mean(values)
         within += abs(float(row.value) - truth) <= row.radius + bounded.step
     assert bounds(within, draws)[1] >= 0.95

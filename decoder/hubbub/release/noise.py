@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from hubbub.release.errors import QueryError
 
 CONFIDENCE = 0.95
 _MOST = 2**62
+_MOST_RHO = 1e6  # beyond which OpenDP's map overflows
 _FAR = 12.0  # deviations, beyond which a discrete Gaussian's tail is below 1e-31
 _TABULATED = 1e5  # deviations up to which its law is added up term by term
 _STEPS = 200
@@ -43,39 +44,10 @@ class Cost:
     delta: Fraction = Fraction(0)
     rho: Fraction | None = None
 
-
-class Row(NamedTuple):
-    """A released number or name.
-
-    Attributes
-    ----------
-    key : str
-        Of what; empty for a number of the whole table.
-    value : float or str
-    radius : float
-        The value is at most so far from the one without noise in 95% of releases; nan if the value
-        is no number or that can't be said without looking at the data.
-    """
-
-    key: str
-    value: float | str
-    radius: float
-
-
-class Answer(NamedTuple):
-    """What a mechanism releases, and why it may.
-
-    Attributes
-    ----------
-    rows : tuple of Row
-    mechanism : str
-    theorem : str
-        Formula and source of the privacy it has.
-    """
-
-    rows: tuple[Row, ...]
-    mechanism: str
-    theorem: str
+    def __add__(self, other: Cost) -> Cost:
+        """Return what two releases cost together, by basic composition."""
+        rho = None if self.rho is None or other.rho is None else self.rho + other.rho
+        return Cost(self.epsilon + other.epsilon, self.delta + other.delta, rho)
 
 
 def fraction(name: str, value: object) -> Fraction:
@@ -143,7 +115,7 @@ def gaussian_scale(sensitivity: float, epsilon: Fraction, delta: Fraction) -> tu
     The discrete Gaussian mechanism (Canonne, Kamath, Steinke 2020): rho = sensitivity^2 /
     (2 scale^2), and from there OpenDP's map to (epsilon, delta).
     """
-    low, high = 0.0, 1.0
+    low, high = 0.0, sensitivity
     while gaussian_epsilon(high, sensitivity, delta) > epsilon:
         low, high = high, 2 * high
     for _ in range(_STEPS):
@@ -158,6 +130,8 @@ def gaussian_scale(sensitivity: float, epsilon: Fraction, delta: Fraction) -> tu
 
 def gaussian_epsilon(scale: float, sensitivity: float, delta: Fraction) -> Fraction:
     """Return the epsilon that Gaussian noise costs at delta; very large if there is none."""
+    if sensitivity**2 / (2 * scale**2) > _MOST_RHO:
+        return Fraction(_MOST)
     dp, at = _opendp(), float(delta)
     if Fraction(at) > delta:
         at = math.nextafter(at, 0.0)

@@ -17,11 +17,11 @@ from hubbub.release.mechanisms.counts import (
     bounded_sum,
     count,
     lattice,
-    sum_sensitivity,
 )
 from hubbub.release.mechanisms.histograms import histogram, threshold, thresholded_histogram
 from hubbub.release.mechanisms.selection import most_common, quantile
 from hubbub.release.noise import (
+    Cost,
     fraction,
     gaussian_epsilon,
     gaussian_radius,
@@ -110,26 +110,26 @@ def test_thresholds_hold_however_a_users_rows_are_parted(
 def test_keys_of_few_are_not_released_and_keys_of_many_are() -> None:
     """A key of one passes with probability 1e-9, one of 1,000 fails with less: P(alarm) < 1e-6."""
     keys = ["rare"] + ["often"] * 1_000 + ["again"] * 1_000
-    found = thresholded_histogram(
-        keys, rows_per_user=1, epsilon=Fraction(1), delta=Fraction("1e-9")
+    found = thresholded_histogram(rows_per_user=1, epsilon=Fraction(1), delta=Fraction("1e-9"))(
+        keys
     )
-    assert [row.key for row in found.rows] == ["again", "often"]
-    assert all(abs(float(row.value) - 1_000) < 40 for row in found.rows)
+    assert [row.key for row in found] == ["again", "often"]
+    assert all(abs(float(row.value) - 1_000) < 40 for row in found)
 
 
 def test_without_noise_to_speak_of_answers_are_exact() -> None:
     values = np.array([1.0, 2.5, 4.0, 100.0, -7.0])
     bounds = lattice(0.0, 10.0)
-    assert count(5, rows_per_user=1, epsilon=SURE).rows[0] == ("", 5, 0)
+    assert count(rows_per_user=1, epsilon=SURE)(5) == (("", 5, 0),)
     keys = ["b", "a", "b", "c"]
-    numbers = histogram(keys, ["a", "b", "z"], rows_per_user=1, epsilon=SURE)
-    assert [row.value for row in numbers.rows] == [1, 2, 0]
-    total = bounded_sum(values, bounds, rows_per_user=1, epsilon=SURE)
-    assert float(total.rows[0].value) == pytest.approx(17.5, abs=1)  # 20 scales of its noise
-    mean = bounded_mean(np.repeat(values, 10_000), bounds, rows_per_user=1, epsilon=SURE)
-    assert float(mean.rows[0].value) == pytest.approx(3.5, abs=1e-3)
-    chosen = most_common(keys, ["a", "b", "c"], 1, rows_per_user=1, epsilon=SURE)
-    assert chosen.rows[0].value == "b"
+    numbers = histogram(["a", "b", "z"], rows_per_user=1, epsilon=SURE)(keys)
+    assert [row.value for row in numbers] == [1, 2, 0]
+    (total,) = bounded_sum(bounds, rows_per_user=1, epsilon=SURE)(values)
+    assert float(total.value) == pytest.approx(17.5, abs=1)  # 20 scales of its noise
+    (mean,) = bounded_mean(bounds, rows_per_user=1, epsilon=SURE)(np.repeat(values, 10_000))
+    assert float(mean.value) == pytest.approx(3.5, abs=1e-3)
+    (chosen,) = most_common(["a", "b", "c"], 1, rows_per_user=1, epsilon=SURE)(keys)
+    assert chosen.value == "b"
 
 
 @given(st.floats(-1e3, 1e3), st.floats(2.0, 1e6))
@@ -141,7 +141,6 @@ def test_lattices_hold_their_bounds(low: float, width: float) -> None:
     inside = bounds.numbers(np.array([low + width / 3, math.inf, -math.inf]))
     assert inside[0] * bounds.step == pytest.approx(low + width / 3, abs=bounds.step)
     assert inside[1:].tolist() == [bounds.high, bounds.low]
-    assert sum_sensitivity(bounds, 3) == 3 * max(abs(bounds.low), abs(bounds.high))
 
 
 def test_values_that_are_no_numbers_stay_within_the_bounds() -> None:
@@ -187,12 +186,13 @@ def test_medians_of_normal_values_are_near() -> None:
     """
     rng = np.random.default_rng(1)
     errors = []
+    median = quantile(
+        -100, 100, Fraction(1, 2), options=2**16, rows_per_user=1, epsilon=Fraction(1)
+    )
     for _ in range(41):
         values = rng.normal(0, 1, 1_001)
-        found = quantile(
-            values, -100, 100, Fraction(1, 2), options=2**16, rows_per_user=1, epsilon=Fraction(1)
-        )
-        errors.append(abs(float(found.rows[0].value) - np.median(values)))
+        (found,) = median(values)
+        errors.append(abs(float(found.value) - np.median(values)))
     assert np.median(errors) < 0.05
 
 
@@ -202,4 +202,29 @@ def test_medians_of_normal_values_are_near() -> None:
 )
 def test_quantiles_that_are_none_are_refused(level: Fraction, options: int, reason: str) -> None:
     with pytest.raises(QueryError, match=reason):
-        quantile(np.zeros(3), 0, 1, level, options=options, rows_per_user=1, epsilon=Fraction(1))
+        quantile(0, 1, level, options=options, rows_per_user=1, epsilon=Fraction(1))
+
+
+@pytest.mark.parametrize(
+    ("bins", "fault"), [([], "there are none"), (["a", "b", "a"], "'a' is there twice")]
+)
+def test_bins_are_at_least_one_and_each_there_once(bins: list[str], fault: str) -> None:
+    with pytest.raises(QueryError, match=f"bins: must be at least one, each once; {fault}"):
+        histogram(bins, rows_per_user=1, epsilon=Fraction(1))
+
+
+def test_keys_that_are_not_public_need_a_delta() -> None:
+    with pytest.raises(QueryError, match="delta = 0: must be above 0"):
+        thresholded_histogram(rows_per_user=1, epsilon=Fraction(1), delta=Fraction(0))
+
+
+def test_a_mean_costs_what_its_sum_and_its_number_cost() -> None:
+    bounds = lattice(0.0, 10.0)
+    pure = bounded_mean(bounds, rows_per_user=1, epsilon=Fraction(1)).cost
+    assert pure == Cost(Fraction(1))
+    noisy = bounded_mean(bounds, rows_per_user=1, epsilon=Fraction(1), delta=Fraction("1e-6")).cost
+    _, number = gaussian_scale(1.0, Fraction(1, 2), Fraction("5e-7"))
+    assert noisy == Cost(Fraction(1), Fraction("1e-6"), noisy.rho)
+    assert noisy.rho is not None
+    assert number.rho is not None
+    assert float(noisy.rho) == pytest.approx(2 * float(number.rho), rel=1e-6)

@@ -15,11 +15,10 @@ import numpy as np
 
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.release.errors import QueryError
+from hubbub.release.mechanisms.mechanism import Mechanism, Row
 from hubbub.release.noise import (
     CONFIDENCE,
-    Answer,
     Cost,
-    Row,
     add_gaussian,
     add_laplace,
     gaussian_radius,
@@ -125,50 +124,50 @@ def lattice(low: float, high: float) -> Lattice:
 
 
 def count(
-    n_rows: int, *, rows_per_user: int, epsilon: Fraction, delta: Fraction = Fraction(0)
-) -> Answer:
-    """Return the number of rows.
+    *, rows_per_user: int, epsilon: Fraction, delta: Fraction = Fraction(0)
+) -> Mechanism[int]:
+    """Return what releases a number of rows, which one user moves by at most `rows_per_user`."""
+    noise, cost = noise_for(rows_per_user, epsilon, delta)
+    radius = noise.radius()
 
-    One user moves it by at most `rows_per_user`.
-    """
-    noise, _ = noise_for(rows_per_user, epsilon, delta)
-    (value,) = noise.added([n_rows])
-    return Answer((Row("", value, noise.radius()),), noise.mechanism, noise.theorem)
+    def release(n_rows: int) -> tuple[Row, ...]:
+        (value,) = noise.added([n_rows])
+        return (Row("", value, radius),)
+
+    return Mechanism(noise.mechanism, noise.theorem, cost, release)
 
 
 def bounded_sum(
-    values: FloatArray,
     bounds: Lattice,
     *,
     rows_per_user: int,
     epsilon: Fraction,
     delta: Fraction = Fraction(0),
-) -> Answer:
-    """Return the sum of values, each clipped to the bounds and rounded to the lattice.
+) -> Mechanism[FloatArray]:
+    """Return what releases a sum of values, each clipped to the bounds and rounded to the lattice.
 
     One user moves it by at most `rows_per_user` times the larger absolute bound. The radius is of
     the noise alone; rounding moves a value by half a step, about a two-millionth of the range.
     """
-    noise, _ = noise_for(sum_sensitivity(bounds, rows_per_user), epsilon, delta)
-    (value,) = noise.added([int(bounds.numbers(values).sum(dtype=np.int64))])
-    row = Row("", value * bounds.step, noise.radius() * bounds.step)
-    return Answer((row,), noise.mechanism, noise.theorem)
+    sensitivity = rows_per_user * max(abs(bounds.low), abs(bounds.high))
+    noise, cost = noise_for(sensitivity, epsilon, delta)
+    radius = noise.radius() * bounds.step
 
+    def release(values: FloatArray) -> tuple[Row, ...]:
+        (total,) = noise.added([int(bounds.numbers(values).sum(dtype=np.int64))])
+        return (Row("", total * bounds.step, radius),)
 
-def sum_sensitivity(bounds: Lattice, rows_per_user: int) -> int:
-    """Return by how many steps one user moves the sum."""
-    return rows_per_user * max(abs(bounds.low), abs(bounds.high))
+    return Mechanism(noise.mechanism, noise.theorem, cost, release)
 
 
 def bounded_mean(
-    values: FloatArray,
     bounds: Lattice,
     *,
     rows_per_user: int,
     epsilon: Fraction,
     delta: Fraction = Fraction(0),
-) -> Answer:
-    """Return the mean of values, each clipped to the bounds and rounded to the lattice.
+) -> Mechanism[FloatArray]:
+    """Return what releases a mean of values, each clipped to the bounds and rounded to the lattice.
 
     Half of the budget is for the sum of what values differ from the middle of the bounds, which one
     user moves by at most half the range a row, and half for their number.
@@ -181,17 +180,21 @@ def bounded_mean(
     """
     middle, half = (bounds.low + bounds.high) // 2, Fraction(1, 2)
     widest = max(bounds.high - middle, middle - bounds.low)
-    of_sum, _ = noise_for(rows_per_user * widest, epsilon * half, delta * half)
-    of_number, _ = noise_for(rows_per_user, epsilon * half, delta * half)
-    centred = int((bounds.numbers(values) - middle).sum(dtype=np.int64))
-    (total,), (number,) = of_sum.added([centred]), of_number.added([len(values)])
+    of_sum, sum_cost = noise_for(rows_per_user * widest, epsilon * half, delta * half)
+    of_number, number_cost = noise_for(rows_per_user, epsilon * half, delta * half)
     each = (1 + CONFIDENCE) / 2
     radius_sum, radius_number = of_sum.radius(each), of_number.radius(each)
-    mechanism = f"{of_sum.mechanism}, of a sum and of a number"
-    if number <= radius_number:
-        return Answer((Row("", math.nan, math.nan),), mechanism, of_sum.theorem)
-    off = min(abs(total) / number, float(widest))
-    value = min(max(total / number, -widest), widest)
-    radius = (radius_sum + off * radius_number) / (number - radius_number)
-    row = Row("", (middle + value) * bounds.step, min(radius, 2.0 * widest) * bounds.step)
-    return Answer((row,), mechanism, of_sum.theorem)
+
+    def release(values: FloatArray) -> tuple[Row, ...]:
+        centred = int((bounds.numbers(values) - middle).sum(dtype=np.int64))
+        (total,), (number,) = of_sum.added([centred]), of_number.added([len(values)])
+        if number <= radius_number:
+            return (Row("", math.nan, math.nan),)
+        off = min(abs(total) / number, float(widest))
+        value = min(max(total / number, -widest), widest)
+        radius = (radius_sum + off * radius_number) / (number - radius_number)
+        found = (middle + value) * bounds.step
+        return (Row("", found, min(radius, 2.0 * widest) * bounds.step),)
+
+    name = f"{of_sum.mechanism}, of a sum and of a number"
+    return Mechanism(name, of_sum.theorem, sum_cost + number_cost, release)

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
+from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms.counts import noise_for
+from hubbub.release.mechanisms.mechanism import Mechanism, Row
 from hubbub.release.noise import (
-    Answer,
-    Row,
+    Cost,
     add_laplace,
     laplace_radius,
     laplace_scale,
@@ -24,45 +25,70 @@ from hubbub.release.noise import (
 
 
 def histogram(
-    keys: Sequence[str],
     bins: Sequence[str],
     *,
     rows_per_user: int,
     epsilon: Fraction,
     delta: Fraction = Fraction(0),
-) -> Answer:
-    """Return the number of rows of each public bin, in the bins' order; other keys are left out.
+) -> Mechanism[Sequence[str]]:
+    """Return what releases the number of rows of each public bin, in the bins' order.
 
-    One user moves all numbers together by at most `rows_per_user`.
+    Rows with other keys are left out. One user moves all numbers together by at most
+    `rows_per_user`.
+
+    Raises
+    ------
+    QueryError
+        If there are no bins, or one is there twice.
     """
-    noise, _ = noise_for(rows_per_user, epsilon, delta)
-    numbers = Counter(keys)
-    noisy = noise.added([numbers[key] for key in bins])
+    repeated = [key for key, times in Counter(bins).items() if times > 1]
+    if not bins or repeated:
+        fault = f"{repeated[0]!r} is there twice" if repeated else "there are none"
+        raise QueryError(f"bins: must be at least one, each once; {fault}")
+    noise, cost = noise_for(rows_per_user, epsilon, delta)
     radius = noise.radius()
-    rows = tuple(Row(key, value, radius) for key, value in zip(bins, noisy, strict=True))
-    return Answer(rows, noise.mechanism, noise.theorem)
+
+    def release(keys: Sequence[str]) -> tuple[Row, ...]:
+        numbers = Counter(keys)
+        noisy = noise.added([numbers[key] for key in bins])
+        return tuple(Row(key, value, radius) for key, value in zip(bins, noisy, strict=True))
+
+    return Mechanism(noise.mechanism, noise.theorem, cost, release)
 
 
 def thresholded_histogram(
-    keys: Sequence[str], *, rows_per_user: int, epsilon: Fraction, delta: Fraction
-) -> Answer:
-    """Return the numbers of rows of the keys that many have, sorted by key.
+    *, rows_per_user: int, epsilon: Fraction, delta: Fraction
+) -> Mechanism[Sequence[str]]:
+    """Return what releases the numbers of rows of the keys that many have, sorted by key.
 
     Keys that both of two neighbours have cost epsilon; one that only one of them has, because only
     one user has it, is released with probability at most delta.
+
+    Raises
+    ------
+    QueryError
+        If delta is 0.
     """
+    if not delta:
+        raise QueryError("delta = 0: must be above 0 for keys that aren't public")
     scale = laplace_scale(rows_per_user, epsilon)
     least = threshold(scale, rows_per_user, delta)
-    numbers = sorted(Counter(keys).items())
-    noisy = add_laplace([number for _, number in numbers], scale)
     radius = laplace_radius(scale)
-    rows = tuple(
-        Row(key, value, radius)
-        for (key, _), value in zip(numbers, noisy, strict=True)
-        if value >= least
+
+    def release(keys: Sequence[str]) -> tuple[Row, ...]:
+        numbers = sorted(Counter(keys).items())
+        noisy = add_laplace([number for _, number in numbers], scale)
+        return tuple(
+            Row(key, value, radius)
+            for (key, _), value in zip(numbers, noisy, strict=True)
+            if value >= least
+        )
+
+    theorem = (
+        f"epsilon = sensitivity / scale, and keys of one user are released with probability <= "
+        f"delta: threshold {least} (Korolova, Kenthapadi, Mishra, Ntoulas 2009)"
     )
-    theorem = f"keys of one user are released with probability <= delta (threshold {least})"
-    return Answer(rows, "thresholded discrete Laplace", theorem)
+    return Mechanism("thresholded discrete Laplace", theorem, Cost(epsilon, delta), release)
 
 
 def threshold(scale: float, rows_per_user: int, delta: Fraction) -> int:

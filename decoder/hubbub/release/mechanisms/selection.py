@@ -16,14 +16,14 @@ import numpy as np
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.release.errors import QueryError
-from hubbub.release.noise import Answer, Row, select, select_best, select_scale
+from hubbub.release.mechanisms.mechanism import Mechanism, Row
+from hubbub.release.noise import Cost, select, select_best, select_scale
 
-_EXPONENTIAL = "exponential mechanism (permute-and-flip)"
+EXPONENTIAL = "exponential mechanism (permute-and-flip)"
 _THEOREM = "epsilon = {factor}sensitivity / scale (McSherry, Talwar 2007; McKenna, Sheldon 2020)"
 
 
 def quantile(
-    values: FloatArray,
     low: float,
     high: float,
     level: Fraction,
@@ -31,8 +31,8 @@ def quantile(
     options: int,
     rows_per_user: int,
     epsilon: Fraction,
-) -> Answer:
-    """Return the option that about a share `level` of the values is below.
+) -> Mechanism[FloatArray]:
+    """Return what releases the option that about a share `level` of the values is below.
 
     Parameters
     ----------
@@ -42,6 +42,11 @@ def quantile(
         In (0, 1): 1/2 for the median.
     options : int
         At least 2.
+
+    Raises
+    ------
+    QueryError
+        If the level or the number of options isn't possible.
 
     Notes
     -----
@@ -56,30 +61,45 @@ def quantile(
     above, below = level.denominator - level.numerator, level.numerator
     sensitivity = rows_per_user * max(above, below)
     scale = select_scale(sensitivity, epsilon, monotonic=False)
-    points, ordered = np.linspace(low, high, options), np.sort(np.clip(values, low, high))
-    smaller = np.searchsorted(ordered, points, side="left")
-    larger = len(ordered) - np.searchsorted(ordered, points, side="right")
-    scores = -np.abs(above * smaller - below * larger)
-    chosen = float(points[select(scores, scale, monotonic=False)])
-    return Answer((Row("", chosen, math.nan),), _EXPONENTIAL, _THEOREM.format(factor="2 "))
+    points = np.linspace(low, high, options)
+
+    def release(values: FloatArray) -> tuple[Row, ...]:
+        ordered = np.sort(np.clip(values, low, high))
+        smaller = np.searchsorted(ordered, points, side="left")
+        larger = len(ordered) - np.searchsorted(ordered, points, side="right")
+        scores = -np.abs(above * smaller - below * larger)
+        return (Row("", float(points[select(scores, scale, monotonic=False)]), math.nan),)
+
+    return Mechanism(EXPONENTIAL, _THEOREM.format(factor="2 "), Cost(epsilon), release)
 
 
 def most_common(
-    keys: Sequence[str], options: Sequence[str], best: int, *, rows_per_user: int, epsilon: Fraction
-) -> Answer:
-    """Return about the most common of public options, the commonest first.
+    options: Sequence[str], best: int, *, rows_per_user: int, epsilon: Fraction
+) -> Mechanism[Sequence[str]]:
+    """Return what releases about the most common of public options, the commonest first.
 
     Their numbers of rows aren't released. A user moves all numbers in the same direction, each by
     at most `rows_per_user`, which halves what choosing one costs.
+
+    Raises
+    ------
+    QueryError
+        If there are fewer options than `best`, or one is there twice.
     """
+    if len(set(options)) < len(options):
+        raise QueryError("options: must be each there once")
     if not 1 <= best <= len(options):
         raise QueryError(f"best = {best}: must be from 1 to the number of options, {len(options)}")
     scale = select_scale(rows_per_user, epsilon, monotonic=True, best=best)
-    numbers = Counter(keys)
-    scores = [numbers[key] for key in options]
-    if best == 1:
-        chosen = [select(scores, scale, monotonic=True)]
-    else:
-        chosen = select_best(scores, scale, best, monotonic=True)
-    rows = tuple(Row(str(rank), options[i], math.nan) for rank, i in enumerate(chosen, start=1))
-    return Answer(rows, _EXPONENTIAL, _THEOREM.format(factor=f"{best} " if best > 1 else ""))
+
+    def release(keys: Sequence[str]) -> tuple[Row, ...]:
+        numbers = Counter(keys)
+        scores = [numbers[key] for key in options]
+        if best == 1:
+            chosen = [select(scores, scale, monotonic=True)]
+        else:
+            chosen = select_best(scores, scale, best, monotonic=True)
+        return tuple(Row(str(rank), options[i], math.nan) for rank, i in enumerate(chosen, start=1))
+
+    theorem = _THEOREM.format(factor=f"{best} " if best > 1 else "")
+    return Mechanism(EXPONENTIAL, theorem, Cost(epsilon), release)
