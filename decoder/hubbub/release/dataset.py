@@ -235,7 +235,7 @@ class Dataset:
             mechanism = histograms.histogram(keys, rows_per_user=most, epsilon=epsilon, delta=delta)
         if total:
             mechanism = histograms.with_total(mechanism, rows_per_user=most, epsilon=of_total)
-        question = Question("histogram", column, f"rows by {column}", total=total)
+        question = Question("histogram", column, f"rows by {column}", keyed=True, total=total)
         return self._release(question, mechanism, [column], lambda rows: rows.keys(column))
 
     def quantile(
@@ -322,7 +322,7 @@ class Dataset:
         """
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
         self._require("candidates", column, numeric=False)
-        question = Question("candidates", column, f"rows by {column}", total=counted)
+        question = Question("candidates", column, f"rows by {column}", keyed=True, total=counted)
         if not counted:
             mechanism = histograms.thresholded_histogram(
                 rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
@@ -346,9 +346,9 @@ class Dataset:
         data_of: Callable[[UserRows], _Data],
     ) -> ReleaseResult:
         """Pay for a question, then answer it."""
-        self.ledger.refuse_beyond(question.subject, mechanism.cost)
+        self.ledger.refuse_beyond(question.text, mechanism.cost)
         data = data_of(self._rows(columns))
-        self.ledger.spend(question.subject, mechanism.name, mechanism.cost, self.ledger.digest)
+        self.ledger.spend(question.text, mechanism.name, mechanism.cost, self.ledger.digest)
         rows = mechanism(data)
         account = Account(self.ledger.composition, self.ledger.budget, self.ledger.spent())
         most = self.declaration.rows_per_user

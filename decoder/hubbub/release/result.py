@@ -46,6 +46,8 @@ class Question(NamedTuple):
         The command, and the column ("" for whole rows).
     subject : str
         What a sentence about the answer begins with.
+    keyed : bool
+        Whether there is a number a key.
     total : bool
         Whether the first row is the number of all rows.
     """
@@ -53,7 +55,13 @@ class Question(NamedTuple):
     query: str
     column: str
     subject: str
+    keyed: bool = False
     total: bool = False
+
+    @property
+    def text(self) -> str:
+        """How the ledger names it."""
+        return f"{self.query}: {self.subject}"
 
 
 class Account(NamedTuple):
@@ -151,15 +159,16 @@ class ReleaseResult(Result):
         subject = self.question.subject[0].upper() + self.question.subject[1:]
         if not self.rows:
             return f"{subject}: nothing could be released that enough people share."
-        (first, *others) = self.rows
-        if others or (first.key and not isinstance(first.value, str)):
-            of_all = ""
-            if self.total is not None:
-                of_all = f" of about {_number(float(self.total.value))} rows"
-            return f"{subject}: {len(self.rows):,} numbers{of_all}{_give_or_take(first)}."
+        first = self.rows[0]
         if isinstance(first.value, str):
             names = ", ".join(visible(f"{row.value}") for row in self.rows)
             return f"{subject}: {names}."
+        if self.question.keyed:
+            of_all = ""
+            if self.total is not None:
+                of_all = f" of about {_number(float(self.total.value))} rows"
+            numbers = "1 number" if len(self.rows) == 1 else f"{len(self.rows):,} numbers"
+            return f"{subject}: {numbers}{of_all}{_give_or_take(first)}."
         if math.isnan(first.value):
             return f"{subject} isn't known: too few rows for so small an epsilon."
         return f"{subject} is about {_number(first.value)}{_give_or_take(first)}."
@@ -225,17 +234,16 @@ class ReleaseResult(Result):
 
     def picture(self) -> tuple[Chart, ...]:
         """Return the largest numbers by key, with their radii."""
-        known = [row for row in self.rows if row.key and isinstance(row.value, int | float)]
-        shown_rows = sorted(known, key=lambda row: -float(row.value))[:_DRAWN]
-        if not shown_rows:
+        if not (self.question.keyed and self.rows):
             return ()
+        shown_rows = sorted(self.rows, key=lambda row: -float(row.value))[:_DRAWN]
         intervals = [
             Interval(visible(row.key), value, value - row.radius, value + row.radius)
             for row in shown_rows
             for value in [float(row.value)]
         ]
         described = (
-            f"The {len(intervals)} largest of {len(known):,} released numbers; bars are where "
+            f"The {len(intervals)} largest of {len(self.rows):,} released numbers; bars are where "
             f"{CONFIDENCE:.0%} of releases would have the number without noise."
         )
         labels = Labels("released", self.question.subject.capitalize(), described, "rows")
@@ -244,7 +252,7 @@ class ReleaseResult(Result):
     def _table(self, most: int) -> Table:
         rows = [
             (
-                visible(row.key) if row.key else self.question.subject,
+                visible(row.key) if row.key or self.question.keyed else self.question.subject,
                 visible(row.value) if isinstance(row.value, str) else _number(float(row.value)),
                 "" if math.isnan(row.radius) else f"± {_number(row.radius)}",
             )
