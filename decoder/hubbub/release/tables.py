@@ -283,6 +283,14 @@ def _read_arrow(path: Path, _user_column: str, columns: Sequence[str] | None) ->
 
 
 def _read_csv(path: Path, user_column: str, columns: Sequence[str] | None) -> Any:
+    try:
+        return _read_csv_columns(path, user_column, columns)
+    except pa.ArrowInvalid:
+        csv.read_csv(path, csv.ReadOptions(use_threads=False))  # which tells the row
+        raise
+
+
+def _read_csv_columns(path: Path, user_column: str, columns: Sequence[str] | None) -> Any:
     """Read a CSV file; what is no number somewhere is text everywhere in its column."""
     types: dict[str, Any] = {user_column: pa.string()}
     with csv.open_csv(path) as reader:
@@ -294,10 +302,9 @@ def _read_csv(path: Path, user_column: str, columns: Sequence[str] | None) -> An
             return csv.read_csv(path, convert_options=convert)
         except pa.ArrowInvalid as error:
             fault = re.search(r"In CSV column #(\d+): CSV conversion error to (\w+)", str(error))
-            name = names[int(fault[1])] if fault else user_column
-            if fault is None or types.get(name) == pa.string():
+            if fault is None or types.get(names[int(fault[1])]) == pa.string():
                 raise
-            types[name] = pa.type_for_alias(_WIDER.get(fault[2], "string"))
+            types[names[int(fault[1])]] = pa.type_for_alias(_WIDER.get(fault[2], "string"))
 
 
 _READERS: dict[str, Reader] = {
