@@ -26,6 +26,7 @@ _MOST_RHO = 1e6  # beyond which OpenDP's map overflows
 _FAR = 12.0  # deviations, beyond which a discrete Gaussian's tail is below 1e-31
 _TABULATED = 1e5  # deviations up to which its law is added up term by term
 _STEPS = 200
+_ROUNDING = 1e-13  # relative, and more than that of a threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,18 @@ def laplace_radius(scale: float, confidence: float = CONFIDENCE) -> int:
     return max(math.ceil(least - 1e-12), 0)
 
 
+<<<<<<< HEAD
 def laplace_variance(scale: float) -> float:
     """Return the variance of discrete Laplace noise, 2a / (1 - a)^2."""
     a = math.exp(-1 / scale)
     return 2 * a / math.expm1(-1 / scale) ** 2
+=======
+def laplace_threshold(scale: float, delta: Fraction) -> int:
+    """Return the least t >= 1 with P(Z >= t) <= delta: a^t / (1 + a), one higher in doubt."""
+    surprise = math.log(delta.denominator) - math.log(delta.numerator)
+    least = scale * (surprise - math.log1p(math.exp(-1 / scale)))
+    return max(math.ceil(least * (1 + _ROUNDING)), 1)
+>>>>>>> mech
 
 
 def gaussian_scale(sensitivity: float, epsilon: Fraction, delta: Fraction) -> tuple[float, Cost]:
