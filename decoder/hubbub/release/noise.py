@@ -118,18 +118,17 @@ def laplace_radius(scale: float, confidence: float = CONFIDENCE) -> int:
     return max(math.ceil(least - 1e-12), 0)
 
 
-<<<<<<< HEAD
-def laplace_variance(scale: float) -> float:
-    """Return the variance of discrete Laplace noise, 2a / (1 - a)^2."""
-    a = math.exp(-1 / scale)
-    return 2 * a / math.expm1(-1 / scale) ** 2
-=======
 def laplace_threshold(scale: float, delta: Fraction) -> int:
     """Return the least t >= 1 with P(Z >= t) <= delta: a^t / (1 + a), one higher in doubt."""
     surprise = math.log(delta.denominator) - math.log(delta.numerator)
     least = scale * (surprise - math.log1p(math.exp(-1 / scale)))
     return max(math.ceil(least * (1 + _ROUNDING)), 1)
->>>>>>> mech
+
+
+def laplace_variance(scale: float) -> float:
+    """Return the variance of discrete Laplace noise, 2a / (1 - a)^2."""
+    a = math.exp(-1 / scale)
+    return 2 * a / math.expm1(-1 / scale) ** 2
 
 
 def gaussian_scale(sensitivity: float, epsilon: Fraction, delta: Fraction) -> tuple[float, Cost]:

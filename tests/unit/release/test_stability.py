@@ -95,7 +95,7 @@ def test_only_modes_that_lead_by_far_are_released() -> None:
     mode = stable_mode(rows_per_user=1, epsilon=ONE, delta=TINY)
     assert (mode.cost.epsilon, mode.cost.delta) == (ONE, TINY)
     assert mode([]) == mode(["a"]) == mode(["a", "b"] * 1_000) == ()
-    ((key, value, radius),) = mode(["a"] * 1_000 + ["b"] * 2_000)
+    ((key, value, radius, _),) = mode(["a"] * 1_000 + ["b"] * 2_000)
     assert (key, value) == ("1", "b")
     assert math.isnan(radius)
 
@@ -158,7 +158,7 @@ def test_medians_that_one_user_moves_little_are_released() -> None:
     values = np.linspace(0, 10, 10_001)
     release = median_by_test(lattice(0, 10), 0.1, rows_per_user=1, epsilon=Fraction(4), delta=TINY)
     assert (release.cost.epsilon, release.cost.delta) == (4, TINY)
-    ((key, value, radius),) = release(values)
+    ((key, value, radius, _),) = release(values)
     assert key == ""
     assert abs(float(value) - 5) < 2
     bounds = lattice(0, 10)
@@ -177,7 +177,7 @@ def test_without_noise_to_speak_of_medians_are_the_lower_ones() -> None:
     """Noise of the width is one step's, at epsilon 200."""
     bounds = lattice(0.0, 2.0**20)
     release = median_by_test(bounds, bounds.step, rows_per_user=1, epsilon=2 * SURE, delta=TINY)
-    ((_, value, _),) = release(np.array([3.0] * 400 + [4.0] * 400))
+    ((_, value, *_),) = release(np.array([3.0] * 400 + [4.0] * 400))
     assert value == 3.0
 
 
