@@ -95,7 +95,10 @@ class UserRows:
         arrays = {}
         for column in columns:
             values = self.table.column(column)
-            numeric = _holds(values.type) in _NUMERIC
+            held = _holds(values.type)
+            if held not in (*_NUMERIC, *_KEYS):
+                raise QueryError(f"columns: {column} must hold numbers or text; it holds {held}")
+            numeric = held in _NUMERIC
             array = _cast(values, pa.float64() if numeric else pa.string())
             arrays[column] = np.split(array.to_numpy(zero_copy_only=False)[order], ends)
         return [{column: arrays[column][i] for column in columns} for i in range(n_blocks)]
