@@ -92,8 +92,8 @@ def _run(estimator: Estimator, pipe: int, control: socket.socket, seconds: float
     os.close(pipe)
     os.close(answer)
     try:
-        readable, _, _ = select.select([result, control], [], [], seconds)
-        if control in readable:
+        readable, _, _ = select.select([result, control.fileno()], [], [], seconds)
+        if control.fileno() in readable:
             return None
         message = os.read(result, NUMBER.size) if readable else b""
         return float(NUMBER.unpack(message)[0]) if len(message) == NUMBER.size else math.nan

@@ -6,14 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hubbub.decoder.arrays import FloatArray
 from hubbub.release.errors import QueryError
+from hubbub.release.estimator_host import Block
 from hubbub.release.estimators import run_estimator
 
 MODULE = """
@@ -75,9 +75,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(
-    name: str, blocks: list[Mapping[str, FloatArray]], seconds: float = 20, processes: int = 2
-) -> list[float]:
+def run(name: str, blocks: Sequence[Block], seconds: float = 20, processes: int = 2) -> list[float]:
     told: list[tuple[int, int]] = []
     found = run_estimator(
         name,
@@ -89,10 +87,10 @@ def run(
     )
     assert told == [(done, len(blocks)) for done in range(1, len(blocks) + 1)]
     assert found.dtype == np.float64
-    return found.tolist()
+    return [float(value) for value in found]
 
 
-def numbered(count: int) -> list[Mapping[str, FloatArray]]:
+def numbered(count: int) -> list[Block]:
     return [{"x": np.array([float(i), i + 1.0])} for i in range(count)]
 
 
@@ -139,7 +137,7 @@ def alive(process: int) -> bool:
     """Whether there is such a process, and not just what its parent hasn't asked about yet."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
