@@ -112,7 +112,7 @@ class Dataset:
             columns=tables.describe(path, user_column),
             rows_per_user=rows_per_user,
             excess=_choice(Excess, "excess", excess),
-            bounds=dict(bounds or {}),
+            bounds={c: (float(low), float(high)) for c, (low, high) in (bounds or {}).items()},
             bins={
                 column: unique(f"bins of {column}", keys) for column, keys in (bins or {}).items()
             },
@@ -247,7 +247,7 @@ class Dataset:
         level: _Number = "1/2",
         *,
         epsilon: _Number,
-        options: int = OPTIONS,
+        options: int | None = None,
     ) -> ReleaseResult:
         """Release a column's quantile by the exponential mechanism; "1/2" is the median.
 
@@ -259,15 +259,21 @@ class Dataset:
         level : number or str
             Share of values below, in (0, 1). Of small denominators ("1/2", "3/4") it costs least
             accuracy.
-        options : int
-            Values between the bounds to choose from.
+        options : int, optional
+            Values between the bounds to choose from; by default 65,536, or all whole numbers if
+            those are fewer and the column holds no others.
         """
         share, price = fraction("level", level), positive("epsilon", epsilon)
         self._require("quantile", column, numeric=True)
+        low, high = self.declaration.bounds_of(column)
+        whole = self.declaration.columns[column] in {tables.WHOLE, tables.BOOLEANS}
+        if options is None and whole and low.is_integer() and high - low < OPTIONS:
+            options = int(high - low) + 1  # so that each is a whole number if high is one
         mechanism = selection.quantile(
-            *self.declaration.bounds_of(column),
+            low,
+            high,
             share,
-            options=options,
+            options=OPTIONS if options is None else options,
             rows_per_user=self.declaration.rows_per_user,
             epsilon=price,
         )
@@ -421,9 +427,15 @@ class Dataset:
             )
         else:
             mechanism = aggregation.aggregate_mode(epsilon=cost.epsilon, delta=cost.delta)
-        wanted = list(self.declaration.columns) if columns is None else list(columns)
+        if columns is None:
+            held = self.declaration.columns
+            wanted = [column for column, kind in held.items() if tables.is_askable(kind)]
+        else:
+            wanted = list(columns)
         for column in wanted:
-            self.declaration.require("columns", column)
+            kind = self.declaration.require("columns", column)
+            if not tables.is_askable(kind):
+                raise QueryError(f"columns: {column} must hold numbers or text; it holds {kind}")
 
         def estimates(rows: UserRows) -> FloatArray:
             return run_estimator(

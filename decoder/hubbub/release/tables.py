@@ -95,10 +95,7 @@ class UserRows:
         arrays = {}
         for column in columns:
             values = self.table.column(column)
-            held = _holds(values.type)
-            if held not in (*_NUMERIC, *_KEYS):
-                raise QueryError(f"columns: {column} must hold numbers or text; it holds {held}")
-            numeric = held in _NUMERIC
+            numeric = _holds(values.type) in _NUMERIC
             array = _cast(values, pa.float64() if numeric else pa.string())
             arrays[column] = np.split(array.to_numpy(zero_copy_only=False)[order], ends)
         return [{column: arrays[column][i] for column in columns} for i in range(n_blocks)]
@@ -162,6 +159,11 @@ def require_kind(option: str, column: str, held: str, *, numeric: bool) -> None:
     if held not in wanted:
         some = ", ".join(wanted[:-1])
         raise QueryError(f"{option}: {column} must hold {some} or {wanted[-1]}; it holds {held}")
+
+
+def is_askable(held: str) -> bool:
+    """Whether a column holds numbers or keys, and not lists or nothing but nulls."""
+    return held in _NUMERIC or held in _KEYS
 
 
 def state(path: Path) -> tuple[tuple[str, int, int, int], ...]:

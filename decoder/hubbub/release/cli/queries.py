@@ -154,10 +154,8 @@ def histogram(
 @click.option(
     "--options",
     "n_options",
-    default=65_536,
-    show_default=True,
     type=click.IntRange(2),
-    help="Values between the bounds to choose from.",
+    help="Values between the bounds to choose from.  [default: 65536, or all whole numbers]",
 )
 @click.option(
     "--method",
@@ -186,7 +184,7 @@ def quantile(
     delta: Fraction,
     files: tuple[str, ...],
     level: Fraction,
-    n_options: int,
+    n_options: int | None,
     method: str,
     width: float | None,
 ) -> None:
