@@ -229,7 +229,9 @@ def test_what_is_published_tells_the_cost_and_nothing_of_the_data(
     assert found["rows"][0]["epsilon"] == 0.5
     assert found["summary"]["remaining_epsilon"] == 100 * SURE - 0.5
     assert found["summary"]["noise_variance"] == pytest.approx(7.8, abs=0.2)
-    assert "1.65 times as likely, but with probability 1e-06" in found["summary"]["promise"]
+    promise = found["summary"]["promise"]
+    assert "at most 1.65 times as likely with any one person's data as without" in promise
+    assert ", but with probability 1e-06 (" in promise
     assert dataset.ledger.digest not in path.read_text()
     assert "people" not in json.dumps(found["summary"])
 
