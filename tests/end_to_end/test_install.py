@@ -54,6 +54,7 @@ def test_types_are_shipped_with_all_packages(fresh_python: Path) -> None:
     script = (
         "import importlib.util as u, pathlib as p; "
         "names = 'client collector decoder protocol release simulations'.split(); "
-        "print([n for n in names if not p.Path(u.find_spec(f'hubbub.{n}').origin).with_name('py.typed').exists()])"
+        "print([n for n in names if not "
+        "p.Path(u.find_spec(f'hubbub.{n}').origin).with_name('py.typed').exists()])"
     )
     assert run(fresh_python, "-I", "-c", script).strip() == "[]"
