@@ -64,6 +64,7 @@ class Dataset:
         delta: _Number = 0,
         rows_per_user: int = 1,
         excess: str = "sample",
+        columns: Sequence[str] | None = None,
         bounds: Mapping[str, tuple[float, float]] | None = None,
         bins: Mapping[str, Sequence[str]] | None = None,
         composition: str = "basic",
@@ -85,6 +86,8 @@ class Dataset:
         excess : "sample" or "refuse"
             Whether of a user with more rows some are drawn, by a key that the ledger keeps, or the
             table is refused.
+        columns : sequence of str, optional
+            That may be asked for; by default all.
         bounds : mapping of str to (float, float)
             Ranges of columns of numbers. Chosen without a look at the data, as bins.
         bins : mapping of str to sequence of str
@@ -106,10 +109,14 @@ class Dataset:
         how = _choice(Composition, "composition", composition)
         if how is Composition.ZCDP and not total.delta:
             raise QueryError("delta = 0: must be above 0 for zCDP composition; or take basic")
+        held = tables.describe(path, user_column)
+        if absent := [column for column in columns or () if column not in held]:
+            names = ", ".join(sorted(held)) or "none"
+            raise QueryError(f"columns: no column is named {absent[0]!r}; there are: {names}")
         declaration = Declaration(
             data=path.absolute(),
             user_column=user_column,
-            columns=tables.describe(path, user_column),
+            columns=held if columns is None else {column: held[column] for column in columns},
             rows_per_user=rows_per_user,
             excess=_choice(Excess, "excess", excess),
             bounds={c: (float(low), float(high)) for c, (low, high) in (bounds or {}).items()},

@@ -145,6 +145,7 @@ def test_numbers_without_declared_bounds_are_refused(people: Path) -> None:
         ({"bounds": {"age": (0, math.inf)}}, "bounds of age = 0:inf: must be finite"),
         ({"bins": {"city": []}}, "bins of city: must name at least one key"),
         ({"bins": {"age": ["1"]}}, "bins of age: age must hold whole numbers"),
+        ({"columns": ["size"]}, "columns: no column is named 'size'; there are: age, city, note"),
         ({"rows_per_user": 0}, "rows_per_user = 0: must be at least 1"),
         ({"excess": "drop"}, "excess = 'drop': must be 'sample' or 'refuse'"),
         ({"composition": "rdp"}, "composition = 'rdp': must be 'basic' or 'zcdp'"),
@@ -205,6 +206,14 @@ def test_declared_bins_are_what_histograms_and_topk_take(people: Path) -> None:
         rows = dataset.histogram("city", epsilon=SURE).rows
         assert [row.key for row in rows] == ["Rome", "Paris"]
         assert dataset.topk("city", 1, epsilon=SURE).rows[0].value == "Rome"
+
+
+def test_only_declared_columns_may_be_asked_for(people: Path) -> None:
+    with (
+        make(people, columns=["age"]) as dataset,
+        pytest.raises(QueryError, match="no column is named 'city'; there are: age"),
+    ):
+        dataset.count("city", epsilon=1)
 
 
 def test_many_small_queries_last_longer_by_zcdp(people: Path) -> None:
