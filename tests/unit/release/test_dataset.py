@@ -85,6 +85,14 @@ def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset: Datas
     assert [row.key for row in found.rows] == ["Bern", "Oslo", "Rome"]
 
 
+def test_buckets_and_others_cover_what_there_is(dataset: Dataset) -> None:
+    ages = dataset.histogram("age", epsilon=SURE, edges=[20, 40, 60]).rows
+    expected = [("below 20", 0), ("[20, 40)", 1_200), ("[40, 60)", 1_200), ("60 and above", 600)]
+    assert [(row.key, row.value) for row in ages] == expected
+    cities = dataset.histogram("city", epsilon=SURE, bins=["Rome"], other="elsewhere").rows
+    assert [(row.key, row.value) for row in cities] == [("Rome", 2_000), ("elsewhere", 1_000)]
+
+
 def test_candidates_are_counted_by_users_that_did_not_choose_them(dataset: Dataset) -> None:
     found = dataset.candidates("city", epsilon=SURE, delta="1e-9", counted=True)
     assert [row.key for row in found.rows] == ["Bern", "Oslo", "Rome"]
@@ -114,6 +122,13 @@ def test_a_query_is_paid_before_it_is_answered(people: Path) -> None:
         (lambda d: d.histogram("age", epsilon=1), "histogram: age must hold whole numbers"),
         (lambda d: d.histogram("city", epsilon=1), "delta = 0: must be above 0"),
         (lambda d: d.histogram("city", epsilon=1, bins=[]), "bins: must name at least one key"),
+        (lambda d: d.histogram("age", epsilon=1, edges=[2, 1]), "edges: must be finite and ascen"),
+        (lambda d: d.histogram("city", epsilon=1, edges=[1]), "histogram: city must hold numbers"),
+        (lambda d: d.histogram("city", epsilon=1, other="x"), "other = 'x': must come with public"),
+        (
+            lambda d: d.histogram("age", epsilon=1, edges=[1], other="x"),
+            "edges: must be left out where there are bins",
+        ),
         (lambda d: d.count(epsilon=0), "epsilon = 0: must be above 0"),
         (lambda d: d.count(epsilon=-1), "epsilon = -1: must be a finite number"),
         (lambda d: d.count(epsilon=float("nan")), "epsilon = nan: must be a finite number"),

@@ -52,6 +52,15 @@ def _query(ask: Callable[..., ReleaseResult]) -> click.Command:
     return click.command()(run)
 
 
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} must be numbers with commas between them", param_hint="'--edges'"
+        ) from None
+
+
 @_query
 @click.argument("column", required=False)
 @delta_option
@@ -98,6 +107,12 @@ def mean(
 @click.argument("column")
 @click.option("--bins", metavar="A,B,...", help=_BINS)
 @click.option(
+    "--edges",
+    metavar="0,18,65",
+    help="Of a column of numbers: count the buckets between these edges, and those at both ends.",
+)
+@click.option("--other", metavar="KEY", help="Count all other keys than public ones as this one.")
+@click.option(
     "--total",
     is_flag=True,
     help="Also the number of all rows, for a tenth of epsilon; `hubbub-decoder decode --blend` "
@@ -110,6 +125,8 @@ def histogram(
     epsilon: Fraction,
     delta: Fraction,
     bins: str | None,
+    edges: str | None,
+    other: str | None,
     total: bool,
 ) -> ReleaseResult:
     """Release the number of rows of each key of COLUMN.
@@ -121,6 +138,8 @@ def histogram(
         epsilon=epsilon,
         delta=delta,
         bins=None if bins is None else keys_of(bins),
+        edges=None if edges is None else _numbers(edges),
+        other=other,
         total=total,
     )
 
