@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package lint bench change suite calibration planning paper kills law fuzz model soak clean
+.PHONY: help demo test test-browser test-package lint bench change suite calibration planning releases paper kills law fuzz model soak clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -56,6 +56,9 @@ planning: $(READY)  ## the planner's theory against simulation (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.planning
 	PYTHONPATH=tests $(BIN)/python -m evaluation.planning.open_strings
 	PYTHONPATH=tests $(BIN)/python -m evaluation.planning.joint
+
+releases: $(READY)  ## errors of the central mechanisms beside their formulas and textbooks' (a few minutes)
+	PYTHONPATH=tests $(BIN)/python -m evaluation.releases
 
 paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
 	$(BIN)/hubbub-simulate paper --output out/paper
