@@ -146,6 +146,37 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(
 
 
 @in_event_loop
+async def test_day_is_begun_again_after_whoever_began_it_died(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """The connection ends after the partition was made and before anything is in it."""
+    batch = make_new_batch()
+    cut: list[str] = []
+
+    def cut_off(connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
+        if "INSERT INTO batch_ids" in statement and not cut:
+            cut.append(statement)
+            process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
+
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        await one.append([make_new_batch()], _DAY)
+        sa.event.listen(sa.Engine, "before_cursor_execute", cut_off)
+        try:
+            with pytest.raises(StoreError):
+                await one.append([batch], _TOMORROW)
+        finally:
+            sa.event.remove(sa.Engine, "before_cursor_execute", cut_off)
+        assert cut
+        assert postgresql.execute(_PARTITIONS, url=postgresql_url) == "batch_ids_20260314"
+        assert await other.append([batch], _TOMORROW) == [True]
+        assert await one.append([batch], _TOMORROW) == [False]
+
+
+@in_event_loop
 async def test_transactions_of_the_same_day_run_beside_each_other(postgresql_url: str) -> None:
     begun: list[asyncio.Task[list[bool]]] = []
     finished: list[list[bool]] = []
