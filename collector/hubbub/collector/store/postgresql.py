@@ -34,6 +34,10 @@ _GRACE_SECONDS = 5
 _CONNECTIONS = 4
 _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
+_WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
+_WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
+_OPEN_DAY = sa.select(open_day.c.day)
+
 _LOCK_SECONDS = 0.5
 """How long a change of partitions waits for others, as they wait for it meanwhile."""
 
@@ -70,12 +74,12 @@ class PostgresqlDatabase(Database):
         """Write on one of some connections; beside others if the day is open."""
         prepared = await asyncio.to_thread(prepare)
         async with self.write() as connection:
-            await connection.execute(sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS)))
+            await connection.execute(_WAIT_FOR_OTHER_DAYS)
             # A statement of its own, which sees what was committed before the lock was free.
-            if await connection.scalar(sa.select(open_day.c.day)) == day:
+            if await connection.scalar(_OPEN_DAY) == day:
                 return await connection.run_sync(write, prepared)
         async with self.write() as connection:
-            await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_DAYS)))
+            await connection.execute(_WAIT_FOR_ALL_DAYS)
             # In the order of drop_id_table, so that neither waits for the other.
             await connection.execute(sa.delete(open_day))
             await connection.execute(sa.insert(open_day).values(day=day))
