@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import io
+import os
 import secrets
 import sqlite3
 import statistics
@@ -23,8 +24,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import asyncpg
@@ -32,14 +42,18 @@ import numpy as np
 from rich.table import Table
 
 from databases import running_postgresql
+from evaluation.soak.generator import generate
+from factories import registry_toml
 from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
 from hubbub.collector.store.ids import id_table
 from hubbub.collector.store.upkeep import Upkeep
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.protocol.records import Records
+from hubbub.simulations.experiments.processes import Collector, running_collector
 
 _ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10
 _BATCHES, _GROUPS = 64, 100
+_SECONDS, _CONNECTIONS = 3.0, 64
 _KEY = MetricVersion("homepage", 1)
 _EPOCH = dt.date(2000, 1, 1)  # of PostgreSQL's days
 _SERVER = {
@@ -86,6 +100,12 @@ class Row(NamedTuple):
     ratio: float
     unit: str
 
+    @classmethod
+    def of_turns(cls, what: str, few: Sequence[float], many: Sequence[float], unit: str) -> Row:
+        """Compare turn by turn, as a busy moment of the machine hits both."""
+        ratio = statistics.median(b / a for a, b in zip(few, many, strict=True))
+        return cls(what, statistics.median(few), statistics.median(many), ratio, unit)
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Fill, measure and print."""
@@ -94,7 +114,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ids", type=int, default=10_000_000)
     parser.add_argument("--few", type=int, default=1_000_000, help="what --ids is compared with")
     parser.add_argument("--days", type=int, default=14, help="in force, today included")
-    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--migrate", action="store_true")
     given = parser.parse_args(arguments)
     if given.days < 3:
@@ -128,7 +148,8 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int) -> None:
             for url, number in ids.items()
         ]
         rows = [
-            await _in_turns(turns, few, many, lambda it: _ingest(it.store, today)),
+            *await _over_http(few, many, turns),
+            await _into_stores(few, many, turns, today),
             await _once("upkeep", few, many, lambda it: _maintain(it.store, days, today)),
             await _once("forgetting a day", few, many, lambda it: _forget(it.store, days, today)),
         ]
@@ -136,9 +157,8 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int) -> None:
     for heading in ("", f"{few.ids:,} ids", f"{many.ids:,} ids", "ratio"):
         table.add_column(heading, justify="right" if heading else "left")
     for row in rows:
-        cells = [f"{amount:,.3g} {row.unit}" for amount in (row.few, row.many)]
-        if row.unit == "batches/s":
-            cells = [f"{amount:,.0f} {row.unit}" for amount in (row.few, row.many)]
+        digits = ".2f" if row.unit == "s" else ".0f"
+        cells = [f"{amount:,{digits}} {row.unit}" for amount in (row.few, row.many)]
         table.add_row(row.what, *cells, f"{row.ratio:.2f}")
     table.add_row("disk, an id", *[f"{it.bytes_an_id:.0f} bytes" for it in (few, many)], "")
     table.add_row("loading", *[f"{it.load_seconds:.0f} s" for it in (few, many)], "")
@@ -266,13 +286,48 @@ async def _settle(url: str) -> None:
         await _run_sqlite(url, "PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-async def _in_turns(
-    turns: int, few: Filled, many: Filled, measure: Callable[[Filled], Awaitable[float]]
-) -> Row:
-    pairs = [(await measure(few), await measure(many)) for _ in range(turns)]
-    medians = [statistics.median(column) for column in zip(*pairs, strict=True)]
-    ratio = statistics.median(b / a for a, b in pairs)
-    return Row("ingest, without HTTP", *medians, ratio, "batches/s")
+async def _over_http(few: Filled, many: Filled, turns: int) -> list[Row]:
+    """Post batches to a collector of each store in turns."""
+    rates: dict[int, list[float]] = {few.ids: [], many.ids: []}
+    costs: dict[int, list[float]] = {few.ids: [], many.ids: []}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        metrics = Path(folder, "metrics.toml")
+        metrics.write_text(registry_toml(), encoding="utf-8")
+        options = ["--upkeep-seconds", "86400", "--deduplication-days", "36500"]
+        collectors = {
+            filled.ids: stack.enter_context(running_collector(metrics, filled.url, options))
+            for filled in (few, many)
+        }
+        for _ in range(turns):
+            for ids, collector in collectors.items():
+                before = _processor_seconds(collector)
+                done = await generate(collector.url, _SECONDS, _CONNECTIONS, _REPORTS, None)
+                statuses = done["statuses"]
+                if set(statuses) != {"201"}:
+                    sys.exit(f"expected 201 alone, got {dict(statuses)}")
+                rates[ids].append(statuses["201"] / done["seconds"])
+                cost = _processor_seconds(collector) - before
+                costs[ids].append(1e6 * cost / statuses["201"])
+    return [
+        Row.of_turns("ingest", rates[few.ids], rates[many.ids], "requests/s"),
+        Row.of_turns(
+            "processor time of the collector, a request", costs[few.ids], costs[many.ids], "µs"
+        ),
+    ]
+
+
+def _processor_seconds(collector: Collector) -> float:
+    fields = Path(f"/proc/{collector.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _into_stores(few: Filled, many: Filled, turns: int, today: dt.date) -> Row:
+    """Append batches to each store in turns, without HTTP."""
+    few_rates, many_rates = [], []
+    for _ in range(turns):
+        few_rates.append(await _ingest(few.store, today))
+        many_rates.append(await _ingest(many.store, today))
+    return Row.of_turns("ingest without HTTP", few_rates, many_rates, "batches/s")
 
 
 async def _once(

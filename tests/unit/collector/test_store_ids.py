@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -241,7 +242,7 @@ async def test_each_day_is_searched_by_its_key(postgresql_url: str) -> None:
     plans: list[str] = []
 
     def explain(
-        connection: sa.Connection, _cursor: object, statement: str, values: object, *_: object
+        connection: sa.Connection, _cursor: object, statement: str, values: Any, *_: object
     ) -> None:
         if "INSERT INTO batch_ids" in statement and "EXPLAIN" not in statement:
             rows = connection.exec_driver_sql(f"EXPLAIN {statement}", values).scalars()
