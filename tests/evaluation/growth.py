@@ -53,7 +53,7 @@ from hubbub.simulations.experiments.processes import Collector, running_collecto
 
 _ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10
 _BATCHES, _GROUPS = 64, 100
-_SECONDS, _CONNECTIONS = 3.0, 64
+_CONNECTIONS = 64
 _KEY = MetricVersion("homepage", 1)
 _EPOCH = dt.date(2000, 1, 1)  # of PostgreSQL's days
 _SERVER = {
@@ -115,6 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--few", type=int, default=1_000_000, help="what --ids is compared with")
     parser.add_argument("--days", type=int, default=14, help="in force, today included")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a turn over HTTP")
     parser.add_argument("--migrate", action="store_true")
     given = parser.parse_args(arguments)
     if given.days < 3:
@@ -124,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
             asyncio.run(_migrate(many, given.ids, given.days))
         else:
             ids = {few: given.few, many: given.ids}
-            asyncio.run(_compare(ids, given.days, given.turns))
+            asyncio.run(_compare(ids, given.days, given.turns, given.seconds))
 
 
 @contextlib.contextmanager
@@ -140,7 +141,7 @@ def _addresses(kind: str) -> Iterator[tuple[str, str]]:
                 yield few, many
 
 
-async def _compare(ids: Mapping[str, int], days: int, turns: int) -> None:
+async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float) -> None:
     today = dt.datetime.now(dt.UTC).date()
     async with AsyncExitStack() as stack:
         few, many = [
@@ -148,7 +149,7 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int) -> None:
             for url, number in ids.items()
         ]
         rows = [
-            *await _over_http(few, many, turns),
+            *await _over_http(few, many, turns, seconds),
             await _into_stores(few, many, turns, today),
             await _once("upkeep", few, many, lambda it: _maintain(it.store, days, today)),
             await _once("forgetting a day", few, many, lambda it: _forget(it.store, days, today)),
@@ -286,7 +287,7 @@ async def _settle(url: str) -> None:
         await _run_sqlite(url, "PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-async def _over_http(few: Filled, many: Filled, turns: int) -> list[Row]:
+async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> list[Row]:
     """Post batches to a collector of each store in turns."""
     rates: dict[int, list[float]] = {few.ids: [], many.ids: []}
     costs: dict[int, list[float]] = {few.ids: [], many.ids: []}
@@ -301,7 +302,7 @@ async def _over_http(few: Filled, many: Filled, turns: int) -> list[Row]:
         for _ in range(turns):
             for ids, collector in collectors.items():
                 before = _processor_seconds(collector)
-                done = await generate(collector.url, _SECONDS, _CONNECTIONS, _REPORTS, None)
+                done = await generate(collector.url, seconds, _CONNECTIONS, _REPORTS, None)
                 statuses = done["statuses"]
                 if set(statuses) != {"201"}:
                     sys.exit(f"expected 201 alone, got {dict(statuses)}")

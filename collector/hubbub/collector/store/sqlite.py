@@ -155,7 +155,7 @@ class SqliteDatabase(Database):
         """Do nothing: whoever inserts the first id of a day waits for nobody to make its table."""
 
     async def drop_id_table(self, table: IdTable) -> None:
-        """Drop a table; its pages, about 28 bytes an id, are overwritten in one transaction."""
+        """Drop a table; its pages are overwritten, in one transaction."""
         async with self.write() as connection:
             before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
             await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")

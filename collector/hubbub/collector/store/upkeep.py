@@ -24,7 +24,7 @@ _LAST_SECONDS = 10
 
 _log = logging.getLogger("hubbub.collector")
 
-Done = TypeVar("Done")
+_Done = TypeVar("_Done")
 
 
 class UpkeepResult(NamedTuple):
@@ -86,7 +86,7 @@ class Upkeep:
         tomorrow = today + dt.timedelta(days=1)
         faults: dict[str, str] = {}
 
-        async def run(step: str, work: Awaitable[Done]) -> Done | None:
+        async def run(step: str, work: Awaitable[_Done]) -> _Done | None:
             try:
                 done = await work
             except Exception as error:
