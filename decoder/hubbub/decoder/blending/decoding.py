@@ -14,9 +14,9 @@ import numpy as np
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.blending.distribution import BlendedShares, intervals, two_sided_p_values
-from hubbub.decoder.blending.noise import cutoff_sign, log_p_values
-from hubbub.decoder.blending.release_files import CentralRelease
 from hubbub.decoder.blending.shares import Pooled, Variances, fitted_to_one, pool
+from hubbub.decoder.central.files import CentralRelease
+from hubbub.decoder.central.noise import cutoff_sign, log_p_values
 from hubbub.decoder.decoding import LIKELIHOOD, Decoding
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE, after_selection
 from hubbub.decoder.inference.multiple_testing import (
@@ -52,6 +52,8 @@ class BlendSummary:
         Candidates without a central count, or that can't be told from another candidate.
     not_listed : int
         Keys that no candidate names: they are left out.
+    local_detected : int
+        Candidates, one a group, that the reports alone detect.
     compared : int
         Strings by which the groups were compared.
     p_value : float
@@ -70,6 +72,7 @@ class BlendSummary:
     blended: int
     not_released: int
     not_listed: int
+    local_detected: int
     compared: int
     p_value: float
     different: tuple[str, ...]
@@ -283,6 +286,7 @@ def _blend(counted: _Counted) -> Blending:
             blended=len(rows),
             not_released=len(share) - len(rows),
             not_listed=len(release.keys) - len(rows),
+            local_detected=local.summary.detected,
             compared=len(compared),
             p_value=min(len(compared) * float(p_values.min()), 1.0) if len(compared) else np.nan,
             different=tuple(
@@ -317,25 +321,27 @@ def _blended_intervals(counted: _Counted, tests: _Tests) -> tuple[FloatArray, Fl
     local = np.where(np.isinf(local), 0.0, local) * (1 - pooled.weight) ** 2
     of_total = (pooled.weight * possible / release.total) ** 2 * release.total_variance
     shares = BlendedShares(pooled.weight, np.sqrt(local + of_total), release.users, release.noise)
-    threshold = np.full(len(counted.rows), -np.inf)
-    for place in np.flatnonzero(tests.detected[counted.rows]).tolist():
-        part = _part_at_cutoff(counted, place, tests)
-        threshold[place] = part * pooled.share[place]
+    threshold = _thresholds(counted, tests)
     return intervals(shares, pooled.share, pooled.std_error, threshold)
 
 
-def _part_at_cutoff(counted: _Counted, place: int, tests: _Tests) -> float:
-    """Return the part of a string's two signs at which it would just be detected."""
-    reached, needed = z_scores(
-        np.array([tests.log_p[counted.rows[place]], tests.log_cutoff])
-    ).tolist()
-    if reached > needed + _SURE:
-        return float(needed / reached)
-    gain = float(counted.gain[place])
-    sign = counted.counts[place]
-    if np.isfinite(gain):
-        sign = counted.z[place] + gain * sign
-    return min(cutoff_sign(tests.log_cutoff, gain, counted.release.noise) / float(sign), 1.0)
+def _thresholds(counted: _Counted, tests: _Tests) -> FloatArray:
+    """Return the shares at which detected strings would just be detected; -inf for others.
+
+    That is the part of both of a string's signs at which its p-value would be the cutoff.
+    """
+    sign = np.where(
+        np.isinf(counted.gain), counted.counts, counted.z + counted.gain * counted.counts
+    )
+    reached, needed = z_scores(tests.log_p[counted.rows]), z_scores(np.array(tests.log_cutoff))
+    found = tests.detected[counted.rows]
+    parts = np.where(found, needed / np.maximum(reached, needed), -np.inf)
+    log_gain = np.round(np.log(counted.gain), 2)  # errors are alike, so few differ
+    for each in np.unique(log_gain[found]).tolist():
+        cutoff = cutoff_sign(tests.log_cutoff, float(np.exp(each)), counted.release.noise)
+        near = found & (log_gain == each) & (reached < needed + _SURE)
+        parts[near] = np.minimum(cutoff / sign[near], 1.0)
+    return np.where(found, parts * counted.pooled.share, -np.inf)
 
 
 def _local_intervals(local: Decoding, tests: _Tests) -> tuple[FloatArray, FloatArray]:

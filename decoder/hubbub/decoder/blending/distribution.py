@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.blending.noise import CountNoise
+from hubbub.decoder.central.noise import CountNoise
 from hubbub.decoder.inference.intervals import CONFIDENCE
 
 _MISSED = (1 - CONFIDENCE) / 2
@@ -28,7 +28,7 @@ _REACH = 30.0  # scales of the noise
 _COARSE = 20  # steps a scale where Bin is normal
 _MOST_STEPS = 50.0
 _ROWS = 256
-_HALVINGS = 26
+_HALVINGS = 18
 _LEAST = 1e-6  # of a count: deviation below which nothing but whole counts is seen
 
 
@@ -78,10 +78,10 @@ class BlendedShares:
         log_choices -= special.gammaln(n - holders + 1)
         log_chances = log_choices + special.xlogy(holders, share[:, None])
         chances = np.exp(log_chances + special.xlog1py(n - holders, -share[:, None]))
-        counts, variance = holders, 0.0
+        counts, variance = holders.astype(np.float64), 0.0
         if self.noise.laplace:
             reach = math.ceil(_REACH * self.noise.scale)
-            counts = np.arange(-reach, holders[-1] + reach + 1)
+            counts = np.arange(-reach, len(holders) + reach, dtype=np.float64)
             chances = _with_laplace(np.pad(chances, ((0, 0), (reach, reach))), self.noise)
         else:
             variance = self.noise.variance
@@ -108,7 +108,7 @@ class BlendedShares:
         share: FloatArray,
         at: FloatArray,
         above: bool,
-        counts: FloatArray | IntArray,
+        counts: FloatArray,
         chances: FloatArray,
         variance: FloatArray | float,
     ) -> FloatArray:
@@ -188,4 +188,4 @@ def _between(
 def two_sided_p_values(shares: BlendedShares, true: FloatArray, at: FloatArray) -> FloatArray:
     """Return how likely T is as far from the true shares as `at`, on the side where it is."""
     above, below = (shares.chance(true, at, above=side) for side in (True, False))
-    return np.minimum(2 * np.minimum(above, below), 1.0)
+    return np.asarray(np.minimum(2 * np.minimum(above, below), 1.0))

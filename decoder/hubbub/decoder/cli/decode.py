@@ -76,6 +76,12 @@ def _without_time(
     help="Of a metric of type open-string: look only for strings that begin so, and closer.",
 )
 @click.option(
+    "--blend",
+    metavar="FILE",
+    help="Of a metric of strings: blend with an opted-in group's counts, the JSON of a "
+    "hubbub-release histogram. Both groups must be drawn from one population.",
+)
+@click.option(
     "--candidate-cache",
     metavar="DIR",
     help="Keep hashed candidates here, for the next time with the same list.",

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.blending.noise import CountNoise
+from hubbub.decoder.central.noise import CountNoise
 from hubbub.decoder.errors import InputError
 from hubbub.protocol.metric_types.base import normal_form
 

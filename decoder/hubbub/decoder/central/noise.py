@@ -86,7 +86,9 @@ def log_p_value(z: float, count: float, gain: float, noise: CountNoise) -> float
     k = np.arange(-math.ceil(_FAR_DOWN * scale / step), last + 1)
     log_chances = math.log(math.tanh(step / scale / 2)) - np.abs(k) * (step / scale)
     logs = log_chances + special.log_ndtr(gain * step * k - reached)
-    return min(float(np.logaddexp(special.logsumexp(logs), noise.log_tail(step * last + 1))), 0.0)
+    peak = float(logs.max())
+    summed = peak + math.log(float(np.exp(logs - peak).sum()))
+    return min(float(np.logaddexp(summed, noise.log_tail(step * last + 1))), 0.0)
 
 
 def cutoff_sign(log_p: float, gain: float, noise: CountNoise) -> float:
