@@ -17,7 +17,7 @@ from hubbub.decoder.blending.distribution import BlendedShares, intervals, two_s
 from hubbub.decoder.blending.shares import Pooled, Variances, fitted_to_one, pool
 from hubbub.decoder.central.files import CentralRelease
 from hubbub.decoder.central.noise import cutoff_sign, log_p_values
-from hubbub.decoder.decoding import LIKELIHOOD, Decoding
+from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.inference.intervals import Z_CONFIDENCE, after_selection
 from hubbub.decoder.inference.multiple_testing import (
     counted_tests,
@@ -26,7 +26,6 @@ from hubbub.decoder.inference.multiple_testing import (
     z_scores,
 )
 from hubbub.decoder.inference.totals import selection_bias
-from hubbub.decoder.regression.search import SEARCHED
 
 LEVEL = 0.05
 """Of the test that both groups are of one population."""
@@ -305,7 +304,7 @@ def _tested(counted: _Counted) -> _Tests:
         counted.z, counted.counts, counted.gain, counted.release.noise
     )
     n_tests = counted_tests(log_p, summary.correction)
-    raised = n_tests * (1.0 if summary.method == LIKELIHOOD else SEARCHED)
+    raised = n_tests * counted.decoding.allowance
     log_q = log_q_values(log_p, summary.correction, raised)
     detected = log_q <= np.log(summary.alpha)
     cutoff = log_cutoff(

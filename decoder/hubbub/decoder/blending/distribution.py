@@ -23,7 +23,7 @@ from hubbub.decoder.central.noise import CountNoise
 from hubbub.decoder.inference.intervals import CONFIDENCE
 
 _MISSED = (1 - CONFIDENCE) / 2
-_FEW = 300  # holders, up to which the binomial distribution is summed up
+_FEW = 100  # holders, up to which the binomial distribution is summed up
 _REACH = 30.0  # scales of the noise
 _COARSE = 20  # steps a scale where Bin is normal
 _MOST_STEPS = 50.0
