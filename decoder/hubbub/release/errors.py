@@ -1,8 +1,16 @@
 """What can go wrong in a release."""
 
+from __future__ import annotations
 
-class ReleaseError(Exception):
+from hubbub.decoder.errors import DecoderError
+
+
+class ReleaseError(DecoderError):
     """Base of the errors that releases raise on purpose; no message quotes a value of the data."""
+
+
+class DataError(ReleaseError):
+    """The data can't be read, or aren't what was declared of them."""
 
 
 class QueryError(ReleaseError, ValueError):

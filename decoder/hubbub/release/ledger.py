@@ -156,6 +156,17 @@ class Ledger:
         except sqlite3.Error as error:
             raise LedgerError(f"{path}: must be a ledger: {error}") from error
 
+    def refuse_beyond(self, query: str, cost: Cost) -> None:
+        """Refuse a cost for which less is left now, before any work (raises BudgetError)."""
+        before = [spend.cost for spend in self.spends()]
+        after = total([*before, cost], self.composition, self.delta)
+        if after.epsilon > self.epsilon or after.delta > self.delta:
+            spent = total(before, self.composition, self.delta)
+            raise BudgetError(
+                f"{query}: costs {shown(cost)}; {shown(spent)} of {shown(self.budget)} are "
+                f"spent ({self.composition.value} composition)"
+            )
+
     def spend(self, query: str, mechanism: str, cost: Cost, digest: str) -> Spend:
         """Record a cost durably; only then may its noise be drawn.
 
@@ -169,14 +180,7 @@ class Ledger:
         now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         rho = None if cost.rho is None else str(cost.rho)
         with _transaction(self.path, self._connection):
-            before = [spend.cost for spend in self.spends()]
-            after = total([*before, cost], self.composition, self.delta)
-            if after.epsilon > self.epsilon or after.delta > self.delta:
-                spent = total(before, self.composition, self.delta)
-                raise BudgetError(
-                    f"{query}: costs {_shown(cost)}; {_shown(spent)} of {_shown(self.budget)} are "
-                    f"spent ({self.composition.value} composition)"
-                )
+            self.refuse_beyond(query, cost)
             values = (now, query, mechanism, str(cost.epsilon), str(cost.delta), rho, digest)
             cursor = self._connection.execute(
                 "insert into spends (at, query, mechanism, epsilon, delta, rho, digest) "
@@ -225,7 +229,8 @@ def _cost(epsilon: str, delta: str, rho: str | None) -> Cost:
     return Cost(Fraction(epsilon), Fraction(delta), None if rho is None else Fraction(rho))
 
 
-def _shown(cost: Cost) -> str:
+def shown(cost: Cost) -> str:
+    """Return a cost in words."""
     delta = f" and delta {float(cost.delta):.6g}" if cost.delta else ""
     return f"epsilon {float(cost.epsilon):.6g}{delta}"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.decoder.arrays import IntArray
+from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.release.errors import QueryError
 
 CONFIDENCE = 0.95
@@ -26,6 +26,7 @@ _MOST_RHO = 1e6  # beyond which OpenDP's map overflows
 _FAR = 12.0  # deviations, beyond which a discrete Gaussian's tail is below 1e-31
 _TABULATED = 1e5  # deviations up to which its law is added up term by term
 _STEPS = 200
+_ROUNDING = 1e-13  # relative, and more than that of a threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,16 @@ class Cost:
     rho: Fraction | None = None
 
     def __add__(self, other: Cost) -> Cost:
-        """Return what two releases cost together, by basic composition."""
-        rho = None if self.rho is None or other.rho is None else self.rho + other.rho
+        """Return what two releases cost together, by basic composition; their rhos add up, too.
+
+        A pure release has rho = epsilon^2 / 2 (Bun, Steinke 2016, proposition 1.4).
+        """
+        rhos = [
+            cost.epsilon**2 / 2 if cost.rho is None and not cost.delta else cost.rho
+            for cost in (self, other)
+        ]
+        known = [rho for rho in rhos if rho is not None]
+        rho = sum(known, Fraction(0)) if len(known) == len(rhos) else None
         return Cost(self.epsilon + other.epsilon, self.delta + other.delta, rho)
 
 
@@ -109,6 +118,19 @@ def laplace_radius(scale: float, confidence: float = CONFIDENCE) -> int:
     return max(math.ceil(least - 1e-12), 0)
 
 
+def laplace_threshold(scale: float, delta: Fraction) -> int:
+    """Return the least t >= 1 with P(Z >= t) <= delta: a^t / (1 + a), one higher in doubt."""
+    surprise = math.log(delta.denominator) - math.log(delta.numerator)
+    least = scale * (surprise - math.log1p(math.exp(-1 / scale)))
+    return max(math.ceil(least * (1 + _ROUNDING)), 1)
+
+
+def laplace_variance(scale: float) -> float:
+    """Return the variance of discrete Laplace noise, 2a / (1 - a)^2."""
+    a = math.exp(-1 / scale)
+    return 2 * a / math.expm1(-1 / scale) ** 2
+
+
 def gaussian_scale(sensitivity: float, epsilon: Fraction, delta: Fraction) -> tuple[float, Cost]:
     """Return a scale of Gaussian noise that costs at most epsilon at delta, and its cost.
 
@@ -151,11 +173,24 @@ def gaussian_radius(scale: float, confidence: float = CONFIDENCE) -> int:
         from scipy.special import ndtri  # noqa: PLC0415 - takes long to import
 
         return math.ceil(scale * float(ndtri((1 + confidence) / 2))) + 1
+    return int(np.searchsorted(np.cumsum(_gaussian_law(scale)), confidence))
+
+
+def gaussian_variance(scale: float) -> float:
+    """Return the variance of discrete Gaussian noise; never above scale^2."""
+    if scale > _TABULATED:
+        return scale**2
+    law = _gaussian_law(scale)
+    return float((law * np.arange(len(law)) ** 2).sum())
+
+
+def _gaussian_law(scale: float) -> FloatArray:
+    """Return P(|Z| = z) for z from 0 to where it doesn't matter any more."""
     z = np.arange(math.ceil(_FAR * scale) + 2, dtype=np.float64)
     chances = np.exp(-(z**2) / (2 * scale**2))
     chances[1:] *= 2
-    within = np.cumsum(chances) / chances.sum()
-    return int(np.searchsorted(within, confidence))
+    law: FloatArray = chances / chances.sum()
+    return law
 
 
 def select_scale(sensitivity: int, epsilon: Fraction, *, monotonic: bool, best: int = 1) -> float:

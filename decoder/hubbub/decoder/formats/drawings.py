@@ -76,7 +76,7 @@ def _intervals(chart: IntervalChart) -> Markup:
     bottom = _TOP + row * len(chart.intervals)
     ends = [end for each in chart.intervals for end in (each.low, each.high)]
     scale = Scale(*span_of(ends, around=(0.0,)), left, _RIGHT)
-    parts = [horizontal_axis(scale, _TOP, bottom, chart.labels.x, "{:.4g}%")]
+    parts = [horizontal_axis(scale, _TOP, bottom, chart.labels.x, "{:.4g}" + chart.unit)]
     for index, each in enumerate(chart.intervals):
         y = _TOP + row * (index + 0.5)
         parts += [

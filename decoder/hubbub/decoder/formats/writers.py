@@ -51,13 +51,15 @@ def needs_provenance(outputs: Sequence[str]) -> bool:
     return any(path != STDOUT and not path.endswith(".csv") for path in outputs)
 
 
-def refuse_unwritable(paths: Sequence[str]) -> None:
+def refuse_unwritable(paths: Sequence[str], *, pictures: bool = False) -> None:
     """Refuse files in which nothing decoded can be written, before the work instead of after it.
 
     Parameters
     ----------
     paths : sequence of str
         "-" is standard output.
+    pictures : bool
+        Whether the result has a picture.
 
     Raises
     ------
@@ -66,9 +68,10 @@ def refuse_unwritable(paths: Sequence[str]) -> None:
     OSError
         If a file could not be made there.
     """
-    *some, last = DECODED
+    suffixes = [*DECODED, *(PICTURES if pictures else ())]
+    *some, last = suffixes
     for path in paths:
-        if path != STDOUT and Path(path).suffix not in DECODED:
+        if path != STDOUT and Path(path).suffix not in suffixes:
             raise ValueError(
                 f"{path!r} must end in {', '.join(some)} or {last}, or be - for CSV on stdout"
             )
@@ -97,13 +100,7 @@ def write_results(
         If something can't be written.
     """
     csv = partial(write_csv, spreadsheet_safe=spreadsheet_safe)
-    for path in outputs:
-        if path != STDOUT:
-            writers = DECODED | PICTURES | {".csv": csv}
-            writer = writers.get(Path(path).suffix)
-            if writer is None:
-                raise ValueError(f"output {path!r}: must end in {' or '.join(writers)}")
-            write_whole(Path(path), partial(writer, result))
+    write_files(result, outputs, csv)
     if STDOUT not in outputs:
         show(result.blocks(), stdout_console(width))
         return
@@ -113,3 +110,14 @@ def write_results(
         click.echo(
             "warning: some reports don't look honest; run without --output - for more", err=True
         )
+
+
+def write_files(result: Result, outputs: Sequence[str], csv: Writer = write_csv) -> None:
+    """Write every file, and nothing to standard output; otherwise as `write_results`."""
+    writers = DECODED | PICTURES | {".csv": csv}
+    for path in outputs:
+        if path != STDOUT:
+            writer = writers.get(Path(path).suffix)
+            if writer is None:
+                raise ValueError(f"output {path!r}: must end in {' or '.join(writers)}")
+            write_whole(Path(path), partial(writer, result))

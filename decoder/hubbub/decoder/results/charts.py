@@ -41,7 +41,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One line of an interval chart: shares in percent."""
+    """One line of an interval chart: shares in percent, or what the chart's unit says."""
 
     label: str
     estimate: float
@@ -51,21 +51,31 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class IntervalChart:
-    """A dot and a bar an estimate, from the top down."""
+    """A dot and a bar an estimate, from the top down.
+
+    Attributes
+    ----------
+    unit : str
+        Written after each number.
+    first : str
+        What the labels are.
+    """
 
     labels: Labels
     intervals: Sequence[Interval]
+    unit: str = "%"
+    first: str = "string"
 
     @property
     def header(self) -> tuple[str, ...]:
         """Headings of the numbers."""
-        return ("string", "estimate", "interval from", "to")
+        return (self.first, "estimate", "interval from", "to")
 
     @property
     def rows(self) -> Rows:
         """The numbers."""
         return tuple(
-            (each.label, f"{each.estimate:.4g}%", f"{each.low:.4g}%", f"{each.high:.4g}%")
+            (each.label, *(f"{x:.4g}{self.unit}" for x in (each.estimate, each.low, each.high)))
             for each in self.intervals
         )
 

@@ -23,8 +23,10 @@ from hubbub.release.noise import (
     add_laplace,
     gaussian_radius,
     gaussian_scale,
+    gaussian_variance,
     laplace_radius,
     laplace_scale,
+    laplace_variance,
 )
 
 _STEPS = 2**20
@@ -45,6 +47,11 @@ class Noise(NamedTuple):
     def radius(self, confidence: float = CONFIDENCE) -> int:
         """Return how far it is off at most, with this confidence."""
         return (gaussian_radius if self.gaussian else laplace_radius)(self.scale, confidence)
+
+    @property
+    def variance(self) -> float:
+        """Return its variance."""
+        return (gaussian_variance if self.gaussian else laplace_variance)(self.scale)
 
     @property
     def mechanism(self) -> str:
@@ -128,11 +135,11 @@ def count(
 ) -> Mechanism[int]:
     """Return what releases a number of rows, which one user moves by at most `rows_per_user`."""
     noise, cost = noise_for(rows_per_user, epsilon, delta)
-    radius = noise.radius()
+    radius, variance = noise.radius(), noise.variance
 
     def release(n_rows: int) -> tuple[Row, ...]:
         (value,) = noise.added([n_rows])
-        return (Row("", value, radius),)
+        return (Row("", value, radius, variance),)
 
     return Mechanism(noise.mechanism, noise.theorem, cost, release)
 
@@ -151,11 +158,11 @@ def bounded_sum(
     """
     sensitivity = rows_per_user * max(abs(bounds.low), abs(bounds.high))
     noise, cost = noise_for(sensitivity, epsilon, delta)
-    radius = noise.radius() * bounds.step
+    radius, variance = noise.radius() * bounds.step, noise.variance * bounds.step**2
 
     def release(values: FloatArray) -> tuple[Row, ...]:
         (total,) = noise.added([int(bounds.numbers(values).sum(dtype=np.int64))])
-        return (Row("", total * bounds.step, radius),)
+        return (Row("", total * bounds.step, radius, variance),)
 
     return Mechanism(noise.mechanism, noise.theorem, cost, release)
 
@@ -189,7 +196,7 @@ def bounded_mean(
         centred = int((bounds.numbers(values) - middle).sum(dtype=np.int64))
         (total,), (number,) = of_sum.added([centred]), of_number.added([len(values)])
         if number <= radius_number:
-            return (Row("", math.nan, math.nan),)
+            return (Row("", math.nan),)
         off = min(abs(total) / number, float(widest))
         value = min(max(total / number, -widest), widest)
         radius = (radius_sum + off * radius_number) / (number - radius_number)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from hubbub.release.errors import QueryError
-from hubbub.release.mechanisms.counts import noise_for
+from hubbub.release.mechanisms.counts import count, noise_for
 from hubbub.release.mechanisms.mechanism import Mechanism, Row
 from hubbub.release.noise import (
     Cost,
@@ -21,7 +21,11 @@ from hubbub.release.noise import (
     laplace_radius,
     laplace_scale,
     laplace_tail,
+    laplace_variance,
 )
+
+FOR_TOTAL = Fraction(1, 10)
+"""Part of epsilon for the number of all rows, which is one number, and mostly a large one."""
 
 
 def histogram(
@@ -46,12 +50,14 @@ def histogram(
         fault = f"{repeated[0]!r} is there twice" if repeated else "there are none"
         raise QueryError(f"bins: must be at least one, each once; {fault}")
     noise, cost = noise_for(rows_per_user, epsilon, delta)
-    radius = noise.radius()
+    radius, variance = noise.radius(), noise.variance
 
     def release(keys: Sequence[str]) -> tuple[Row, ...]:
         numbers = Counter(keys)
         noisy = noise.added([numbers[key] for key in bins])
-        return tuple(Row(key, value, radius) for key, value in zip(bins, noisy, strict=True))
+        return tuple(
+            Row(key, value, radius, variance) for key, value in zip(bins, noisy, strict=True)
+        )
 
     return Mechanism(noise.mechanism, noise.theorem, cost, release)
 
@@ -73,13 +79,13 @@ def thresholded_histogram(
         raise QueryError("delta = 0: must be above 0 for keys that aren't public")
     scale = laplace_scale(rows_per_user, epsilon)
     least = threshold(scale, rows_per_user, delta)
-    radius = laplace_radius(scale)
+    radius, variance = laplace_radius(scale), laplace_variance(scale)
 
     def release(keys: Sequence[str]) -> tuple[Row, ...]:
         numbers = sorted(Counter(keys).items())
         noisy = add_laplace([number for _, number in numbers], scale)
         return tuple(
-            Row(key, value, radius)
+            Row(key, value, radius, variance)
             for (key, _), value in zip(numbers, noisy, strict=True)
             if value >= least
         )
@@ -89,6 +95,51 @@ def thresholded_histogram(
         f"delta: threshold {least} (Korolova, Kenthapadi, Mishra, Ntoulas 2009)"
     )
     return Mechanism("thresholded discrete Laplace", theorem, Cost(epsilon, delta), release)
+
+
+def with_total(
+    counting: Mechanism[Sequence[str]], *, rows_per_user: int, epsilon: Fraction
+) -> Mechanism[Sequence[str]]:
+    """Return what releases the number of all rows as well, before those of the keys.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        Of that number alone.
+    """
+    number = count(rows_per_user=rows_per_user, epsilon=epsilon)
+
+    def release(keys: Sequence[str]) -> tuple[Row, ...]:
+        return number(len(keys)) + counting(keys)
+
+    return Mechanism(counting.name, counting.theorem, counting.cost + number.cost, release)
+
+
+def found_and_counted(
+    *, rows_per_user: int, epsilon: Fraction, delta: Fraction
+) -> Mechanism[tuple[Sequence[str], Sequence[str]]]:
+    """Return what finds keys in one half of the users, and counts them in the other.
+
+    The number of all rows of the other half comes first. So no key is counted by those by whom it
+    was chosen, which would make the counts of rare ones too high. As nobody is in both halves, both
+    together cost what one of them does (parallel composition, McSherry 2009).
+    """
+    finding = thresholded_histogram(rows_per_user=rows_per_user, epsilon=epsilon, delta=delta)
+    of_total = epsilon * FOR_TOTAL
+    counted, _ = noise_for(rows_per_user, epsilon - of_total, Fraction(0))
+
+    def release(halves: tuple[Sequence[str], Sequence[str]]) -> tuple[Row, ...]:
+        finders, counters = halves
+        names = [row.key for row in finding(finders)]
+        if names:
+            counting = histogram(names, rows_per_user=rows_per_user, epsilon=epsilon - of_total)
+        else:
+            counting = Mechanism("", "", Cost(Fraction(0)), lambda _keys: ())
+        return with_total(counting, rows_per_user=rows_per_user, epsilon=of_total)(counters)
+
+    name = f"{finding.name} in half of the users, {counted.mechanism} in the others"
+    theorem = f"{finding.theorem}; {counted.theorem}; parallel composition (McSherry 2009)"
+    return Mechanism(name, theorem, finding.cost, release)
 
 
 def threshold(scale: float, rows_per_user: int, delta: Fraction) -> int:

@@ -7,7 +7,6 @@ without a look at the data.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
@@ -68,7 +67,7 @@ def quantile(
         smaller = np.searchsorted(ordered, points, side="left")
         larger = len(ordered) - np.searchsorted(ordered, points, side="right")
         scores = -np.abs(above * smaller - below * larger)
-        return (Row("", float(points[select(scores, scale, monotonic=False)]), math.nan),)
+        return (Row("", float(points[select(scores, scale, monotonic=False)])),)
 
     return Mechanism(EXPONENTIAL, _THEOREM.format(factor="2 "), Cost(epsilon), release)
 
@@ -99,7 +98,7 @@ def most_common(
             chosen = [select(scores, scale, monotonic=True)]
         else:
             chosen = select_best(scores, scale, best, monotonic=True)
-        return tuple(Row(str(rank), options[i], math.nan) for rank, i in enumerate(chosen, start=1))
+        return tuple(Row(str(rank), options[i]) for rank, i in enumerate(chosen, start=1))
 
     theorem = _THEOREM.format(factor=f"{best} " if best > 1 else "")
     return Mechanism(EXPONENTIAL, theorem, Cost(epsilon), release)

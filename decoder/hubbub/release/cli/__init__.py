@@ -1,0 +1,9 @@
+"""The command line of releases."""
+
+from hubbub.collector.interrupts import quiet_interrupts
+
+quiet_interrupts()  # before the imports that take longest
+
+from hubbub.release.cli.group import main  # noqa: E402
+
+__all__ = ["main"]

@@ -1,0 +1,140 @@
+"""`hubbub-release init` and `ledger`: a budget is set, and told."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import click
+
+from hubbub.release.cli.options import (
+    LEDGER,
+    Budget,
+    Range,
+    by_column,
+    keys_of,
+    output_option,
+    refuse_unwritable,
+    with_errors,
+)
+
+
+@click.command()
+@click.argument("data")
+@click.option("--user-column", required=True, metavar="COLUMN", help="Says whose row a row is.")
+@click.option(
+    "--bounds",
+    multiple=True,
+    metavar="COLUMN=LOW:HIGH",
+    help="The range of a column of numbers; values are clipped to it. May be repeated.",
+)
+@click.option(
+    "--bins",
+    multiple=True,
+    metavar="COLUMN=A,B,...",
+    help="Public keys of a column, or @FILE with one a line. May be repeated.",
+)
+@click.option(
+    "--rows-per-user",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most rows of a user that count.",
+)
+@click.option(
+    "--excess",
+    default="sample",
+    show_default=True,
+    type=click.Choice(["sample", "refuse"]),
+    help="What becomes of a user's rows beyond these: some are drawn, or the data are refused.",
+)
+@click.option("--epsilon", required=True, type=Budget(), help="The whole budget, exactly.")
+@click.option(
+    "--delta",
+    default="0",
+    show_default=True,
+    type=Budget(),
+    help="The whole budget's; far below 1 in the number of users.",
+)
+@click.option(
+    "--composition",
+    default="basic",
+    show_default=True,
+    type=click.Choice(["basic", "zcdp"]),
+    help="How costs add up, for good. basic: epsilons and deltas; zcdp: far less for many small "
+    "queries, more for few large ones.",
+)
+@click.option(
+    "--ledger",
+    metavar="FILE",
+    help=f"The ledger to make.  [default: DATA{LEDGER}]",
+)
+@with_errors
+def init(
+    data: str,
+    user_column: str,
+    bounds: tuple[str, ...],
+    bins: tuple[str, ...],
+    rows_per_user: int,
+    excess: str,
+    epsilon: Fraction,
+    delta: Fraction,
+    composition: str,
+    ledger: str | None,
+) -> None:
+    """Declare a table and its budget, once and for good.
+
+    DATA is a file (.parquet, .csv, .csv.gz, .arrow, .feather) or a directory of files of one form.
+    What is hidden is whether one user's rows, at most so many, are in it. Bounds and bins are
+    public: choose them without a look at the data. The ledger is the curator's, like the data.
+    """
+    from hubbub.release.dataset import Dataset  # noqa: PLC0415 - --help stays quick
+    from hubbub.release.ledger import shown  # noqa: PLC0415
+
+    ranges = {
+        column: Range().convert(text, None, None)
+        for column, text in by_column("--bounds", bounds).items()
+    }
+    keys = {column: keys_of(text) for column, text in by_column("--bins", bins).items()}
+    made = Dataset.create(
+        data,
+        ledger=ledger or f"{data}{LEDGER}",
+        user_column=user_column,
+        epsilon=epsilon,
+        delta=delta,
+        rows_per_user=rows_per_user,
+        excess=excess,
+        bounds=ranges,
+        bins=keys,
+        composition=composition,
+    )
+    with made:
+        columns = ", ".join(f"{name} ({kind})" for name, kind in made.declaration.columns.items())
+        click.echo(f"{made.ledger.path}: {shown(made.ledger.budget)}, {composition} composition")
+        click.echo(f"columns: {columns or 'none but that of users'}")
+
+
+@click.command()
+@click.argument("ledger")
+@click.option(
+    "--people",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Also what the releases reveal of so many people together.",
+)
+@output_option
+@with_errors
+def ledger(ledger: str, people: int, files: tuple[str, ...]) -> None:
+    """Show what was spent, on what, and what remains.
+
+    Not for publication: it has a digest of the data, by which guesses of all of it can be tested.
+    """
+    from pathlib import Path  # noqa: PLC0415 - --help stays quick
+
+    from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415
+    from hubbub.release.ledger import Ledger  # noqa: PLC0415
+    from hubbub.release.result import LedgerResult  # noqa: PLC0415
+
+    refuse_unwritable(files)
+    with Ledger.open(Path(ledger)) as opened:
+        write_results(LedgerResult.of(opened, people), files, width=160)

@@ -1,0 +1,124 @@
+"""What commands share: types of options, and those that all queries have."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hubbub.decoder.cli.options import cli_errors
+
+Command = Callable[..., None]
+LEDGER = ".ledger.db"
+"""At the end of a ledger's name that wasn't chosen, after the data's."""
+
+
+class Budget(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
+    """An exact number of at least 0: 0.1, 1e-6 or 1/3."""
+
+    name = "number"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Fraction:
+        """Return the fraction, or refuse it by name."""
+        try:
+            found = value if isinstance(value, Fraction) else Fraction(str(value))
+        except (ValueError, ZeroDivisionError):
+            found = Fraction(-1)
+        if found < 0:
+            self.fail(f"{value!r} must be a finite number of at least 0", param, ctx)
+        return found
+
+
+class Range(click.ParamType):  # type: ignore[type-arg]  # as above
+    """LOW:HIGH."""
+
+    name = "low:high"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, float]:
+        """Return both ends, or refuse them by name."""
+        low, colon, high = str(value).partition(":")
+        try:
+            if not colon:
+                raise ValueError
+            return float(low), float(high)
+        except ValueError:
+            self.fail(f"{value!r} must be LOW:HIGH, such as 0:120", param, ctx)
+
+
+def by_column(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Return the texts of COLUMN=TEXT by column."""
+    found: dict[str, str] = {}
+    for text in texts:
+        column, equals, rest = text.partition("=")
+        if not (equals and column and rest):
+            raise click.BadParameter(f"{text!r} must be COLUMN=...", param_hint=option)
+        if column in found:
+            raise click.BadParameter(f"{column} is given twice", param_hint=option)
+        found[column] = rest
+    return found
+
+
+def keys_of(text: str) -> tuple[str, ...]:
+    """Return the keys of a,b,c, or those of @FILE, one a line."""
+    if not text.startswith("@"):
+        return tuple(text.split(","))
+    try:
+        lines = Path(text[1:]).read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{text[1:]}: must be UTF-8, one key a line") from error
+    return tuple(line.removesuffix("\r") for line in lines if line.strip())
+
+
+ledger_option = click.option(
+    "--ledger", required=True, metavar="FILE", help="The ledger that `init` made."
+)
+data_option = click.option(
+    "--data", metavar="PATH", help="Where the data are now, if they were moved."
+)
+epsilon_option = click.option(
+    "--epsilon", required=True, type=Budget(), help="What the query may cost, exactly."
+)
+delta_option = click.option(
+    "--delta",
+    default="0",
+    show_default=True,
+    type=Budget(),
+    help="What it may cost of the delta; above 0, noise is Gaussian.",
+)
+output_option = click.option(
+    "--output",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Also write the release to FILE.csv, .json, .parquet, .html, .svg or .png; - writes CSV "
+    "to stdout instead of the table. May be repeated.",
+)
+
+
+def refuse_unwritable(files: Sequence[str]) -> None:
+    """Refuse files that can't be written, before anything is spent."""
+    from hubbub.decoder.formats import writers  # noqa: PLC0415 - --help stays quick
+
+    try:
+        writers.refuse_unwritable(files, pictures=True)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--output'") from error
+
+
+def with_errors(command: Command) -> Command:
+    """Return a command whose expected errors are one line."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        with cli_errors():
+            command(**options)
+
+    return run

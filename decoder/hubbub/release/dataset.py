@@ -1,0 +1,428 @@
+"""A table and its ledger: queries are paid for, then answered.
+
+A query makes its mechanism without data, reads the rows that it needs, commits the cost to the
+ledger, and only then draws noise. Invariant: nothing leaves this module that a mechanism didn't
+release, and nothing is released before its spend is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+from typing import Self, TypeVar
+
+from hubbub.release import tables
+from hubbub.release.accounting import Composition
+from hubbub.release.declaration import Declaration, Excess, unique
+from hubbub.release.errors import DataError, QueryError
+from hubbub.release.ledger import Ledger
+from hubbub.release.mechanisms import counts, histograms, selection
+from hubbub.release.mechanisms.mechanism import Mechanism
+from hubbub.release.noise import Cost, fraction, positive
+from hubbub.release.result import Account, Question, ReleaseResult
+from hubbub.release.tables import UserRows
+
+_Data = TypeVar("_Data")
+_Number = float | str | Fraction
+OPTIONS = 65_536
+"""Values between a column's bounds that a quantile is chosen from."""
+
+
+class Dataset:
+    """A table that may be asked as long as its budget lasts; use as a context manager.
+
+    One user's rows, at most `rows_per_user` of them, are what is protected: with a total cost of
+    (epsilon, delta), no set of results is more than e^epsilon times as likely with these rows as
+    without them, apart from a probability of delta (Dwork, McSherry, Nissim, Smith 2006). Budgets
+    are exact: 0.1 is a tenth, and "1/3" a third.
+
+    Attributes
+    ----------
+    ledger : Ledger
+    declaration : Declaration
+    """
+
+    def __init__(self, ledger: Ledger, data: Path | None = None) -> None:
+        self.ledger = ledger
+        self.declaration = Declaration.from_json(ledger.declaration)
+        self._data = data or self.declaration.data
+        self._unchanged: object = None
+
+    @classmethod
+    def create(
+        cls,
+        data: str | PathLike[str],
+        *,
+        ledger: str | PathLike[str],
+        user_column: str,
+        epsilon: _Number,
+        delta: _Number = 0,
+        rows_per_user: int = 1,
+        excess: str = "sample",
+        bounds: Mapping[str, tuple[float, float]] | None = None,
+        bins: Mapping[str, Sequence[str]] | None = None,
+        composition: str = "basic",
+    ) -> Dataset:
+        """Declare a table and make its ledger.
+
+        Parameters
+        ----------
+        data : path
+            A file (.parquet, .csv, .csv.gz, .arrow, .feather), or a directory of files of one form.
+        ledger : path
+            A file that doesn't exist yet.
+        user_column : str
+            Says whose row a row is: text or whole numbers.
+        epsilon, delta : number or str
+            The whole budget. delta is about the chance of a disaster: far below 1 / users.
+        rows_per_user : int
+            Most rows of a user that count.
+        excess : "sample" or "refuse"
+            Whether of a user with more rows some are drawn, by a key that the ledger keeps, or the
+            table is refused.
+        bounds : mapping of str to (float, float)
+            Ranges of columns of numbers. Chosen without a look at the data, as bins.
+        bins : mapping of str to sequence of str
+            Public keys of columns.
+        composition : "basic" or "zcdp"
+            How costs add up (`hubbub.release.accounting`), for good.
+
+        Raises
+        ------
+        DataError
+            If the data can't be read, or a user has too many rows.
+        QueryError
+            If an argument makes no sense.
+        LedgerError
+            If the ledger is there already, or can't be made.
+        """
+        path = Path(data)
+        total = Cost(positive("epsilon", epsilon), _below_one("delta", delta))
+        how = _choice(Composition, "composition", composition)
+        if how is Composition.ZCDP and not total.delta:
+            raise QueryError("delta = 0: must be above 0 for zCDP composition; or take basic")
+        declaration = Declaration(
+            data=path.absolute(),
+            user_column=user_column,
+            columns=tables.describe(path, user_column),
+            rows_per_user=rows_per_user,
+            excess=_choice(Excess, "excess", excess),
+            bounds=dict(bounds or {}),
+            bins={
+                column: unique(f"bins of {column}", keys) for column, keys in (bins or {}).items()
+            },
+        )
+        for column in declaration.bounds:
+            kind = declaration.columns[column]
+            tables.require_kind(f"bounds of {column}", column, kind, numeric=True)
+        for column in declaration.bins:
+            kind = declaration.columns[column]
+            tables.require_kind(f"bins of {column}", column, kind, numeric=False)
+        _refuse_excess(tables.load(path, user_column, ()), declaration)
+        facts = declaration.as_json(), tables.digest(path)
+        return cls(Ledger.create(Path(ledger), total.epsilon, total.delta, how, *facts))
+
+    @classmethod
+    def open(
+        cls, ledger: str | PathLike[str], *, data: str | PathLike[str] | None = None
+    ) -> Dataset:
+        """Open a ledger and its table.
+
+        Parameters
+        ----------
+        data : path, optional
+            Where the table is now, if it was moved.
+
+        Raises
+        ------
+        LedgerError
+            If there is no ledger.
+        """
+        return cls(Ledger.open(Path(ledger)), None if data is None else Path(data))
+
+    def count(
+        self, column: str | None = None, *, epsilon: _Number, delta: _Number = 0
+    ) -> ReleaseResult:
+        """Release the number of rows, or of those in which a column isn't null.
+
+        Discrete Laplace noise, or Gaussian with a delta (`hubbub.release.mechanisms.counts.count`).
+
+        Raises
+        ------
+        QueryError, BudgetError, DataError
+            As all queries: for arguments that make no sense, beyond the budget, and if the data
+            changed since the ledger was made. Then nothing was spent.
+        """
+        cost = _cost(epsilon, delta)
+        if column is not None:
+            self.declaration.require("count", column)
+        mechanism = counts.count(
+            rows_per_user=self.declaration.rows_per_user, epsilon=cost.epsilon, delta=cost.delta
+        )
+        subject = "the number of rows" + (f" with {column}" if column else "")
+        question = Question("count", column or "", subject)
+        if column is None:
+            return self._release(question, mechanism, [], len)
+        return self._release(question, mechanism, [column], lambda rows: rows.present(column))
+
+    def sum(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> ReleaseResult:
+        """Release a column's sum, each value clipped to the declared bounds.
+
+        `hubbub.release.mechanisms.counts.bounded_sum`; raises as `count`.
+        """
+        cost, bounds = _cost(epsilon, delta), self._lattice("sum", column)
+        mechanism = counts.bounded_sum(
+            bounds,
+            rows_per_user=self.declaration.rows_per_user,
+            epsilon=cost.epsilon,
+            delta=cost.delta,
+        )
+        question = Question("sum", column, f"the sum of {column}")
+        return self._release(question, mechanism, [column], lambda rows: rows.numbers(column))
+
+    def mean(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> ReleaseResult:
+        """Release a column's mean, each value clipped to the declared bounds.
+
+        `hubbub.release.mechanisms.counts.bounded_mean`; raises as `count`.
+        """
+        cost, bounds = _cost(epsilon, delta), self._lattice("mean", column)
+        mechanism = counts.bounded_mean(
+            bounds,
+            rows_per_user=self.declaration.rows_per_user,
+            epsilon=cost.epsilon,
+            delta=cost.delta,
+        )
+        question = Question("mean", column, f"the mean of {column}")
+        return self._release(question, mechanism, [column], lambda rows: rows.numbers(column))
+
+    def histogram(
+        self,
+        column: str,
+        *,
+        epsilon: _Number,
+        delta: _Number = 0,
+        bins: Sequence[str] | None = None,
+        total: bool = False,
+    ) -> ReleaseResult:
+        """Release the number of rows of each key.
+
+        Keys are the public `bins`, or those that were declared; without any, the keys that enough
+        users have (`hubbub.release.mechanisms.histograms`), for which delta must be above 0.
+
+        Parameters
+        ----------
+        total : bool
+            Whether the number of rows is released as well, for a tenth of epsilon. It makes shares
+            of counts, as `hubbub-decoder decode --blend` needs it.
+
+        Raises
+        ------
+        QueryError, BudgetError, DataError
+            As `count`.
+        """
+        cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
+        self._require("histogram", column, numeric=False)
+        keys = self._bins(column, bins)
+        of_total = cost.epsilon * histograms.FOR_TOTAL if total else Fraction(0)
+        epsilon, delta = cost.epsilon - of_total, cost.delta
+        if keys is None:
+            mechanism = histograms.thresholded_histogram(
+                rows_per_user=most, epsilon=epsilon, delta=delta
+            )
+        else:
+            mechanism = histograms.histogram(keys, rows_per_user=most, epsilon=epsilon, delta=delta)
+        if total:
+            mechanism = histograms.with_total(mechanism, rows_per_user=most, epsilon=of_total)
+        question = Question("histogram", column, f"rows by {column}", keyed=True, total=total)
+        return self._release(question, mechanism, [column], lambda rows: rows.keys(column))
+
+    def quantile(
+        self,
+        column: str,
+        level: _Number = "1/2",
+        *,
+        epsilon: _Number,
+        options: int = OPTIONS,
+    ) -> ReleaseResult:
+        """Release a column's quantile by the exponential mechanism; "1/2" is the median.
+
+        `hubbub.release.mechanisms.selection.quantile`; raises as `count`.
+
+        Parameters
+        ----------
+        level : number or str
+            Share of values below, in (0, 1). Of small denominators ("1/2", "3/4") it costs least
+            accuracy.
+        options : int
+            Values between the bounds to choose from.
+        """
+        share, price = fraction("level", level), positive("epsilon", epsilon)
+        self._require("quantile", column, numeric=True)
+        mechanism = selection.quantile(
+            *self.declaration.bounds_of(column),
+            share,
+            options=options,
+            rows_per_user=self.declaration.rows_per_user,
+            epsilon=price,
+        )
+        name = "median" if share == Fraction(1, 2) else f"quantile of {float(share):g}"
+        question = Question("quantile", column, f"the {name} of {column}")
+        return self._release(question, mechanism, [column], lambda rows: rows.numbers(column))
+
+    def topk(
+        self,
+        column: str,
+        best: int,
+        *,
+        epsilon: _Number,
+        options: Sequence[str] | None = None,
+    ) -> ReleaseResult:
+        """Release about the most common of public keys, the commonest first.
+
+        `hubbub.release.mechanisms.selection.most_common`; raises as `count`.
+
+        Parameters
+        ----------
+        options : sequence of str, optional
+            By default the column's declared bins.
+        """
+        price = positive("epsilon", epsilon)
+        self._require("topk", column, numeric=False)
+        keys = self._bins(column, options)
+        if keys is None:
+            raise QueryError(
+                f"topk: {column} has no public keys to choose from; name them, or take the largest "
+                "of a histogram"
+            )
+        mechanism = selection.most_common(
+            keys, best, rows_per_user=self.declaration.rows_per_user, epsilon=price
+        )
+        question = Question("topk", column, f"the {best:,} most common of {column}")
+        return self._release(question, mechanism, [column], lambda rows: rows.keys(column))
+
+    def candidates(
+        self, column: str, *, epsilon: _Number, delta: _Number, counted: bool = False
+    ) -> ReleaseResult:
+        """Release the keys that enough users have, as candidates for `hubbub-decoder decode`.
+
+        Parameters
+        ----------
+        counted : bool
+            Whether the keys are also counted, with the number of users, as `--blend` needs it: half
+            of the users find the keys, and the others count them, so that no key is counted by
+            those by whom it was chosen. As nobody is in both halves, this costs no more (parallel
+            composition; McSherry 2009).
+
+        Raises
+        ------
+        QueryError, BudgetError, DataError
+            As `count`.
+        """
+        cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
+        self._require("candidates", column, numeric=False)
+        question = Question("candidates", column, f"rows by {column}", keyed=True, total=counted)
+        if not counted:
+            mechanism = histograms.thresholded_histogram(
+                rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
+            )
+            return self._release(question, mechanism, [column], lambda rows: rows.keys(column))
+
+        def halves(rows: UserRows) -> tuple[Sequence[str], Sequence[str]]:
+            finders, counters = rows.halves(self.ledger.secret)
+            return finders.keys(column), counters.keys(column)
+
+        both = histograms.found_and_counted(
+            rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
+        )
+        return self._release(question, both, [column], halves)
+
+    def _release(
+        self,
+        question: Question,
+        mechanism: Mechanism[_Data],
+        columns: Sequence[str],
+        data_of: Callable[[UserRows], _Data],
+    ) -> ReleaseResult:
+        """Pay for a question, then answer it."""
+        self.ledger.refuse_beyond(question.text, mechanism.cost)
+        data = data_of(self._rows(columns))
+        self.ledger.spend(question.text, mechanism.name, mechanism.cost, self.ledger.digest)
+        rows = mechanism(data)
+        account = Account(self.ledger.composition, self.ledger.budget, self.ledger.spent())
+        most = self.declaration.rows_per_user
+        return ReleaseResult.of(question, mechanism, rows, account, most)
+
+    def _rows(self, columns: Iterable[str]) -> UserRows:
+        """Return the rows that count, of the data as they were declared."""
+        now = tables.state(self._data)
+        if now != self._unchanged:
+            if tables.digest(self._data) != self.ledger.digest:
+                raise DataError(
+                    f"{self._data}: changed since the ledger was made; a changed table is another "
+                    "one, and needs a ledger of its own"
+                )
+            self._unchanged = now
+        rows = tables.load(self._data, self.declaration.user_column, columns)
+        if tables.state(self._data) != now:
+            raise DataError(f"{self._data}: changed while it was read")
+        _refuse_excess(rows, self.declaration)
+        return tables.limited(rows, self.declaration.rows_per_user, self.ledger.secret)
+
+    def _require(self, query: str, column: str, *, numeric: bool) -> None:
+        kind = self.declaration.require(query, column)
+        tables.require_kind(query, column, kind, numeric=numeric)
+
+    def _lattice(self, query: str, column: str) -> counts.Lattice:
+        self._require(query, column, numeric=True)
+        return counts.lattice(*self.declaration.bounds_of(column))
+
+    def _bins(self, column: str, bins: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Return the public keys of a column, if there are any."""
+        if bins is not None:
+            return unique("bins", bins)
+        return self.declaration.bins.get(column)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self.ledger.close()
+
+    def __enter__(self) -> Self:
+        """Return the dataset itself."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close it."""
+        self.close()
+
+
+def _cost(epsilon: _Number, delta: _Number) -> Cost:
+    return Cost(positive("epsilon", epsilon), _below_one("delta", delta))
+
+
+def _below_one(name: str, value: _Number) -> Fraction:
+    found = fraction(name, value)
+    if found >= 1:
+        raise QueryError(f"{name} = {value!r}: must be below 1")
+    return found
+
+
+_Choice = TypeVar("_Choice", Composition, Excess)
+
+
+def _choice(choices: type[_Choice], name: str, value: str) -> _Choice:
+    try:
+        return choices(value)
+    except ValueError:
+        some = " or ".join(repr(each.value) for each in choices)
+        raise QueryError(f"{name} = {value!r}: must be {some}") from None
+
+
+def _refuse_excess(rows: UserRows, declaration: Declaration) -> None:
+    most = tables.most_rows(rows)
+    if declaration.excess is Excess.REFUSE and most > declaration.rows_per_user:
+        raise DataError(
+            f"{declaration.data}: some user has {most:,} rows; at most "
+            f"{declaration.rows_per_user:,} were declared, and excess is refused"
+        )

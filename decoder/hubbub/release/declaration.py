@@ -1,0 +1,128 @@
+"""What a curator declares of a table, for good, before anything is asked of it.
+
+All of it is public, and must be chosen without a look at the data: bounds that are taken from the
+smallest and largest value publish both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from hubbub.release.errors import LedgerError, QueryError
+
+
+class Excess(StrEnum):
+    """What becomes of rows beyond those that a user may have."""
+
+    SAMPLE = "sample"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Declared facts of a table.
+
+    Attributes
+    ----------
+    data : Path
+        A file, or a directory of files of one form.
+    user_column : str
+        Says whose row a row is.
+    columns : mapping of str to str
+        What the other columns hold, as `hubbub.release.tables` names it.
+    rows_per_user : int
+        Most rows that a user has in what is released.
+    excess : Excess
+    bounds : mapping of str to (float, float)
+        Ranges of columns of numbers; values are clipped to them.
+    bins : mapping of str to tuple of str
+        Public keys of columns.
+    """
+
+    data: Path
+    user_column: str
+    columns: Mapping[str, str]
+    rows_per_user: int
+    excess: Excess
+    bounds: Mapping[str, tuple[float, float]]
+    bins: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense (raises QueryError)."""
+        if self.rows_per_user < 1:
+            raise QueryError(f"rows_per_user = {self.rows_per_user}: must be at least 1")
+        for option, named in (("bounds", self.bounds), ("bins", self.bins)):
+            for column in named:
+                self.require(option, column)
+        for column, (low, high) in self.bounds.items():
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise QueryError(
+                    f"bounds of {column} = {low:g}:{high:g}: must be finite numbers, the lower one "
+                    "first"
+                )
+        for column, keys in self.bins.items():
+            if not keys or len(set(keys)) < len(keys):
+                raise QueryError(f"bins of {column}: must be at least one, each there once")
+
+    def require(self, option: str, column: str) -> str:
+        """Return what a column holds (raises QueryError if there is none)."""
+        if column == self.user_column:
+            raise QueryError(f"{option}: {column} is the column of users, which none asks for")
+        if column not in self.columns:
+            names = ", ".join(sorted(self.columns)) or "none"
+            raise QueryError(f"{option}: no column is named {column!r}; there are: {names}")
+        return self.columns[column]
+
+    def bounds_of(self, column: str) -> tuple[float, float]:
+        """Return a column's range (raises QueryError if none was declared)."""
+        if column not in self.bounds:
+            raise QueryError(
+                f"{column}: has no bounds; what a user moves at most must be declared when the "
+                f"ledger is made: --bounds {column}=LOW:HIGH"
+            )
+        return self.bounds[column]
+
+    def as_json(self) -> str:
+        """Return the declaration as the ledger keeps it."""
+        return json.dumps(
+            {
+                "data": str(self.data),
+                "user_column": self.user_column,
+                "columns": dict(self.columns),
+                "rows_per_user": self.rows_per_user,
+                "excess": self.excess.value,
+                "bounds": {column: list(ends) for column, ends in self.bounds.items()},
+                "bins": {column: list(keys) for column, keys in self.bins.items()},
+            },
+            ensure_ascii=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Declaration:
+        """Return what a ledger keeps (raises LedgerError if it isn't that)."""
+        try:
+            facts = json.loads(text)
+            return cls(
+                data=Path(facts["data"]),
+                user_column=facts["user_column"],
+                columns=facts["columns"],
+                rows_per_user=facts["rows_per_user"],
+                excess=Excess(facts["excess"]),
+                bounds={column: (low, high) for column, (low, high) in facts["bounds"].items()},
+                bins={column: tuple(keys) for column, keys in facts["bins"].items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise LedgerError(f"the ledger's declaration can't be read: {error}") from error
+
+
+def unique(option: str, keys: Sequence[str]) -> tuple[str, ...]:
+    """Return public keys, each there once (raises QueryError if there are none)."""
+    found = tuple(dict.fromkeys(keys))
+    if not found:
+        raise QueryError(f"{option}: must name at least one key")
+    return found

@@ -1,0 +1,250 @@
+"""Datasets: paid before answered, refused without being paid, and what is said of an answer."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from hubbub.decoder.formats.writers import write_files
+from hubbub.release import BudgetError, DataError, Dataset, LedgerError, QueryError
+from hubbub.release.errors import ReleaseError
+from hubbub.release.mechanisms.mechanism import Row
+
+SURE = 400
+"""An epsilon at which noise is next to nothing: 0 but with probability e^-80 in all uses here."""
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    path = tmp_path / "people.parquet"
+    n = 3_000
+    cities = ["Rome"] * 2_000 + ["Oslo"] * 900 + ["Bern"] * 99 + ["Atlantis"]
+    table = {
+        "user": [f"u{i}" for i in range(n)],
+        "age": [20.0 + i % 50 for i in range(n)],
+        "city": cities,
+        "note": [None] * n,
+    }
+    parquet.write_table(pa.table(table), path)
+    return path
+
+
+@pytest.fixture
+def dataset(people: Path) -> Iterator[Dataset]:
+    with make(people, epsilon=100 * SURE, delta="0.5") as made:
+        yield made
+
+
+def make(people: Path, ledger: str = "l.db", **options: Any) -> Dataset:
+    budget: dict[str, Any] = {"epsilon": 1, "bounds": {"age": (0, 120)}} | options
+    return Dataset.create(people, ledger=people.with_name(ledger), user_column="user", **budget)
+
+
+def spent(dataset: Dataset) -> Fraction:
+    return dataset.ledger.spent().epsilon
+
+
+def test_answers_are_those_of_the_rows(dataset: Dataset) -> None:
+    assert [row.value for row in dataset.count(epsilon=SURE).rows] == [3_000]
+    assert [row.value for row in dataset.count("note", epsilon=SURE).rows] == [0]
+    (mean,) = dataset.mean("age", epsilon=SURE).rows
+    (total,) = dataset.sum("age", epsilon=SURE).rows
+    assert float(mean.value) == pytest.approx(44.5, abs=0.01)
+    assert float(total.value) == pytest.approx(44.5 * 3_000, abs=20)
+    (median,) = dataset.quantile("age", epsilon=SURE).rows
+    assert 43.9 < float(median.value) < 45.1
+    best = dataset.topk("city", 2, epsilon=SURE, options=["Oslo", "Rome", "Paris"]).rows
+    assert [row.value for row in best] == ["Rome", "Oslo"]
+
+
+def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset: Dataset) -> None:
+    public = dataset.histogram("city", epsilon=SURE, bins=["Paris", "Rome"], total=True)
+    assert [(row.key, row.value) for row in public.rows] == [("Paris", 0), ("Rome", 2_000)]
+    assert public.total is not None
+    assert public.total.value == 3_000
+    found = dataset.histogram("city", epsilon=1, delta="1e-9")
+    assert [row.key for row in found.rows] == ["Bern", "Oslo", "Rome"]
+
+
+def test_candidates_are_counted_by_users_that_did_not_choose_them(dataset: Dataset) -> None:
+    found = dataset.candidates("city", epsilon=SURE, delta="1e-9", counted=True)
+    assert [row.key for row in found.rows] == ["Bern", "Oslo", "Rome"]
+    assert found.total is not None
+    numbers = {row.key: float(row.value) for row in found.rows}
+    assert sum(numbers.values()) <= float(found.total.value)
+    assert abs(float(found.total.value) - 1_500) < 6 * math.sqrt(3_000) / 2  # P(alarm) < 1e-8
+    assert found.cost.epsilon == SURE
+
+
+def test_a_query_is_paid_before_it_is_answered(people: Path) -> None:
+    with make(people, epsilon="0.3") as dataset:
+        for _ in range(3):
+            dataset.count(epsilon=0.1)
+        with pytest.raises(BudgetError, match=r"count: the number of rows: costs epsilon 0\.1; "):
+            dataset.count(epsilon=0.1)
+        assert spent(dataset) == Fraction(3, 10)
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (lambda d: d.mean("size", epsilon=1), "mean: no column is named 'size'; there are: age"),
+        (lambda d: d.mean("user", epsilon=1), "mean: user is the column of users"),
+        (lambda d: d.mean("city", epsilon=1), "mean: city must hold numbers, .*; it holds text"),
+        (lambda d: d.sum("note", epsilon=1), "sum: note must hold .* it holds nothing but nulls"),
+        (lambda d: d.histogram("age", epsilon=1), "histogram: age must hold whole numbers"),
+        (lambda d: d.histogram("city", epsilon=1), "delta = 0: must be above 0"),
+        (lambda d: d.histogram("city", epsilon=1, bins=[]), "bins: must name at least one key"),
+        (lambda d: d.count(epsilon=0), "epsilon = 0: must be above 0"),
+        (lambda d: d.count(epsilon=-1), "epsilon = -1: must be a finite number"),
+        (lambda d: d.count(epsilon=float("nan")), "epsilon = nan: must be a finite number"),
+        (lambda d: d.count(epsilon=1, delta=1), "delta = 1: must be below 1"),
+        (lambda d: d.quantile("age", 1, epsilon=1), "level = 1: must be between 0 and 1"),
+        (lambda d: d.topk("city", 1, epsilon=1), "topk: city has no public keys to choose from"),
+        (lambda d: d.topk("city", 3, epsilon=1, options=["a", "b"]), "best = 3: must be from 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_costs_nothing(
+    dataset: Dataset, query: Callable[[Dataset], object], reason: str
+) -> None:
+    with pytest.raises(QueryError, match=reason):
+        query(dataset)
+    assert spent(dataset) == 0
+
+
+def test_numbers_without_declared_bounds_are_refused(people: Path) -> None:
+    with make(people, bounds={}) as dataset, pytest.raises(QueryError, match="--bounds age=LOW"):
+        dataset.mean("age", epsilon=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"bounds": {"size": (0, 1)}}, "bounds: no column is named 'size'"),
+        ({"bounds": {"city": (0, 1)}}, "bounds of city: city must hold numbers"),
+        ({"bounds": {"age": (1, 1)}}, "bounds of age = 1:1: must be finite numbers, the lower"),
+        ({"bounds": {"age": (0, math.inf)}}, "bounds of age = 0:inf: must be finite"),
+        ({"bins": {"city": []}}, "bins of city: must name at least one key"),
+        ({"bins": {"age": ["1"]}}, "bins of age: age must hold whole numbers"),
+        ({"rows_per_user": 0}, "rows_per_user = 0: must be at least 1"),
+        ({"excess": "drop"}, "excess = 'drop': must be 'sample' or 'refuse'"),
+        ({"composition": "rdp"}, "composition = 'rdp': must be 'basic' or 'zcdp'"),
+        ({"composition": "zcdp"}, "delta = 0: must be above 0 for zCDP composition"),
+        ({"epsilon": "inf"}, "epsilon = 'inf': must be a finite number"),
+        ({"delta": 2}, "delta = 2: must be below 1"),
+    ],
+)
+def test_declarations_that_make_no_sense_leave_no_ledger(
+    people: Path, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(QueryError, match=reason):
+        make(people, **options)
+    assert not people.with_name("l.db").exists()
+
+
+def test_data_that_changed_are_refused_until_they_are_as_before(people: Path) -> None:
+    make(people, epsilon=10).close()
+    before = people.read_bytes()
+    parquet.write_table(pa.table({"user": ["a"], "age": [1.0]}), people)
+    with Dataset.open(people.with_name("l.db")) as dataset:
+        with pytest.raises(DataError, match="changed since the ledger was made"):
+            dataset.count(epsilon=1)
+        assert spent(dataset) == 0
+        people.write_bytes(before)
+        assert dataset.count(epsilon=1).rows
+
+
+def test_data_may_move(people: Path) -> None:
+    make(people).close()
+    moved = people.rename(people.with_name("moved.parquet"))
+    with Dataset.open(people.with_name("l.db")) as dataset, pytest.raises(DataError, match="no su"):
+        dataset.count(epsilon=1)
+    with Dataset.open(people.with_name("l.db"), data=moved) as dataset:
+        assert dataset.count(epsilon=1).rows
+
+
+def test_users_with_more_rows_are_sampled_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "visits.parquet"
+    parquet.write_table(pa.table({"user": ["a"] * 500 + ["b"], "city": ["Rome"] * 501}), path)
+    options: dict[str, Any] = {"bounds": {}, "epsilon": 2 * SURE}
+    with make(path, **options) as dataset:
+        assert dataset.count(epsilon=SURE).rows[0].value == 2
+    with make(path, "three.db", **options, rows_per_user=3) as dataset:
+        assert dataset.count(epsilon=SURE).rows[0].value == 4
+    with pytest.raises(DataError, match="some user has 500 rows; at most 1 were declared"):
+        make(path, "refused.db", **options, excess="refuse")
+
+
+def test_a_ledger_is_made_once(people: Path) -> None:
+    make(people).close()
+    with pytest.raises(LedgerError, match="exists; a budget is set once"):
+        make(people)
+
+
+def test_declared_bins_are_what_histograms_and_topk_take(people: Path) -> None:
+    with make(people, epsilon=3 * SURE, bins={"city": ["Rome", "Paris"]}) as dataset:
+        rows = dataset.histogram("city", epsilon=SURE).rows
+        assert [row.key for row in rows] == ["Rome", "Paris"]
+        assert dataset.topk("city", 1, epsilon=SURE).rows[0].value == "Rome"
+
+
+def test_many_small_queries_last_longer_by_zcdp(people: Path) -> None:
+    """Basic composition would stop at 50."""
+    answered = 0
+    with make(people, composition="zcdp", delta="1e-6") as dataset:
+        for _ in range(60):
+            dataset.count(epsilon="0.02")
+            answered += 1
+        assert answered == 60
+        assert spent(dataset) < 1
+
+
+def test_what_is_published_tells_the_cost_and_nothing_of_the_data(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    result = dataset.histogram("city", epsilon="0.5", delta="1e-6")
+    path = tmp_path / "r.json"
+    write_files(result, [str(path)])
+    found = json.loads(path.read_text())
+    assert found["rows"][0].keys() == {"key", "value", "radius", "epsilon", "delta", "mechanism"}
+    assert found["rows"][0]["epsilon"] == 0.5
+    assert found["summary"]["remaining_epsilon"] == 100 * SURE - 0.5
+    assert found["summary"]["noise_variance"] == pytest.approx(7.8, abs=0.2)
+    assert "1.65 times as likely, but with probability 1e-06" in found["summary"]["promise"]
+    assert dataset.ledger.digest not in path.read_text()
+    assert "people" not in json.dumps(found["summary"])
+
+
+def test_sentences_name_what_was_found(dataset: Dataset) -> None:
+    number = dataset.count(epsilon=SURE)
+    assert number.answer.startswith("The number of rows is about 3,000, give or take 0 (95% of")
+    names = dataset.topk("city", 2, epsilon=SURE, options=["Oslo", "Rome", "Paris"])
+    assert names.answer == "The 2 most common of city: Rome, Oslo."
+    tiny = dataset.histogram("city", epsilon="0.001", delta="1e-9")
+    assert tiny.answer == "Rows by city: nothing could be released that enough people share."
+
+
+def test_what_noise_covers_is_said_to_be_unknown(dataset: Dataset) -> None:
+    result = dataset.mean("age", epsilon=1)
+    lost = replace(result, rows=(Row("", math.nan),))
+    assert lost.answer == "The mean of age isn't known: too few rows for so small an epsilon."
+    assert "not known" in repr(lost)
+
+
+def test_nothing_of_a_release_is_an_exception_of_another_kind(people: Path) -> None:
+    """All expected faults are the package's own."""
+    rng = np.random.default_rng(1)
+    broken = people.with_name("broken.parquet")
+    broken.write_bytes(rng.bytes(1_000))
+    with pytest.raises(ReleaseError):
+        make(broken)

@@ -1,0 +1,187 @@
+"""Modes and medians that are released only where they are stable."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cache
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+
+from hubbub.release.errors import QueryError
+from hubbub.release.mechanisms.counts import lattice
+from hubbub.release.mechanisms.stability import (
+    lead_threshold,
+    leader,
+    median_by_test,
+    median_distance,
+    stable_mode,
+)
+from hubbub.release.noise import laplace_radius, laplace_scale, laplace_tail, laplace_threshold
+
+ONE, TINY = Fraction(1), Fraction("1e-9")
+SURE = Fraction(200)
+"""An epsilon at which noise is 0 but with probability e^-200 (of sensitivity 1)."""
+VALUES = 4
+"""Median's brute force: values 0 to 3."""
+
+Table = tuple[int, ...]
+"""How often each value is there."""
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "2", "3"])
+@pytest.mark.parametrize("delta", ["1e-2", "1e-6", "1e-12", "1e-400"])
+def test_thresholds_of_noise_are_the_least_that_hold(epsilon: str, delta: str) -> None:
+    scale = laplace_scale(1, Fraction(epsilon))
+    least = laplace_threshold(scale, Fraction(delta))
+
+    def log_tail(distance: int) -> float:
+        return -distance / scale - math.log1p(math.exp(-1 / scale))
+
+    log_delta = -float(delta.removeprefix("1e-")) * math.log(10)
+    assert log_tail(least) <= log_delta < log_tail(least - 1)
+
+
+def neighbours(table: Table, rows: int) -> Iterator[Table]:
+    """Yield all tables that have up to so many rows more, or fewer."""
+    for more in range(1, rows + 1):
+        for added in combinations_with_replacement(range(len(table)), more):
+            numbers = Counter(added)
+            yield tuple(own + numbers[i] for i, own in enumerate(table))
+            fewer = tuple(own - numbers[i] for i, own in enumerate(table))
+            if min(fewer) >= 0:
+                yield fewer
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_one_user_moves_the_lead_by_no_more_than_his_rows(rows: int) -> None:
+    """All tables of three keys with up to five rows each; two modes' leads add up to no more."""
+    largest = 0
+    for table in product(range(6), repeat=3):
+        mode, lead = leader([key for key, n in enumerate(table) for _ in range(n)])
+        for other in neighbours(table, rows):
+            other_mode, other_lead = leader([key for key, n in enumerate(other) for _ in range(n)])
+            assert abs(lead - other_lead) <= rows
+            if mode != other_mode:
+                assert lead + other_lead <= rows
+                largest = max(largest, lead)
+    assert largest == rows
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "2", "3"])
+def test_modes_that_one_user_decides_are_released_with_at_most_delta(
+    rows: int, epsilon: str
+) -> None:
+    delta = Fraction("1e-3")
+    scale, least = lead_threshold(rows, Fraction(epsilon), delta)
+    assert laplace_tail(least - rows, scale) <= delta < laplace_tail(least - rows - 1, scale)
+
+
+@pytest.mark.parametrize(
+    ("keys", "mode", "lead"),
+    [([], None, 0), (["a"] * 3, "a", 3), (["a", "b"], "a", 0), (["b", "a", "b", "c"], "b", 1)],
+)
+def test_leads_are_over_the_second_key(keys: list[str], mode: str | None, lead: int) -> None:
+    assert leader(keys) == (mode, lead)
+
+
+def test_only_modes_that_lead_by_far_are_released() -> None:
+    """A tie or a single row passes with probability 1e-9; a lead of 1,000 fails with less."""
+    mode = stable_mode(rows_per_user=1, epsilon=ONE, delta=TINY)
+    assert (mode.cost.epsilon, mode.cost.delta) == (ONE, TINY)
+    assert mode([]) == mode(["a"]) == mode(["a", "b"] * 1_000) == ()
+    ((key, value, radius, _),) = mode(["a"] * 1_000 + ["b"] * 2_000)
+    assert (key, value) == ("1", "b")
+    assert math.isnan(radius)
+
+
+def test_tests_need_a_delta() -> None:
+    with pytest.raises(QueryError, match="delta = 0: must be above 0 for a mode"):
+        stable_mode(rows_per_user=1, epsilon=ONE, delta=Fraction(0))
+    with pytest.raises(QueryError, match="delta = 0: must be above 0 for a test"):
+        median_by_test(lattice(0, 1), 0.1, rows_per_user=1, epsilon=ONE, delta=Fraction(0))
+
+
+@cache
+def median(table: Table) -> int:
+    """Return the lower median; of no values the lower bound."""
+    values = [value for value, n in enumerate(table) for _ in range(n)]
+    return values[(len(values) - 1) // 2] if values else 0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_distances_are_those_of_all_tables_round_about(rows: int) -> None:
+    """Rows are added and removed one by one until somebody could move the median too far."""
+
+    @cache
+    def moved(table: Table) -> int:
+        return max(abs(median(table) - median(other)) for other in neighbours(table, rows))
+
+    def distance(table: Table, width: int) -> int:
+        seen, reached, steps = {table}, {table}, 0
+        while all(moved(found) <= width for found in reached):
+            reached = {other for found in reached for other in neighbours(found, 1)} - seen
+            seen |= reached
+            steps += 1
+        return steps
+
+    differ = set()
+    for width, table in product(range(1, VALUES - 1), product(range(4), repeat=VALUES)):
+        if sum(table) <= 6:
+            ordered = np.repeat(np.arange(VALUES), table)
+            found = median_distance(ordered, 0, VALUES - 1, width, rows)
+            assert found == distance(table, width), (table, width)
+            differ.add(found)
+    assert {0, 1, 2} <= differ
+
+
+def test_one_user_moves_the_distance_by_no_more_than_his_rows() -> None:
+    """Random tables, with and without rows of one user."""
+    rng = np.random.default_rng(1)
+    for rows in (1, 2, 5):
+        for _ in range(300):
+            values = rng.integers(0, 60, rng.integers(0, 40))
+            more = np.concatenate((values, rng.integers(0, 60, rows)))
+            with_user, without = (
+                median_distance(np.sort(table), 0, 60, 7, rows) for table in (more, values)
+            )
+            assert abs(with_user - without) <= rows
+
+
+def test_medians_that_one_user_moves_little_are_released() -> None:
+    """Values lie a thousandth apart; noise is beyond 40 of its scales with probability e^-40."""
+    values = np.linspace(0, 10, 10_001)
+    release = median_by_test(lattice(0, 10), 0.1, rows_per_user=1, epsilon=Fraction(4), delta=TINY)
+    assert (release.cost.epsilon, release.cost.delta) == (4, TINY)
+    ((key, value, radius, _),) = release(values)
+    assert key == ""
+    assert abs(float(value) - 5) < 2
+    bounds = lattice(0, 10)
+    width = math.floor(0.1 / bounds.step)
+    assert radius == laplace_radius(laplace_scale(width, Fraction(2))) * bounds.step
+
+
+def test_medians_that_one_user_could_move_far_are_not_released() -> None:
+    """Two equal heaps far apart, none at all, or one value: passes with probability 1e-9."""
+    release = median_by_test(lattice(0, 10), 0.1, rows_per_user=1, epsilon=ONE, delta=TINY)
+    for values in ([0.0] * 500 + [10.0] * 500, [], [5.0]):
+        assert release(np.array(values)) == ()
+
+
+def test_without_noise_to_speak_of_medians_are_the_lower_ones() -> None:
+    """Noise of the width is one step's, at epsilon 200."""
+    bounds = lattice(0.0, 2.0**20)
+    release = median_by_test(bounds, bounds.step, rows_per_user=1, epsilon=2 * SURE, delta=TINY)
+    ((_, value, *_),) = release(np.array([3.0] * 400 + [4.0] * 400))
+    assert value == 3.0
+
+
+@pytest.mark.parametrize("width", [0.0, -1.0, 1e-9, 10.0, math.inf, math.nan])
+def test_widths_that_make_no_sense_are_refused(width: float) -> None:
+    with pytest.raises(QueryError, match=r"width = .*: must be at least 7\.62939e-06, and less"):
+        median_by_test(lattice(0, 10), width, rows_per_user=1, epsilon=ONE, delta=TINY)

@@ -1,0 +1,272 @@
+"""Tables: any file into rows of users, at most so many each, and faults that are named."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import csv, feather, parquet
+
+from hubbub.release.errors import DataError, QueryError
+from hubbub.release.tables import (
+    UserRows,
+    describe,
+    digest,
+    limited,
+    load,
+    most_rows,
+    require_kind,
+    state,
+)
+
+SECRET = bytes(range(32))
+PEOPLE = pa.table(
+    {
+        "user": ["ann", "bob", "ann", "eve"],
+        "age": pa.array([31, None, 32, 80], pa.int64()),
+        "height": [1.7, float("nan"), None, float("inf")],
+        "city": pa.array(["Rome", "Oslo", None, "Rome"]).dictionary_encode(),
+        "member": [True, None, False, True],
+        "since": [dt.date(2026, 11, day) for day in (1, 2, 3, 4)],
+        "tags": [["a"], [], None, ["b"]],
+    }
+)
+
+
+def rows_of(users: list[str], values: list[int] | None = None) -> UserRows:
+    names = list(dict.fromkeys(users))
+    codes = np.array([names.index(user) for user in users], dtype=np.int64)
+    return UserRows(pa.table({"value": values or list(range(len(users)))}), codes, names)
+
+
+def kept(rows: UserRows) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for user, value in zip(rows.users, rows.table.column("value").to_pylist(), strict=True):
+        found.setdefault(rows.names[user], []).append(value)
+    return found
+
+
+def write_arrow_stream(table: Any, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+
+
+@pytest.mark.parametrize("form", [".parquet", ".feather", ".arrow"])
+def test_the_same_rows_come_from_any_form(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"people{form}"
+    write = {
+        ".parquet": parquet.write_table,
+        ".feather": feather.write_feather,
+        ".arrow": write_arrow_stream,
+    }
+    write[form](PEOPLE, path)
+    assert describe(path, "user") == {
+        "age": "whole numbers",
+        "height": "numbers",
+        "city": "text",
+        "member": "booleans",
+        "since": "dates",
+        "tags": "list<element: string>" if form == ".parquet" else "list<item: string>",
+    }
+    rows = load(path, "user", ["age", "height", "city", "member", "since"])
+    assert rows.numbers("age").tolist() == [31, 32, 80]
+    assert rows.numbers("height").tolist() == [1.7, float("inf")]
+    assert rows.numbers("member").tolist() == [1, 0, 1]
+    assert rows.keys("city") == ["Rome", "Oslo", "Rome"]
+    assert rows.keys("member") == ["true", "false", "true"]
+    assert rows.keys("since")[0] == "2026-11-01"
+    assert rows.present("city") == 3
+    assert [rows.names[i] for i in rows.users] == ["ann", "bob", "ann", "eve"]
+
+
+def test_users_of_csv_files_are_text_whatever_they_look_like(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("user,city\n007,Rome\n7,Oslo\n")
+    assert load(path, "user", ["city"]).names == ["007", "7"]
+
+
+def test_a_csv_column_that_turns_out_to_be_text_is_text_everywhere(tmp_path: Path) -> None:
+    """pyarrow guesses from the first megabyte; the text comes later."""
+    path = tmp_path / "people.csv"
+    lines = [f"u{i},{i},{i}," for i in range(100_000)]
+    path.write_text("user,code,number,late\n" + "\n".join(lines) + "\nz,K1A,0.5,x\n")
+    assert describe(path, "user") == {"code": "text", "number": "numbers", "late": "text"}
+    rows = load(path, "user", ["code", "number"])
+    assert rows.keys("code")[-2:] == ["99999", "K1A"]
+    assert rows.numbers("number")[-1] == 0.5
+
+
+def test_a_directory_is_one_table_in_the_order_of_its_names(tmp_path: Path) -> None:
+    folder = tmp_path / "days"
+    (folder / "later").mkdir(parents=True)
+    (folder / "_SUCCESS").touch()
+    parquet.write_table(PEOPLE.slice(2), folder / "later" / "b.parquet")
+    parquet.write_table(PEOPLE.slice(0, 2), folder / "a.parquet")
+    assert load(folder, "user", ["age"]).numbers("age").tolist() == [31, 32, 80]
+    before = digest(folder)
+    (folder / "a.parquet").rename(folder / "c.parquet")
+    assert digest(folder) != before
+
+
+def test_whoever_changes_a_file_changes_its_digest_and_its_state(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("user\nann\n")
+    before = digest(path), state(path)
+    path.write_text("user\nbob\n")
+    after = digest(path), state(path)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+USERS = st.lists(st.sampled_from("abcdefgh"), max_size=60)
+
+
+@given(USERS, st.integers(1, 4))
+def test_users_keep_at_most_so_many_rows_and_all_if_they_have_no_more(
+    users: list[str], most: int
+) -> None:
+    before, after = kept(rows_of(users)), kept(limited(rows_of(users), most, SECRET))
+    assert before.keys() == after.keys()
+    for user, values in after.items():
+        assert len(values) == min(most, len(before[user]))
+        assert set(values) <= set(before[user])
+
+
+@given(USERS, st.lists(st.integers(0, 60), max_size=30), st.integers(1, 4))
+def test_another_user_changes_nothing_of_what_is_kept_of_others(
+    users: list[str], places: list[int], most: int
+) -> None:
+    """His rows may lie anywhere among theirs."""
+    mine = list(zip(users, range(len(users)), strict=True))
+    both = list(mine)
+    for number, place in enumerate(places):
+        both.insert(min(place, len(both)), ("x", 1_000 + number))
+    names, values = [user for user, _ in both], [value for _, value in both]
+    with_him = limited(rows_of(names, values), most, SECRET)
+    found = kept(with_him)
+    found.pop("x", None)
+    assert found == kept(limited(rows_of(users), most, SECRET))
+    of_him = {user: set(halves) for user, halves in half_of(with_him).items() if user != "x"}
+    assert of_him == {u: set(h) for u, h in half_of(limited(rows_of(users), most, SECRET)).items()}
+
+
+def half_of(rows: UserRows) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for half, part in enumerate(rows.halves(SECRET)):
+        for user in part.users:
+            found.setdefault(rows.names[user], []).append(half)
+    return found
+
+
+@given(USERS)
+def test_a_user_is_in_one_half_and_in_one_block(users: list[str]) -> None:
+    rows = rows_of(users, [hash(user) % 1_000 for user in users])
+    assert all(len(set(halves)) == 1 for halves in half_of(rows).values())
+    blocks = rows.blocks(5, ["value"], SECRET)
+    assert len(blocks) == 5
+    assert sum(len(block["value"]) for block in blocks) == len(users)
+    for user in set(users):
+        places = {i for i, block in enumerate(blocks) if hash(user) % 1_000 in block["value"]}
+        assert places
+
+
+def test_which_rows_are_kept_depends_on_the_key_and_is_fair() -> None:
+    """Each of 4 rows of 4,000 users is kept as often; P(alarm) < 1e-6 (5 standard deviations)."""
+    users = [f"u{i}" for i in range(4_000) for _ in range(4)]
+    values = [i % 4 for i in range(16_000)]
+    one, other = (limited(rows_of_fast(users, values), 1, key) for key in (SECRET, SECRET[::-1]))
+    assert kept(one) != kept(other)
+    often = np.bincount(one.table.column("value").to_numpy(), minlength=4)
+    assert np.abs(often - 1_000).max() < 5 * np.sqrt(4_000 * 0.25 * 0.75)
+
+
+def rows_of_fast(users: list[str], values: list[int]) -> UserRows:
+    encoded = pa.array(users).dictionary_encode()
+    codes = encoded.indices.to_numpy().astype(np.int64)
+    return UserRows(pa.table({"value": values}), codes, encoded.dictionary.to_pylist())
+
+
+def test_a_user_with_a_million_rows_keeps_one() -> None:
+    users = np.zeros(1_000_001, dtype=np.int64)
+    users[-1] = 1
+    rows = UserRows(pa.table({"value": np.arange(len(users))}), users, ["many", "one"])
+    assert most_rows(rows) == 1_000_000
+    assert len(limited(rows, 1, SECRET)) == 2
+
+
+def write_csv(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("t.csv", "", r"t\.csv: can't be read: it is empty"),
+        ("t.csv", "user,age\n", r"t\.csv: has no rows"),
+        ("t.csv", "user,age\na,1,2\n", r"t\.csv: can't be read: Row #2: Expected 2 columns, got 3"),
+        ("t.csv", "name,age\na,1\n", "no column is named 'user'; there are: name, age"),
+        ("t.csv", "user,age\na,1\n,2\n", "user must name a user in every row; row 2 has none"),
+        ("t.csv", "user,age,age\na,1,2\n", "several columns are named 'age'"),
+        ("t.txt", "user\na\n", r"t\.txt: must end in \.parquet, "),
+        ("t.parquet", "user\na\n", r"can't be read: not a whole \.parquet file \(ArrowInvalid\)"),
+    ],
+)
+def test_faults_of_files_are_named(tmp_path: Path, name: str, text: str, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        describe(write_csv(tmp_path / name, text), "user")
+
+
+def test_faults_of_directories_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file or directory"):
+        describe(tmp_path / "none", "user")
+    with pytest.raises(DataError, match="has no files"):
+        describe(tmp_path, "user")
+    write_csv(tmp_path / "a.csv", "user,age\na,1\n")
+    parquet.write_table(pa.table({"user": ["b"], "age": ["old"]}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match="must hold files of one form"):
+        describe(tmp_path, "user")
+    (tmp_path / "b.parquet").unlink()
+    write_csv(tmp_path / "b.csv", "user,age\nb,old\n")
+    with pytest.raises(DataError, match="its files differ in what age holds"):
+        describe(tmp_path, "user")
+
+
+def test_a_fault_quotes_nothing_of_the_data(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        describe(write_csv(tmp_path / "t.csv", "user,age\nann,secret,42\n"), "user")
+    assert "secret" not in str(caught.value)
+
+
+def test_users_are_text_or_whole_numbers(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"user": [1.5, 2.5]}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="user must hold text or whole numbers; it holds numbers"):
+        describe(tmp_path / "t.parquet", "user")
+    parquet.write_table(pa.table({"user": [1, 2, 1]}), tmp_path / "t.parquet")
+    assert load(tmp_path / "t.parquet", "user", ()).names == ["1", "2"]
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    broken = pa.array([b"\xff\xfe", b"b"]).view(pa.string())
+    parquet.write_table(pa.table({"user": ["a", "b"], "city": broken}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="holds text that isn't UTF-8"):
+        describe(tmp_path / "t.parquet", "user")
+    csv_file = tmp_path / "t.csv"
+    csv_file.write_bytes(b"user,city\na,\xff\n")
+    assert csv.read_csv(csv_file).schema.field("city").type == pa.binary()
+    assert describe(csv_file, "user") == {"city": "binary"}
+
+
+def test_columns_are_asked_for_what_they_hold() -> None:
+    require_kind("mean", "age", "whole numbers", numeric=True)
+    require_kind("histogram", "age", "whole numbers", numeric=False)
+    with pytest.raises(QueryError, match="mean: city must hold numbers, whole numbers or booleans"):
+        require_kind("mean", "city", "text", numeric=True)
+    with pytest.raises(QueryError, match=r"histogram: height must hold .*; it holds numbers"):
+        require_kind("histogram", "height", "numbers", numeric=False)
