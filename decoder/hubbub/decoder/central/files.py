@@ -21,6 +21,8 @@ from hubbub.decoder.errors import InputError
 from hubbub.protocol.metric_types.base import normal_form
 
 _QUERIES = ("histogram", "candidates")
+_SELECTING, _OTHERS = "thresholded", "in the others"
+"""How a mechanism's name begins that shows large counts alone; and what it says if others count."""
 _LEAST_TOTAL = 10.0  # standard deviations of its noise
 _LARGEST = 2.0**62
 
@@ -111,12 +113,12 @@ def _release(fields: _Fields, rows: list[Any]) -> CentralRelease:
     mechanism = summary.get("mechanism")
     if not isinstance(mechanism, str):
         fields.refuse("mechanism", "the name of the mechanism")
-    if "threshold" in mechanism:
+    if mechanism.startswith(_SELECTING) and _OTHERS not in mechanism:
         fields.refuse(
             "mechanism",
             "a histogram of keys that were chosen without these users. A thresholded histogram "
             "shows only what came out high, so its counts are too high: find the names by it, and "
-            "count them among other users, as `hubbub-release candidates` does",
+            "count them among other users, as `hubbub-release candidates --output` does",
         )
     laplace = "Laplace" in mechanism
     if not laplace and "Gaussian" not in mechanism:
@@ -129,7 +131,7 @@ def _release(fields: _Fields, rows: list[Any]) -> CentralRelease:
     if summary.get("total") is None:
         fields.refuse(
             "total",
-            "the noisy number of users who were counted; release the histogram with a total",
+            "the noisy number of users who were counted: release the histogram with --total",
         )
     total = fields.number("total", 1.0, "a number of at least 1")
     variance = fields.number("total_variance", 0.0, "a number of at least 0")
