@@ -193,7 +193,7 @@ def test_figures_of_the_reports_alone_are_called_so() -> None:
 
 def test_a_detected_strings_interval_reaches_lower_than_that_of_all_strings() -> None:
     """Given detection an estimate that is near its threshold says less."""
-    near = blended(COUNTS | {"c": 6.0}).decoding
+    near = blended(COUNTS | {"c": 4.0}).decoding
     assert near.detected[2]
     assert near.low[2] == 0
     assert near.high[2] > near.share[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from scipy import special
 from hubbub.decoder.central.files import read_release
 from hubbub.decoder.central.noise import CountNoise, cutoff_sign, log_p_value
 from hubbub.decoder.errors import InputError
+from hubbub.release.mechanisms import histograms
 from unit.decoder.releases import NOISE, RATIO, laplace_noise, release_document, write_release
 
 COUNTS = {"example.com": 900.0, "e\u0301.example": -2.0, "": 300.0}
@@ -152,3 +154,15 @@ def test_the_cutoff_is_where_the_p_value_crosses_it(log_p: float, gain: float) -
     own = NOISE.log_tail if math.isinf(gain) else lambda at: log_p_value(at, 0.0, gain, NOISE)
     assert own(sign) <= log_p
     assert own(0.999 * sign - 1e-3) >= log_p
+
+
+def test_the_names_of_the_curators_own_mechanisms_tell_which_can_be_blended(tmp_path: Path) -> None:
+    budget = {"rows_per_user": 1, "epsilon": Fraction(1), "delta": Fraction("1e-6")}
+    halves = histograms.found_and_counted(**budget)
+    public = histograms.histogram(["a"], **budget)
+    for mechanism in (halves, public):
+        path = write_release(tmp_path / "release.json", COUNTS, mechanism=mechanism.name)
+        assert read_release(path).noise.laplace is (mechanism is halves)
+    large = histograms.thresholded_histogram(**budget)
+    with pytest.raises(InputError, match="its counts are too high"):
+        read_release(write_release(tmp_path / "release.json", COUNTS, mechanism=large.name))

@@ -78,7 +78,8 @@ class BlendedShares:
         log_choices -= special.gammaln(n - holders + 1)
         log_chances = log_choices + special.xlogy(holders, share[:, None])
         chances = np.exp(log_chances + special.xlog1py(n - holders, -share[:, None]))
-        counts, variance = holders.astype(np.float64), 0.0
+        counts: FloatArray = holders.astype(np.float64)
+        variance = 0.0
         if self.noise.laplace:
             reach = math.ceil(_REACH * self.noise.scale)
             counts = np.arange(-reach, len(holders) + reach, dtype=np.float64)
@@ -90,12 +91,13 @@ class BlendedShares:
     def _of_many(
         self, rows: IntArray, share: FloatArray, at: FloatArray, above: bool
     ) -> FloatArray:
-        variance = self.users * share * (1 - share)
-        counts, chances = np.zeros(1), np.ones((1, 1))
+        variance: FloatArray = self.users * share * (1 - share)
+        counts: FloatArray = np.zeros(1)
+        chances: FloatArray = np.ones((1, 1))
         if self.noise.laplace:
             scale, step = self.noise.scale, self.noise.step(_COARSE)
             last = math.ceil(_REACH * scale / step)
-            counts = step * np.arange(-last, last + 1)
+            counts = step * np.arange(-last, last + 1, dtype=np.float64)
             chances = math.tanh(step / scale / 2) * np.exp(-np.abs(counts) / scale)[None, :]
         else:
             variance = variance + self.noise.variance
