@@ -48,6 +48,7 @@ def blend_experiment(options: Mapping[str, Any], population: Population) -> Blen
         epsilon=options["epsilon"],
         delta=options["delta"],
         difference=options["differ"],
+        reuse_counts=options["reuse_counts"],
         alpha=0.05,
         correction=Correction(options["correction"]),
         runs=options["runs"],

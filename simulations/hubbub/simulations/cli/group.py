@@ -473,6 +473,10 @@ def _population(population: str, values: str | None, unique: int) -> Population:
     help="By which part the opted-in hold every second value more often, and the others less.",
 )  # fmt: skip
 @click.option(
+    "--reuse-counts", is_flag=True,
+    help="Blend the counts by which all of the opted-in find the names: how wrong that goes.",
+)  # fmt: skip
+@click.option(
     "--correction", type=click.Choice(["bh", "bonferroni"]), default="bh", show_default=True,
     help="What alpha = 0.05 bounds: the share of false names, or the chance of any.",
 )  # fmt: skip

@@ -56,6 +56,8 @@ class BlendExperiment:
     difference : float
         Of the opted-in every second value is held so much more often than of the others, and every
         other one so much less often; 0 if both are drawn from one population.
+    reuse_counts : bool
+        Whether all of the opted-in find the names, and the counts by which they do are blended.
     """
 
     population: Population
@@ -66,6 +68,7 @@ class BlendExperiment:
     epsilon: float = 1.0
     delta: float = 1e-6
     difference: float = 0.0
+    reuse_counts: bool = False
     alpha: float = 0.05
     correction: Correction = Correction.BH
     runs: int = 10
@@ -113,7 +116,7 @@ class BlendTrial:
     squared_errors : Three
         Of the names' shares, on average.
     bias : float
-        Mean over the names of the blended shares' errors, in their standard errors.
+        Mean over the names of the blended shares' relative errors.
     covered, covered_detected : tuple of int
         Blended intervals that hold the population's share, and how many there are.
     unknown_covered : bool
@@ -214,7 +217,7 @@ def _try(experiment: BlendExperiment, place: int, run: int) -> BlendTrial | int:
 def curate(
     experiment: BlendExperiment, opted_in: int, rng: np.random.Generator
 ) -> tuple[IntArray, CentralRelease]:
-    """Let half of the opted-in find names, and the other half count them.
+    """Let half of the opted-in find names, and the other half count them; or all do both.
 
     Returns
     -------
@@ -223,15 +226,18 @@ def curate(
     release : CentralRelease
     """
     finding, counting, totalling = experiment.ratios
-    finders = int(rng.binomial(opted_in, 0.5))
+    finders = opted_in if experiment.reuse_counts else int(rng.binomial(opted_in, 0.5))
+    counters = opted_in if experiment.reuse_counts else opted_in - finders
     shares = experiment.group_shares
     noisy = rng.multinomial(finders, shares).astype(np.float64)
     held = np.flatnonzero(noisy)
     noisy[held] += laplace(rng, len(held), finding)
     names = held[noisy[held] >= experiment.least_count]
-    held_by_others = rng.multinomial(opted_in - finders, shares)
-    counts = held_by_others[names] + laplace(rng, len(names), counting)
-    total = opted_in - finders + float(laplace(rng, 1, totalling)[0])
+    if experiment.reuse_counts:
+        counts, counting = noisy[names], finding
+    else:
+        counts = rng.multinomial(counters, shares)[names] + laplace(rng, len(names), counting)
+    total = counters + float(laplace(rng, 1, totalling)[0])
     return names, CentralRelease(
         keys=tuple(experiment.population.values[name] for name in names.tolist()),
         counts=counts,
@@ -280,7 +286,7 @@ def _judged(
         found=Three(*(int(each[:n_names].sum()) for each in detections)),
         false=Three(*(int(each[n_names:].sum()) for each in detections)),
         squared_errors=Three(*(float(np.mean(each**2)) if n_names else np.nan for each in errors)),
-        bias=float(np.mean(errors[2] / blended.std_error[:n_names])) if n_names else np.nan,
+        bias=float(np.mean(errors[2] / truth[:n_names])) if n_names else np.nan,
         covered=(int(holds.sum()), len(holds)),
         covered_detected=(int(holds[detected].sum()), int(detected.sum())),
         unknown_covered=off <= Z_CONFIDENCE * summary.unknown_std_error,

@@ -56,8 +56,8 @@ _EXPLAINED = (
     "Means over the runs. Names: what the curator found, which is the list of candidates, besides "
     "strings that nobody holds; of these are the false ones. Found: names that are detected by the "
     "reports alone, the counts alone and both. Errors: root mean square over the names, of the "
-    "population's shares, in percentage points; bias is the blended shares' mean error in standard "
-    "errors. Coverage: of the blended 95% intervals, of those of the detected, and of the mass "
+    "population's shares, in percentage points; bias is the blended shares' mean relative error, in "
+    "percent. Coverage: of the blended 95% intervals, of those of the detected, and of the mass "
     "that isn't detected. Rejected: runs in which the groups were said to differ at a level of .05."
 )
 
@@ -222,7 +222,7 @@ def _means(trials: Sequence[BlendTrial]) -> dict[str, float]:
         "false_locally": mean(lambda trial: trial.false.local),
         "false_blended": mean(lambda trial: trial.false.blended),
         **{name: points(place) for place, name in enumerate(_ERRORS)},
-        "bias": mean(lambda trial: trial.bias),
+        "bias": 100 * mean(lambda trial: trial.bias),
         "coverage": share(lambda trial: trial.covered),
         "coverage_detected": share(lambda trial: trial.covered_detected),
         "coverage_unknown": mean(lambda trial: trial.unknown_covered),
