@@ -157,7 +157,7 @@ def test_the_cutoff_is_where_the_p_value_crosses_it(log_p: float, gain: float) -
 
 
 def test_the_names_of_the_curators_own_mechanisms_tell_which_can_be_blended(tmp_path: Path) -> None:
-    budget = {"rows_per_user": 1, "epsilon": Fraction(1), "delta": Fraction("1e-6")}
+    budget: dict[str, Any] = {"rows_per_user": 1, "epsilon": Fraction(1), "delta": Fraction("1e-6")}
     halves = histograms.found_and_counted(**budget)
     public = histograms.histogram(["a"], **budget)
     for mechanism in (halves, public):

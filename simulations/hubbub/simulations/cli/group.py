@@ -417,6 +417,17 @@ def _check_targets(attack: Attack | None, candidates: tuple[str, ...], *, is_ope
         )
 
 
+def _people(options: dict[str, Any]) -> Population:
+    """Return the population, and fill in what wasn't given."""
+    from hubbub.simulations.populations import LISTS
+
+    if options["values"] is None:
+        options["population"] = options["population"] or _POPULATION
+        if options["population"] not in LISTS:
+            options["unique"] = options["unique"] or _UNIQUE
+    return _population(options["population"], options["values"], options["unique"])
+
+
 def _population(population: str, values: str | None, unique: int) -> Population:
     """Return the population that the options name."""
     from hubbub.simulations.populations import (
@@ -444,9 +455,10 @@ def _population(population: str, values: str | None, unique: int) -> Population:
     show_default=True, help="Share of the people who opt in; may be repeated.",
 )  # fmt: skip
 @click.option(
-    "--population", default=_POPULATION, show_default=True,
-    help="As of `run`; uniform, zipf:EXPONENT, ..., census, surnames or domains.",
-)  # fmt: skip
+    "--population",
+    help="As of `run`: uniform, zipf:EXPONENT, ..., census, surnames or domains; zipf:1.0 if not "
+    "given.",
+)
 @click.option("--values", help="Instead: a file with a person's value on each line.")
 @click.option(
     "--unique", type=Count(1), help="Values that the population holds; 1,000 if not given."
@@ -505,10 +517,8 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
     from hubbub.simulations.experiments.blend_result import BlendResult
     from hubbub.simulations.populations import PopulationError
 
-    if options["values"] is not None and options["population"] == _POPULATION:
-        options["population"] = None
     try:
-        population = _population(options["population"], options["values"], options["unique"])
+        population = _people(options)
         experiment = blend_experiment(options, population)
     except (PopulationError, ParameterError) as error:
         raise click.UsageError(str(error)) from error

@@ -13,10 +13,12 @@ import math
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import starmap
-from typing import NamedTuple
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -158,60 +160,62 @@ def run_blend(
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> BlendOutcome:
     """Try every share of opted-in people, and how much would be found if all were listed."""
-    numbers = range(experiment.runs)
-    tasks = [
-        (experiment, place, run) for place in range(-1, len(experiment.opted_in)) for run in numbers
-    ]
-    found: list[BlendTrial | int] = []
-    for result in _results(tasks, workers):
-        found.append(result)
-        progress(len(found), len(tasks))
-    listed = tuple(each for each in found if isinstance(each, int))
-    trials = [each for each in found if isinstance(each, BlendTrial)]
-    return BlendOutcome(
-        tuple(
-            tuple(trials[start : start + experiment.runs])
-            for start in range(0, len(trials), experiment.runs)
-        ),
-        listed,
-    )
+    runs, shares = range(experiment.runs), range(len(experiment.opted_in))
+    n_tasks = len(runs) * (1 + len(shares))
+    listed: list[int] = []
+    trials: list[BlendTrial] = []
+    with ExitStack() as stack:
+        each: Callable[..., Iterator[Any]] = map
+        if workers > 1:
+            spawn = multiprocessing.get_context("spawn")
+            each = stack.enter_context(ProcessPoolExecutor(workers, spawn)).map
+        for number in each(partial(found_if_listed, experiment), runs):
+            listed.append(number)
+            progress(len(listed), n_tasks)
+        for trial in each(partial(_tried, experiment), list(product(shares, runs))):
+            trials.append(trial)
+            progress(len(listed) + len(trials), n_tasks)
+    starts = range(0, len(trials), len(runs))
+    by_share = tuple(tuple(trials[start : start + len(runs)]) for start in starts)
+    return BlendOutcome(by_share, tuple(listed))
 
 
-def _results(
-    tasks: Sequence[tuple[BlendExperiment, int, int]], workers: int
-) -> Iterator[BlendTrial | int]:
-    if workers == 1:
-        yield from starmap(_try, tasks)
-        return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_try, *zip(*tasks, strict=True))
+def _tried(experiment: BlendExperiment, task: tuple[int, int]) -> BlendTrial:
+    return try_share(experiment, *task)
 
 
-def _try(experiment: BlendExperiment, place: int, run: int) -> BlendTrial | int:
-    """Try one share; of place -1, that nobody opts in, return what is found if all are listed."""
-    opted_in = round(experiment.people * experiment.opted_in[place]) if place >= 0 else 0
-    plan = ReportingPlan(experiment.population, experiment.params, experiment.people - opted_in)
-    seed = np.random.SeedSequence([experiment.seed, _PEOPLE, place + 1, run])
-    counts = sample_population(plan, seed).counts
+def found_if_listed(experiment: BlendExperiment, run: int) -> int:
+    """Return how many strings the reports show if nobody opts in and all values are listed."""
     values = experiment.population.values
+    decoding = _decoded(experiment, values, experiment.people, (0, run))
+    return int(decoding.detected[: len(values)].sum())
 
-    def decoded(names: Sequence[str]) -> Decoding:
-        return decode(
-            counts,
-            experiment.params,
-            [*names, *experiment.absent],
-            alpha=experiment.alpha,
-            correction=experiment.correction,
-        )
 
-    if place < 0:
-        return int(decoded(values).detected[: len(values)].sum())
+def try_share(experiment: BlendExperiment, place: int, run: int) -> BlendTrial:
+    """Let a share of the people opt in, decode the others' reports, and blend."""
+    population = experiment.population
+    opted_in = round(experiment.people * experiment.opted_in[place])
     rng = np.random.default_rng([experiment.seed, _GROUP, place, run])
     names, release = curate(experiment, opted_in, rng)
     truth = np.zeros(len(names) + len(experiment.absent))
-    truth[: len(names)] = experiment.population.shares[names]
-    local = decoded([values[name] for name in names.tolist()])
+    truth[: len(names)] = population.shares[names]
+    local = _decoded(experiment, release.keys, experiment.people - opted_in, (place + 1, run))
     return _judged(experiment, local, release, truth)
+
+
+def _decoded(
+    experiment: BlendExperiment, names: Sequence[str], reports: int, part: tuple[int, int]
+) -> Decoding:
+    """Let people report, and look for some names and those that nobody holds."""
+    plan = ReportingPlan(experiment.population, experiment.params, reports)
+    seed = np.random.SeedSequence([experiment.seed, _PEOPLE, *part])
+    return decode(
+        sample_population(plan, seed).counts,
+        experiment.params,
+        [*names, *experiment.absent],
+        alpha=experiment.alpha,
+        correction=experiment.correction,
+    )
 
 
 def curate(

@@ -56,7 +56,7 @@ _EXPLAINED = (
     "Means over the runs. Names: what the curator found, which is the list of candidates, besides "
     "strings that nobody holds; of these are the false ones. Found: names that are detected by the "
     "reports alone, the counts alone and both. Errors: root mean square over the names, of the "
-    "population's shares, in percentage points; bias is the blended shares' mean relative error, in "
+    "population's shares, in percentage points; bias: the blended shares' mean relative error in "
     "percent. Coverage: of the blended 95% intervals, of those of the detected, and of the mass "
     "that isn't detected. Rejected: runs in which the groups were said to differ at a level of .05."
 )
