@@ -60,8 +60,9 @@ planning: $(READY)  ## the planner's theory against simulation (some minutes)
 paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
 	$(BIN)/hubbub-simulate paper --output out/paper
 
-kills: $(READY)  ## kill apps and collectors 50 times at random moments and look for lost and doubled reports
+kills: $(READY)  ## kill apps, collectors and spenders of a ledger at random moments and look for what is lost, doubled or unpaid
 	HUBBUB_KILLS=50 $(BIN)/pytest -v tests/service/test_client_crashes.py tests/service/test_faults_kills.py
+	HUBBUB_KILLS=100 $(BIN)/pytest -v tests/unit/release/test_ledger.py
 
 law: $(READY)  ## the JavaScript client's probabilities from five times as many clients (some minutes)
 	HUBBUB_CLIENTS=500000 $(BIN)/pytest -v tests/statistical/test_javascript_law.py

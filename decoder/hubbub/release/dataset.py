@@ -7,18 +7,21 @@ release, and nothing is released before its spend is on disk.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from typing import Self, TypeVar
 
+from hubbub.decoder.arrays import FloatArray
 from hubbub.release import tables
 from hubbub.release.accounting import Composition
 from hubbub.release.declaration import Declaration, Excess, unique
 from hubbub.release.errors import DataError, QueryError
+from hubbub.release.estimators import run_estimator
 from hubbub.release.ledger import Ledger
-from hubbub.release.mechanisms import counts, histograms, selection
+from hubbub.release.mechanisms import aggregation, counts, histograms, selection, stability
 from hubbub.release.mechanisms.mechanism import Mechanism
 from hubbub.release.noise import Cost, fraction, positive
 from hubbub.release.result import Account, Question, ReleaseResult
@@ -109,7 +112,7 @@ class Dataset:
             columns=tables.describe(path, user_column),
             rows_per_user=rows_per_user,
             excess=_choice(Excess, "excess", excess),
-            bounds=dict(bounds or {}),
+            bounds={c: (float(low), float(high)) for c, (low, high) in (bounds or {}).items()},
             bins={
                 column: unique(f"bins of {column}", keys) for column, keys in (bins or {}).items()
             },
@@ -244,32 +247,91 @@ class Dataset:
         level: _Number = "1/2",
         *,
         epsilon: _Number,
-        options: int = OPTIONS,
+        options: int | None = None,
     ) -> ReleaseResult:
         """Release a column's quantile by the exponential mechanism; "1/2" is the median.
 
-        `hubbub.release.mechanisms.selection.quantile`; raises as `count`.
+        `hubbub.release.mechanisms.selection.quantile`; raises as `count`. Of quantiles it is the
+        best way by far: `median_by_test` is there to be compared with.
 
         Parameters
         ----------
         level : number or str
             Share of values below, in (0, 1). Of small denominators ("1/2", "3/4") it costs least
             accuracy.
-        options : int
-            Values between the bounds to choose from.
+        options : int, optional
+            Values between the bounds to choose from; by default 65,536, or all whole numbers if
+            those are fewer and the column holds no others.
         """
         share, price = fraction("level", level), positive("epsilon", epsilon)
         self._require("quantile", column, numeric=True)
+        low, high = self.declaration.bounds_of(column)
+        whole = self.declaration.columns[column] in {tables.WHOLE, tables.BOOLEANS}
+        if options is None and whole and low.is_integer() and high - low < OPTIONS:
+            options = int(high - low) + 1  # so that each is a whole number if high is one
         mechanism = selection.quantile(
-            *self.declaration.bounds_of(column),
+            low,
+            high,
             share,
-            options=options,
+            options=OPTIONS if options is None else options,
             rows_per_user=self.declaration.rows_per_user,
             epsilon=price,
         )
         name = "median" if share == Fraction(1, 2) else f"quantile of {float(share):g}"
         question = Question("quantile", column, f"the {name} of {column}")
         return self._release(question, mechanism, [column], lambda rows: rows.numbers(column))
+
+    def median_by_test(
+        self, column: str, width: float, *, epsilon: _Number, delta: _Number
+    ) -> ReleaseResult:
+        """Release a column's median by propose-test-release, if one user moves it little.
+
+        `hubbub.release.mechanisms.stability.median_by_test`; raises as `count`.
+
+        Parameters
+        ----------
+        width : float
+            A proposed bound on what one user moves it by, chosen without a look at the data.
+        """
+        cost, bounds = _cost(epsilon, delta), self._lattice("quantile", column)
+        mechanism = stability.median_by_test(
+            bounds,
+            width,
+            rows_per_user=self.declaration.rows_per_user,
+            epsilon=cost.epsilon,
+            delta=cost.delta,
+        )
+        question = Question("quantile", column, f"the median of {column}")
+        return self._release(question, mechanism, [column], lambda rows: rows.numbers(column))
+
+    def mode(
+        self,
+        column: str,
+        *,
+        epsilon: _Number,
+        delta: _Number = 0,
+        options: Sequence[str] | None = None,
+    ) -> ReleaseResult:
+        """Release about the most common key, without its number.
+
+        Of public keys (`options`, or those that were declared) by report noisy max
+        (`hubbub.release.mechanisms.selection.most_common`). Without any, for which delta must be
+        above 0, the most common key of all if it leads by far
+        (`hubbub.release.mechanisms.stability.stable_mode`). Raises as `count`.
+        """
+        cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
+        self._require("mode", column, numeric=False)
+        keys = self._bins(column, options)
+        question = Question("mode", column, f"the most common {column}")
+        if keys is None:
+            mechanism = stability.stable_mode(
+                rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
+            )
+        elif cost.delta:
+            raise QueryError(f"delta = {float(cost.delta):g}: must be 0 where keys are public")
+        else:
+            mechanism = selection.most_common(keys, 1, rows_per_user=most, epsilon=cost.epsilon)
+        return self._release(question, mechanism, [column], lambda rows: rows.keys(column))
 
     def topk(
         self,
@@ -301,6 +363,92 @@ class Dataset:
         )
         question = Question("topk", column, f"the {best:,} most common of {column}")
         return self._release(question, mechanism, [column], lambda rows: rows.keys(column))
+
+    def aggregate(
+        self,
+        estimator: str,
+        limits: tuple[float, float],
+        *,
+        epsilon: _Number,
+        delta: _Number = 0,
+        blocks: int = 200,
+        method: str = "median",
+        columns: Sequence[str] | None = None,
+        options: int = OPTIONS,
+        default: float | None = None,
+        seconds: float = 60.0,
+        processes: int | None = None,
+        progress: Callable[[int, int], None] = lambda _done, _total: None,
+    ) -> ReleaseResult:
+        """Release what any function says of the data, by subsample-and-aggregate.
+
+        Users are parted into blocks, the function estimates something of each block in a process of
+        its own (`hubbub.release.estimators`), and the estimates' median, mean or mode is released
+        (`hubbub.release.mechanisms.aggregation`). It need not be private. Raises as `count`.
+
+        Parameters
+        ----------
+        estimator : str
+            "module:function"; gets columns by name as arrays (numbers float64 and nan for null,
+            other values text and None for null), and returns a number.
+        limits : (float, float)
+            Between which the answer lies; public.
+        blocks : int
+            More of them need less noise, but make each estimate worse.
+        method : "median", "mean" or "mode"
+            By the exponential mechanism; with noise, of estimates clipped to the limits; the most
+            common one, if it leads by far.
+        columns : sequence of str, optional
+            Those that the function gets; by default all.
+        default : float, optional
+            Estimate of blocks for which the function fails; by default the middle of the limits.
+        seconds : float
+            Until a block's process is killed, and its estimate is the default.
+        processes : int, optional
+            That run at the same time; by default one a core.
+        progress : callable
+            Gets how many of how many blocks are done.
+        """
+        cost, (low, high) = _cost(epsilon, delta), limits
+        bounds = counts.lattice(low, high)
+        if method not in {"median", "mean", "mode"}:
+            raise QueryError(f"method = {method!r}: must be 'median', 'mean' or 'mode'")
+        if blocks < 1:
+            raise QueryError(f"blocks = {blocks}: must be at least 1")
+        if method == "median" and cost.delta:
+            raise QueryError(f"delta = {float(cost.delta):g}: must be 0 for a median")
+        if method == "median":
+            mechanism = aggregation.aggregate_median(
+                low, high, options=options, epsilon=cost.epsilon
+            )
+        elif method == "mean":
+            mechanism = aggregation.aggregate_mean(
+                bounds, blocks=blocks, epsilon=cost.epsilon, delta=cost.delta
+            )
+        else:
+            mechanism = aggregation.aggregate_mode(epsilon=cost.epsilon, delta=cost.delta)
+        if columns is None:
+            held = self.declaration.columns
+            wanted = [column for column, kind in held.items() if tables.is_askable(kind)]
+        else:
+            wanted = list(columns)
+        for column in wanted:
+            kind = self.declaration.require("columns", column)
+            if not tables.is_askable(kind):
+                raise QueryError(f"columns: {column} must hold numbers or text; it holds {kind}")
+
+        def estimates(rows: UserRows) -> FloatArray:
+            return run_estimator(
+                estimator,
+                rows.blocks(blocks, wanted, self.ledger.secret),
+                default=(low + high) / 2 if default is None else default,
+                seconds=seconds,
+                processes=processes or os.cpu_count() or 1,
+                progress=progress,
+            )
+
+        question = Question("aggregate", ", ".join(columns or ()), f"the {method} of {estimator}")
+        return self._release(question, mechanism, wanted, estimates)
 
     def candidates(
         self, column: str, *, epsilon: _Number, delta: _Number, counted: bool = False

@@ -150,15 +150,18 @@ class ReleaseResult(Result):
     @property
     def unit(self) -> str:
         """What adding or removing is hidden."""
-        rows = "one row" if self.rows_per_user == 1 else f"at most {self.rows_per_user:,} rows"
-        return f"a person, of whom {rows} count"
+        if self.rows_per_user == 1:
+            return "a person, of whom one row counts"
+        return f"a person, of whom at most {self.rows_per_user:,} rows count"
 
     @property
     def answer(self) -> str:
         """What was found, in a sentence."""
         subject = self.question.subject[0].upper() + self.question.subject[1:]
-        if not self.rows:
+        if not self.rows and self.question.keyed:
             return f"{subject}: nothing could be released that enough people share."
+        if not self.rows:
+            return f"{subject} isn't released: too few people decide it."
         first = self.rows[0]
         if isinstance(first.value, str):
             names = ", ".join(visible(f"{row.value}") for row in self.rows)

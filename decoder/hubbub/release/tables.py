@@ -161,6 +161,11 @@ def require_kind(option: str, column: str, held: str, *, numeric: bool) -> None:
         raise QueryError(f"{option}: {column} must hold {some} or {wanted[-1]}; it holds {held}")
 
 
+def is_askable(held: str) -> bool:
+    """Whether a column holds numbers or keys, and not lists or nothing but nulls."""
+    return held in _NUMERIC or held in _KEYS
+
+
 def state(path: Path) -> tuple[tuple[str, int, int, int], ...]:
     """Return what changes when a file does: each file's name, number, size and time."""
     found = []

@@ -67,6 +67,15 @@ def test_answers_are_those_of_the_rows(dataset: Dataset) -> None:
     assert [row.value for row in best] == ["Rome", "Oslo"]
 
 
+def test_quantiles_of_whole_numbers_are_whole(tmp_path: Path) -> None:
+    """Noise is 0 but with probability e^-100; 65,536 options would lie between the ages."""
+    path = tmp_path / "people.parquet"
+    parquet.write_table(pa.table({"user": range(30), "age": [30] * 10 + [40] * 20}), path)
+    with make(path, epsilon=2 * SURE) as dataset:
+        assert dataset.quantile("age", epsilon=SURE).rows[0].value == 40
+        assert dataset.quantile("age", "1/4", epsilon=SURE).rows[0].value == 30
+
+
 def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset: Dataset) -> None:
     public = dataset.histogram("city", epsilon=SURE, bins=["Paris", "Rome"], total=True)
     assert [(row.key, row.value) for row in public.rows] == [("Paris", 0), ("Rome", 2_000)]

@@ -196,6 +196,35 @@ def test_medians_of_normal_values_are_near() -> None:
     assert np.median(errors) < 0.05
 
 
+LEVELS = st.sampled_from([Fraction(1, 2), Fraction(1, 4), Fraction(9, 10), Fraction(2, 3)])
+
+
+@given(st.lists(st.integers(0, 10), min_size=1, max_size=30), LEVELS)
+def test_without_noise_quantiles_are_quantiles(values: list[int], level: Fraction) -> None:
+    """Also of values that are all the same; noise is 0 but with probability e^-20 at most."""
+    choose = quantile(0, 10, level, options=11, rows_per_user=1, epsilon=10 * SURE)
+    found = float(choose(np.array(values, dtype=np.float64))[0].value)
+    below, above = sum(v < found for v in values), sum(v > found for v in values)
+    assert below <= level * len(values)
+    assert above <= (1 - level) * len(values)
+
+
+def test_a_user_moves_no_score_of_a_quantile_by_more_than_it_is_paid_for() -> None:
+    """The formula of the docstring, over all tables of up to five values."""
+    for level in (Fraction(1, 2), Fraction(3, 10)):
+        most = max(level.numerator, level.denominator - level.numerator)
+
+        def score(table: tuple[int, ...], option: int, level: Fraction = level) -> Fraction:
+            wanted = level * sum(table)
+            too_many, at_most = sum(table[:option]) - wanted, sum(table[: option + 1])
+            return -level.denominator * max(too_many, wanted - at_most, Fraction(0))
+
+        for table in itertools.product(range(3), repeat=4):
+            for place, option in itertools.product(range(4), repeat=2):
+                added = tuple(n + (i == place) for i, n in enumerate(table))
+                assert abs(score(added, option) - score(table, option)) <= most
+
+
 @pytest.mark.parametrize(
     ("level", "options", "reason"),
     [(Fraction(1), 8, "level = 1: must be between"), (Fraction(1, 2), 1, "options = 1: must")],

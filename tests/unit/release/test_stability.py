@@ -21,7 +21,13 @@ from hubbub.release.mechanisms.stability import (
     median_distance,
     stable_mode,
 )
-from hubbub.release.noise import laplace_radius, laplace_scale, laplace_tail, laplace_threshold
+from hubbub.release.noise import (
+    Cost,
+    laplace_radius,
+    laplace_scale,
+    laplace_tail,
+    laplace_threshold,
+)
 
 ONE, TINY = Fraction(1), Fraction("1e-9")
 SURE = Fraction(200)
@@ -93,7 +99,7 @@ def test_leads_are_over_the_second_key(keys: list[str], mode: str | None, lead: 
 def test_only_modes_that_lead_by_far_are_released() -> None:
     """A tie or a single row passes with probability 1e-9; a lead of 1,000 fails with less."""
     mode = stable_mode(rows_per_user=1, epsilon=ONE, delta=TINY)
-    assert (mode.cost.epsilon, mode.cost.delta) == (ONE, TINY)
+    assert mode.cost == Cost(ONE, TINY)
     assert mode([]) == mode(["a"]) == mode(["a", "b"] * 1_000) == ()
     ((key, value, radius, _),) = mode(["a"] * 1_000 + ["b"] * 2_000)
     assert (key, value) == ("1", "b")
@@ -157,7 +163,7 @@ def test_medians_that_one_user_moves_little_are_released() -> None:
     """Values lie a thousandth apart; noise is beyond 40 of its scales with probability e^-40."""
     values = np.linspace(0, 10, 10_001)
     release = median_by_test(lattice(0, 10), 0.1, rows_per_user=1, epsilon=Fraction(4), delta=TINY)
-    assert (release.cost.epsilon, release.cost.delta) == (4, TINY)
+    assert release.cost == Cost(Fraction(4), TINY)
     ((key, value, radius, _),) = release(values)
     assert key == ""
     assert abs(float(value) - 5) < 2

@@ -93,6 +93,13 @@ delta_option = click.option(
     type=Budget(),
     help="What it may cost of the delta; above 0, noise is Gaussian.",
 )
+delta_option_of_keys = click.option(
+    "--delta",
+    default="0",
+    show_default=True,
+    type=Budget(),
+    help="What it may cost of the delta; keys that aren't public need it.",
+)
 output_option = click.option(
     "--output",
     "files",

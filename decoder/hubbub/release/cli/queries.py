@@ -11,8 +11,10 @@ import click
 from hubbub.release.cli.options import (
     LEDGER,
     Budget,
+    Range,
     data_option,
     delta_option,
+    delta_option_of_keys,
     epsilon_option,
     keys_of,
     ledger_option,
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from hubbub.release.dataset import Dataset
     from hubbub.release.result import ReleaseResult
 
-_CENTRAL = "Keys that aren't public need it."
 _BINS = "Public keys, or @FILE with one a line.  [default: those that `init` declared]"
 
 
@@ -112,13 +113,7 @@ def mean(
     help="Also the number of all rows, for a tenth of epsilon; `hubbub-decoder decode --blend` "
     "needs it.",
 )
-@click.option(
-    "--delta",
-    default="0",
-    show_default=True,
-    type=Budget(),
-    help=f"What it may cost of the delta. {_CENTRAL} With public keys, noise is Gaussian above 0.",
-)
+@delta_option_of_keys
 def histogram(
     column: str,
     ledger: str,
@@ -159,26 +154,95 @@ def histogram(
 @click.option(
     "--options",
     "n_options",
-    default=65_536,
-    show_default=True,
     type=click.IntRange(2),
-    help="Values between the bounds to choose from.",
+    help="Values between the bounds to choose from.  [default: 65536, or all whole numbers]",
+)
+@click.option(
+    "--method",
+    default="exponential",
+    show_default=True,
+    type=click.Choice(["exponential", "ptr"]),
+    help="exponential: the exponential mechanism; ptr: propose-test-release, of the median.",
+)
+@click.option(
+    "--width",
+    type=float,
+    help="With ptr: the most that one user moves the median by, proposed without a look.",
+)
+@click.option(
+    "--delta",
+    default="0",
+    show_default=True,
+    type=Budget(),
+    help="With ptr: what it may cost of the delta.",
 )
 def quantile(
     column: str,
     ledger: str,
     data: str | None,
     epsilon: Fraction,
+    delta: Fraction,
     files: tuple[str, ...],
     level: Fraction,
-    n_options: int,
+    n_options: int | None,
+    method: str,
+    width: float | None,
 ) -> None:
-    """Release a quantile of COLUMN, within its declared bounds."""
+    """Release a quantile of COLUMN, within its declared bounds.
+
+    By the exponential mechanism. Propose-test-release is for comparison: it needs a delta and a
+    width, releases nothing where the width is too small, and is less exact where it isn't.
+    """
+    if method == "exponential":
+        if delta or width is not None:
+            raise click.UsageError("--delta and --width are for --method ptr alone")
+        _release(
+            ledger,
+            data,
+            files,
+            lambda dataset: dataset.quantile(column, level, epsilon=epsilon, options=n_options),
+        )
+        return
+    if level != Fraction(1, 2):
+        raise click.UsageError("--method ptr: --level must be 1/2; other quantiles aren't there")
+    if width is None:
+        raise click.UsageError("--method ptr: --width must be given")
+    most = width
     _release(
         ledger,
         data,
         files,
-        lambda dataset: dataset.quantile(column, level, epsilon=epsilon, options=n_options),
+        lambda dataset: dataset.median_by_test(column, most, epsilon=epsilon, delta=delta),
+    )
+
+
+@_query
+@click.argument("column")
+@click.option("--bins", metavar="A,B,...", help=_BINS)
+@delta_option_of_keys
+def mode(
+    column: str,
+    ledger: str,
+    data: str | None,
+    epsilon: Fraction,
+    delta: Fraction,
+    files: tuple[str, ...],
+    bins: str | None,
+) -> None:
+    """Release about the most common key of COLUMN, without its number.
+
+    Of public keys by report noisy max; without any, the most common one if it leads by far.
+    """
+    _release(
+        ledger,
+        data,
+        files,
+        lambda dataset: dataset.mode(
+            column,
+            epsilon=epsilon,
+            delta=delta,
+            options=None if bins is None else keys_of(bins),
+        ),
     )
 
 
@@ -204,6 +268,81 @@ def topk(
             column, k, epsilon=epsilon, options=None if bins is None else keys_of(bins)
         ),
     )
+
+
+@_query
+@click.option(
+    "--estimator",
+    required=True,
+    metavar="MODULE:FUNCTION",
+    help="Gets a block's columns by name, as numpy arrays, and returns a number.",
+)
+@click.option("--range", "limits", required=True, type=Range(), help="Where the answer lies.")
+@click.option(
+    "--blocks", default=200, show_default=True, type=click.IntRange(1), help="Parts of the users."
+)
+@click.option(
+    "--method",
+    default="median",
+    show_default=True,
+    type=click.Choice(["median", "mean", "mode"]),
+    help="Of the estimates. median: by the exponential mechanism; mean: clipped to the range, with "
+    "noise; mode: the most common one, if it leads by far.",
+)
+@click.option("--columns", metavar="A,B,...", help="That the estimator gets.  [default: all]")
+@click.option(
+    "--default",
+    type=float,
+    help="Estimate of blocks for which it fails.  [default: the range's middle]",
+)
+@click.option(
+    "--seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Until a block's process is killed.",
+)
+@delta_option
+def aggregate(
+    ledger: str,
+    data: str | None,
+    epsilon: Fraction,
+    delta: Fraction,
+    files: tuple[str, ...],
+    estimator: str,
+    limits: tuple[float, float],
+    blocks: int,
+    method: str,
+    columns: str | None,
+    default: float | None,
+    seconds: float,
+) -> None:
+    """Release what any function says of the data (subsample-and-aggregate).
+
+    \b
+      hubbub-release aggregate --estimator mine:slope --range -1:1 --ledger L.db --epsilon 1
+
+    Each block of users has a process of its own, whose output is thrown away. Run only functions
+    that you have read: they have your rights, and how long they take can be seen.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    from hubbub.decoder.cli.progress import progress_bar  # noqa: PLC0415 - --help stays quick
+
+    def ask(dataset: Dataset) -> ReleaseResult:
+        with progress_bar("estimating") as progress:
+            return dataset.aggregate(
+                estimator,
+                limits,
+                epsilon=epsilon,
+                delta=delta,
+                blocks=blocks,
+                method=method,
+                columns=None if columns is None else columns.split(","),
+                default=default,
+                seconds=seconds,
+                progress=progress,
+            )
+
+    _release(ledger, data, files, ask)
 
 
 @click.command()
@@ -262,4 +401,4 @@ def candidates(
         click.echo(f"note: {left_out:,} keys with line breaks aren't printed", err=True)
 
 
-QUERIES = (count, sum, mean, histogram, quantile, topk, candidates)
+QUERIES = (count, sum, mean, histogram, quantile, mode, topk, aggregate, candidates)

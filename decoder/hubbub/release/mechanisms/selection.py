@@ -49,24 +49,28 @@ def quantile(
 
     Notes
     -----
-    With level u / v in lowest terms, an option c has the score
-    -|(v - u) #(values < c) - u #(values > c)|, which a row moves by at most max(u, v - u) (Smith
-    2011). The radius isn't known: it depends on how densely values lie.
+    Values are rounded to options first, so that many equal ones are an option's and not lost
+    between two. With level u / v in lowest terms and n values, an option c has the score
+    -max(v #(values < c) - u n, u n - v #(values <= c), 0), by how many values it misses the level,
+    which a row moves by at most max(u, v - u) (after Smith 2011). The radius isn't known: it
+    depends on how densely values lie.
     """
     if not 0 < level < 1:
         raise QueryError(f"level = {float(level):g}: must be between 0 and 1")
     if options < 2:
         raise QueryError(f"options = {options}: must be at least 2")
-    above, below = level.denominator - level.numerator, level.numerator
-    sensitivity = rows_per_user * max(above, below)
+    sensitivity = rows_per_user * max(level.numerator, level.denominator - level.numerator)
     scale = select_scale(sensitivity, epsilon, monotonic=False)
     points = np.linspace(low, high, options)
 
     def release(values: FloatArray) -> tuple[Row, ...]:
-        ordered = np.sort(np.clip(values, low, high))
-        smaller = np.searchsorted(ordered, points, side="left")
-        larger = len(ordered) - np.searchsorted(ordered, points, side="right")
-        scores = -np.abs(above * smaller - below * larger)
+        places = np.rint((np.clip(values, low, high) - low) / (high - low) * (options - 1))
+        equal = np.bincount(places.astype(np.int64), minlength=options)
+        at_most = np.cumsum(equal)
+        wanted = level.numerator * len(values)
+        too_many = level.denominator * (at_most - equal) - wanted
+        too_few = wanted - level.denominator * at_most
+        scores = -np.maximum(np.maximum(too_many, too_few), 0)
         return (Row("", float(points[select(scores, scale, monotonic=False)])),)
 
     return Mechanism(EXPONENTIAL, _THEOREM.format(factor="2 "), Cost(epsilon), release)
