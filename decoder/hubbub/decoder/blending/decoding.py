@@ -120,21 +120,14 @@ def blend(local: Decoding, release: CentralRelease) -> Blending:
     which is about the N collected reports, and s(1 - s) / N.
     """
     same, strings = local.same_bits, local.candidates
+    everything = list(range(len(release.keys)))
+    if not len(same.rows):
+        return _blend(_Counted.of(local, release, everything))
     grouped = {strings[row] for row in np.union1d(same.rows, same.first).tolist()}
-    wanted = [place for place, key in enumerate(release.keys) if key not in grouped]
-    counted = _Counted.of(local.distinct() if grouped else local, release, wanted)
-    blending = _blend(counted)
-    named = len(counted.rows) + len(release.keys) - len(wanted)
-    summary = replace(
-        blending.summary,
-        keys=len(release.keys),
-        not_listed=len(release.keys) - named,
-        not_released=len(strings) - len(counted.rows),
-    )
-    if not grouped:
-        return replace(blending, summary=summary)
+    wanted = [place for place in everything if release.keys[place] not in grouped]
+    counted = _Counted.of(local.distinct(), release, wanted)
+    blending, alone = _blend(counted), same.others(len(strings))
     places = np.empty(len(strings), dtype=np.int64)
-    alone = same.others(len(strings))
     places[alone] = np.arange(len(alone))
     places[same.rows] = places[same.first]
     columns = (
@@ -144,7 +137,11 @@ def blend(local: Decoding, release: CentralRelease) -> Blending:
     return replace(
         blending,
         decoding=blending.decoding.with_groups(strings, same),
-        summary=summary,
+        summary=replace(
+            blending.summary,
+            not_released=len(strings) - len(counted.rows),
+            not_listed=len(wanted) - len(counted.rows),
+        ),
         **{name: getattr(blending, name)[places] for name in columns},
     )
 
@@ -157,8 +154,8 @@ class _Counted:
     ----------
     rows : int64 array, shape (r,)
         Which candidates they are, in ascending order.
-    counts, central : float64 array, shape (r,)
-    local : float64 array, shape (r,)
+    counts, local : float64 array, shape (r,)
+        Central counts, and local shares.
     variances : Variances
     pooled : Pooled
     gain : float64 array, shape (r,)
@@ -179,6 +176,7 @@ class _Counted:
 
     @property
     def central(self) -> FloatArray:
+        """The central shares."""
         return self.counts / self.release.total
 
     @property
@@ -232,11 +230,8 @@ class _Tests:
 def _blend(counted: _Counted) -> Blending:
     local, rows, pooled = counted.decoding, counted.rows, counted.pooled
     tests = _tested(counted)
-    share, std_error, weight = (
-        local.share.copy(),
-        local.std_error.copy(),
-        np.zeros(len(local.share)),
-    )
+    share, std_error = local.share.copy(), local.std_error.copy()
+    weight = np.zeros(len(share))
     share[rows], std_error[rows], weight[rows] = pooled.share, pooled.std_error, pooled.weight
     low, high = _local_intervals(local, tests)
     low[rows], high[rows] = _blended_intervals(counted, tests)
@@ -344,7 +339,10 @@ def _thresholds(counted: _Counted, tests: _Tests) -> FloatArray:
 
 
 def _local_intervals(local: Decoding, tests: _Tests) -> tuple[FloatArray, FloatArray]:
-    """Return the local intervals of what is detected, or not, as before; otherwise others."""
+    """Return intervals of local shares, given whether they are detected *now*.
+
+    Those of strings for which that is as before are kept.
+    """
     low, high = local.low.copy(), local.high.copy()
     lost = local.detected & ~tests.detected
     low[lost] = local.share[lost] - Z_CONFIDENCE * local.std_error[lost]
