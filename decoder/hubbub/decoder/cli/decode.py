@@ -176,6 +176,9 @@ def decode(**options: Any) -> None:
     string is absent", and a q-value that accounts for the number of candidates. Reports whose
     string no candidate names are summed up as unknown mass.
 
+    Where some people opted in to a trusted curator, --blend makes one estimate of their counts
+    and the others' reports, and tests whether both groups are of one population.
+
     Metrics of type enum, boolean and ordinal take no candidates: the registry lists their values.
     "Detected" are those that somebody has. Metrics of type open-string need none: their strings are
     found prefix by prefix; --candidates adds strings that are tested in any case.
