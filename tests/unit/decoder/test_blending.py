@@ -113,9 +113,7 @@ def test_keys_that_no_candidate_names_are_counted_and_left_out() -> None:
     assert found.decoding.candidates == NAMES
     assert found.summary.keys == 5
     assert found.summary.not_listed == 2
-    assert "Of 5 keys of the release 2 left out, which no candidate names" in shown(
-        result_of(found)
-    )
+    assert "2 of the release's 5 keys are left out" in shown(result_of(found))
 
 
 def test_a_release_of_other_keys_changes_no_figure() -> None:

@@ -110,9 +110,6 @@ class BlendedResult(DecodedResult[Blending]):
 def blend_lines(summary: BlendSummary) -> dict[str, str]:
     """Return what was blended, and whether it may be."""
     delta = f" and delta {summary.delta:g}" if summary.delta else ""
-    left_out = "none left out"
-    if summary.not_listed:
-        left_out = f"{summary.not_listed:,} left out, which no candidate names"
     return {
         "detected locally": f"{summary.local_detected:,} by the reports alone",
         "blended with": (
@@ -121,8 +118,9 @@ def blend_lines(summary: BlendSummary) -> dict[str, str]:
             f"in each count ({summary.mechanism})"
         ),
         "blended strings": (
-            f"{summary.blended:,} of the candidates; {summary.not_released:,} have local figures "
-            f"alone. Of {summary.keys:,} keys of the release {left_out}"
+            f"{summary.blended:,} candidates; local figures alone: {summary.not_released:,}. "
+            f"{summary.not_listed:,} of the release's {summary.keys:,} keys are left out, for no "
+            "candidate names them"
         ),
         "same population?": population_line(summary),
     }
