@@ -53,8 +53,8 @@ def test_app_that_only_imports_the_client_loads_no_network_stack(fresh_python: P
 def test_types_are_shipped_with_all_packages(fresh_python: Path) -> None:
     script = (
         "import importlib.util as u, pathlib as p; "
-        "print([n for n in ('client', 'collector', 'decoder', 'protocol', 'release', 'simulations') "
-        "if not "
+        "names = 'client collector decoder protocol release simulations'.split(); "
+        "print([n for n in names if not "
         "p.Path(u.find_spec(f'hubbub.{n}').origin).with_name('py.typed').exists()])"
     )
     assert run(fresh_python, "-I", "-c", script).strip() == "[]"

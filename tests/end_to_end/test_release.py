@@ -204,6 +204,13 @@ ASK = ["--ledger", "l.db", "--epsilon", "1"]
 MINE = ["aggregate", "--estimator"]
 
 
+def test_candidates_that_are_refused_leave_no_ledger(run: Run) -> None:
+    budget = ("--user-column", "user", "--epsilon", "1", "--delta", "1e-6")
+    refused = run("candidates", "people.parquet", "--column", "none", *budget, code=1)
+    assert "no column is named 'none'" in refused.output
+    assert [path.name for path in Path().glob("*.db*")] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [

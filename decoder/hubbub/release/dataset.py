@@ -64,6 +64,7 @@ class Dataset:
         delta: _Number = 0,
         rows_per_user: int = 1,
         excess: str = "sample",
+        columns: Sequence[str] | None = None,
         bounds: Mapping[str, tuple[float, float]] | None = None,
         bins: Mapping[str, Sequence[str]] | None = None,
         composition: str = "basic",
@@ -85,6 +86,8 @@ class Dataset:
         excess : "sample" or "refuse"
             Whether of a user with more rows some are drawn, by a key that the ledger keeps, or the
             table is refused.
+        columns : sequence of str, optional
+            That may be asked for; by default all.
         bounds : mapping of str to (float, float)
             Ranges of columns of numbers. Chosen without a look at the data, as bins.
         bins : mapping of str to sequence of str
@@ -106,10 +109,14 @@ class Dataset:
         how = _choice(Composition, "composition", composition)
         if how is Composition.ZCDP and not total.delta:
             raise QueryError("delta = 0: must be above 0 for zCDP composition; or take basic")
+        held = tables.describe(path, user_column)
+        if absent := [column for column in columns or () if column not in held]:
+            names = ", ".join(sorted(held)) or "none"
+            raise QueryError(f"columns: no column is named {absent[0]!r}; there are: {names}")
         declaration = Declaration(
             data=path.absolute(),
             user_column=user_column,
-            columns=tables.describe(path, user_column),
+            columns=held if columns is None else {column: held[column] for column in columns},
             rows_per_user=rows_per_user,
             excess=_choice(Excess, "excess", excess),
             bounds={c: (float(low), float(high)) for c, (low, high) in (bounds or {}).items()},
@@ -207,6 +214,8 @@ class Dataset:
         epsilon: _Number,
         delta: _Number = 0,
         bins: Sequence[str] | None = None,
+        edges: Sequence[float] | None = None,
+        other: str | None = None,
         total: bool = False,
     ) -> ReleaseResult:
         """Release the number of rows of each key.
@@ -216,6 +225,11 @@ class Dataset:
 
         Parameters
         ----------
+        edges : sequence of float, optional
+            Of a column of numbers: ends of the buckets that are counted instead of keys. The first
+            and the last bucket are open, so that all numbers are in one.
+        other : str, optional
+            Counts all rows with other keys than the public ones, which are left out without it.
         total : bool
             Whether the number of rows is released as well, for a tenth of epsilon. It makes shares
             of counts, as `hubbub-decoder decode --blend` needs it.
@@ -226,8 +240,14 @@ class Dataset:
             As `count`.
         """
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
-        self._require("histogram", column, numeric=False)
-        keys = self._bins(column, bins)
+        self._require("histogram", column, numeric=edges is not None)
+        if edges is not None and (bins is not None or other is not None):
+            raise QueryError("edges: must be left out where there are bins or others")
+        keys = self._bins(column, bins) if edges is None else histograms.buckets(edges)
+        if other is not None:
+            if keys is None or other in keys:
+                raise QueryError(f"other = {other!r}: must come with public keys, and not be one")
+            keys = (*keys, other)
         of_total = cost.epsilon * histograms.FOR_TOTAL if total else Fraction(0)
         epsilon, delta = cost.epsilon - of_total, cost.delta
         if keys is None:
@@ -238,8 +258,16 @@ class Dataset:
             mechanism = histograms.histogram(keys, rows_per_user=most, epsilon=epsilon, delta=delta)
         if total:
             mechanism = histograms.with_total(mechanism, rows_per_user=most, epsilon=of_total)
+        public = frozenset(keys or ())
+
+        def keys_of(rows: UserRows) -> list[str]:
+            if edges is not None:
+                return histograms.bucketed(rows.numbers(column), edges)
+            found = rows.keys(column)
+            return found if other is None else [k if k in public else other for k in found]
+
         question = Question("histogram", column, f"rows by {column}", keyed=True, total=total)
-        return self._release(question, mechanism, [column], lambda rows: rows.keys(column))
+        return self._release(question, mechanism, [column], keys_of)
 
     def quantile(
         self,

@@ -183,8 +183,9 @@ class ReleaseResult(Result):
         ratio = f"{times:,.3g}" if times < 1e4 else f"{times:.1e}"
         but = f", but with probability {float(self.cost.delta):g}" if self.cost.delta else ""
         return (
-            "Whether any one person's data were there or not makes no such result more than "
-            f"{ratio} times as likely{but} (differential privacy, {shown(self.cost)})."
+            f"Such a result is at most {ratio} times as likely with any one person's data as "
+            f"without them, and the other way round{but} (differential privacy, "
+            f"{shown(self.cost)})."
         )
 
     def document(self) -> Mapping[str, object]:

@@ -85,6 +85,14 @@ def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset: Datas
     assert [row.key for row in found.rows] == ["Bern", "Oslo", "Rome"]
 
 
+def test_buckets_and_others_cover_what_there_is(dataset: Dataset) -> None:
+    ages = dataset.histogram("age", epsilon=SURE, edges=[20, 40, 60]).rows
+    expected = [("below 20", 0), ("[20, 40)", 1_200), ("[40, 60)", 1_200), ("60 and above", 600)]
+    assert [(row.key, row.value) for row in ages] == expected
+    cities = dataset.histogram("city", epsilon=SURE, bins=["Rome"], other="elsewhere").rows
+    assert [(row.key, row.value) for row in cities] == [("Rome", 2_000), ("elsewhere", 1_000)]
+
+
 def test_candidates_are_counted_by_users_that_did_not_choose_them(dataset: Dataset) -> None:
     found = dataset.candidates("city", epsilon=SURE, delta="1e-9", counted=True)
     assert [row.key for row in found.rows] == ["Bern", "Oslo", "Rome"]
@@ -114,6 +122,13 @@ def test_a_query_is_paid_before_it_is_answered(people: Path) -> None:
         (lambda d: d.histogram("age", epsilon=1), "histogram: age must hold whole numbers"),
         (lambda d: d.histogram("city", epsilon=1), "delta = 0: must be above 0"),
         (lambda d: d.histogram("city", epsilon=1, bins=[]), "bins: must name at least one key"),
+        (lambda d: d.histogram("age", epsilon=1, edges=[2, 1]), "edges: must be finite and ascen"),
+        (lambda d: d.histogram("city", epsilon=1, edges=[1]), "histogram: city must hold numbers"),
+        (lambda d: d.histogram("city", epsilon=1, other="x"), "other = 'x': must come with public"),
+        (
+            lambda d: d.histogram("age", epsilon=1, edges=[1], other="x"),
+            "edges: must be left out where there are bins",
+        ),
         (lambda d: d.count(epsilon=0), "epsilon = 0: must be above 0"),
         (lambda d: d.count(epsilon=-1), "epsilon = -1: must be a finite number"),
         (lambda d: d.count(epsilon=float("nan")), "epsilon = nan: must be a finite number"),
@@ -145,6 +160,7 @@ def test_numbers_without_declared_bounds_are_refused(people: Path) -> None:
         ({"bounds": {"age": (0, math.inf)}}, "bounds of age = 0:inf: must be finite"),
         ({"bins": {"city": []}}, "bins of city: must name at least one key"),
         ({"bins": {"age": ["1"]}}, "bins of age: age must hold whole numbers"),
+        ({"columns": ["size"]}, "columns: no column is named 'size'; there are: age, city, note"),
         ({"rows_per_user": 0}, "rows_per_user = 0: must be at least 1"),
         ({"excess": "drop"}, "excess = 'drop': must be 'sample' or 'refuse'"),
         ({"composition": "rdp"}, "composition = 'rdp': must be 'basic' or 'zcdp'"),
@@ -207,6 +223,14 @@ def test_declared_bins_are_what_histograms_and_topk_take(people: Path) -> None:
         assert dataset.topk("city", 1, epsilon=SURE).rows[0].value == "Rome"
 
 
+def test_only_declared_columns_may_be_asked_for(people: Path) -> None:
+    with (
+        make(people, columns=["age"]) as dataset,
+        pytest.raises(QueryError, match="no column is named 'city'; there are: age"),
+    ):
+        dataset.count("city", epsilon=1)
+
+
 def test_many_small_queries_last_longer_by_zcdp(people: Path) -> None:
     """Basic composition would stop at 50."""
     answered = 0
@@ -229,7 +253,9 @@ def test_what_is_published_tells_the_cost_and_nothing_of_the_data(
     assert found["rows"][0]["epsilon"] == 0.5
     assert found["summary"]["remaining_epsilon"] == 100 * SURE - 0.5
     assert found["summary"]["noise_variance"] == pytest.approx(7.8, abs=0.2)
-    assert "1.65 times as likely, but with probability 1e-06" in found["summary"]["promise"]
+    promise = found["summary"]["promise"]
+    assert "at most 1.65 times as likely with any one person's data as without" in promise
+    assert ", but with probability 1e-06 (" in promise
     assert dataset.ledger.digest not in path.read_text()
     assert "people" not in json.dumps(found["summary"])
 

@@ -18,7 +18,13 @@ from hubbub.release.mechanisms.counts import (
     count,
     lattice,
 )
-from hubbub.release.mechanisms.histograms import histogram, threshold, thresholded_histogram
+from hubbub.release.mechanisms.histograms import (
+    bucketed,
+    buckets,
+    histogram,
+    threshold,
+    thresholded_histogram,
+)
 from hubbub.release.mechanisms.selection import most_common, quantile
 from hubbub.release.noise import (
     Cost,
@@ -240,6 +246,21 @@ def test_quantiles_that_are_none_are_refused(level: Fraction, options: int, reas
 def test_bins_are_at_least_one_and_each_there_once(bins: list[str], fault: str) -> None:
     with pytest.raises(QueryError, match=f"bins: must be at least one, each once; {fault}"):
         histogram(bins, rows_per_user=1, epsilon=Fraction(1))
+
+
+@given(
+    st.lists(st.integers(-50, 50), min_size=1, max_size=8, unique=True).map(sorted),
+    st.lists(st.one_of(st.integers(-60, 60), st.just(math.inf), st.just(-math.inf)), max_size=20),
+)
+def test_every_number_is_in_the_bucket_between_its_edges(
+    edges: list[int], values: list[float]
+) -> None:
+    names = buckets(edges)
+    assert len(set(names)) == len(edges) + 1
+    for value, name in zip(values, bucketed(np.array(values, dtype=float), edges), strict=True):
+        place = names.index(name)
+        assert place == 0 or edges[place - 1] <= value
+        assert place == len(edges) or value < edges[place]
 
 
 def test_keys_that_are_not_public_need_a_delta() -> None:

@@ -21,6 +21,7 @@ from hubbub.release.cli.options import (
 @click.command()
 @click.argument("data")
 @click.option("--user-column", required=True, metavar="COLUMN", help="Says whose row a row is.")
+@click.option("--columns", metavar="A,B,...", help="Columns that may be asked for.  [default: all]")
 @click.option(
     "--bounds",
     multiple=True,
@@ -72,6 +73,7 @@ from hubbub.release.cli.options import (
 def init(
     data: str,
     user_column: str,
+    columns: str | None,
     bounds: tuple[str, ...],
     bins: tuple[str, ...],
     rows_per_user: int,
@@ -103,14 +105,15 @@ def init(
         delta=delta,
         rows_per_user=rows_per_user,
         excess=excess,
+        columns=None if columns is None else columns.split(","),
         bounds=ranges,
         bins=keys,
         composition=composition,
     )
     with made:
-        columns = ", ".join(f"{name} ({kind})" for name, kind in made.declaration.columns.items())
+        held = ", ".join(f"{name} ({kind})" for name, kind in made.declaration.columns.items())
         click.echo(f"{made.ledger.path}: {shown(made.ledger.budget)}, {composition} composition")
-        click.echo(f"columns: {columns or 'none but that of users'}")
+        click.echo(f"columns: {held or 'none but that of users'}")
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -30,83 +31,87 @@ if TYPE_CHECKING:
 _BINS = "Public keys, or @FILE with one a line.  [default: those that `init` declared]"
 
 
-def _query(command: Callable[..., Any]) -> click.Command:
-    """Return a query's command, which has the options that all queries have."""
+def _query(ask: Callable[..., ReleaseResult]) -> click.Command:
+    """Return a query's command: the table is opened, and what `ask` releases is written.
+
+    Nothing is spent if it couldn't be written.
+    """
+
+    @functools.wraps(ask)
+    def command(ledger: str, data: str | None, files: tuple[str, ...], **options: Any) -> None:
+        from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415 - quick --help
+        from hubbub.release.dataset import Dataset  # noqa: PLC0415
+
+        refuse_unwritable(files)
+        with Dataset.open(ledger, data=data) as dataset:
+            write_results(ask(dataset, **options), files)
+
+    run = with_errors(command)
     for option in (output_option, epsilon_option, data_option, ledger_option):
-        command = option(command)
-    return click.command()(with_errors(command))
+        run = option(run)
+    return click.command()(run)
 
 
-def _release(
-    ledger: str,
-    data: str | None,
-    files: tuple[str, ...],
-    ask: Callable[[Dataset], ReleaseResult],
-) -> None:
-    """Ask, and write what was released; nothing is spent if it couldn't be written."""
-    from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415 - --help stays quick
-    from hubbub.release.dataset import Dataset  # noqa: PLC0415
-
-    refuse_unwritable(files)
-    with Dataset.open(ledger, data=data) as dataset:
-        write_results(ask(dataset), files)
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} must be numbers with commas between them", param_hint="'--edges'"
+        ) from None
 
 
 @_query
 @click.argument("column", required=False)
 @delta_option
 def count(
+    dataset: Dataset,
     column: str | None,
-    ledger: str,
-    data: str | None,
     epsilon: Fraction,
     delta: Fraction,
-    files: tuple[str, ...],
-) -> None:
+) -> ReleaseResult:
     """Release the number of rows, or of those in which COLUMN isn't null.
 
     With one row a user it is the number of users.
     """
-    _release(
-        ledger, data, files, lambda dataset: dataset.count(column, epsilon=epsilon, delta=delta)
-    )
+    return dataset.count(column, epsilon=epsilon, delta=delta)
 
 
 @_query
 @click.argument("column")
 @delta_option
 def sum(  # noqa: A001 - the command's name
+    dataset: Dataset,
     column: str,
-    ledger: str,
-    data: str | None,
     epsilon: Fraction,
     delta: Fraction,
-    files: tuple[str, ...],
-) -> None:
+) -> ReleaseResult:
     """Release the sum of COLUMN, whose values are clipped to the declared bounds."""
-    _release(ledger, data, files, lambda dataset: dataset.sum(column, epsilon=epsilon, delta=delta))
+    return dataset.sum(column, epsilon=epsilon, delta=delta)
 
 
 @_query
 @click.argument("column")
 @delta_option
 def mean(
+    dataset: Dataset,
     column: str,
-    ledger: str,
-    data: str | None,
     epsilon: Fraction,
     delta: Fraction,
-    files: tuple[str, ...],
-) -> None:
+) -> ReleaseResult:
     """Release the mean of COLUMN, whose values are clipped to the declared bounds."""
-    _release(
-        ledger, data, files, lambda dataset: dataset.mean(column, epsilon=epsilon, delta=delta)
-    )
+    return dataset.mean(column, epsilon=epsilon, delta=delta)
 
 
 @_query
 @click.argument("column")
 @click.option("--bins", metavar="A,B,...", help=_BINS)
+@click.option(
+    "--edges",
+    metavar="0,18,65",
+    help="Of a column of numbers: count the buckets between these edges, and those at both ends.",
+)
+@click.option("--other", metavar="KEY", help="Count all other keys than public ones as this one.")
 @click.option(
     "--total",
     is_flag=True,
@@ -115,30 +120,27 @@ def mean(
 )
 @delta_option_of_keys
 def histogram(
+    dataset: Dataset,
     column: str,
-    ledger: str,
-    data: str | None,
     epsilon: Fraction,
     delta: Fraction,
-    files: tuple[str, ...],
     bins: str | None,
+    edges: str | None,
+    other: str | None,
     total: bool,
-) -> None:
+) -> ReleaseResult:
     """Release the number of rows of each key of COLUMN.
 
     Without public keys, those are released that enough users have.
     """
-    _release(
-        ledger,
-        data,
-        files,
-        lambda dataset: dataset.histogram(
-            column,
-            epsilon=epsilon,
-            delta=delta,
-            bins=None if bins is None else keys_of(bins),
-            total=total,
-        ),
+    return dataset.histogram(
+        column,
+        epsilon=epsilon,
+        delta=delta,
+        bins=None if bins is None else keys_of(bins),
+        edges=None if edges is None else _numbers(edges),
+        other=other,
+        total=total,
     )
 
 
@@ -177,17 +179,15 @@ def histogram(
     help="With ptr: what it may cost of the delta.",
 )
 def quantile(
+    dataset: Dataset,
     column: str,
-    ledger: str,
-    data: str | None,
     epsilon: Fraction,
     delta: Fraction,
-    files: tuple[str, ...],
     level: Fraction,
     n_options: int | None,
     method: str,
     width: float | None,
-) -> None:
+) -> ReleaseResult:
     """Release a quantile of COLUMN, within its declared bounds.
 
     By the exponential mechanism. Propose-test-release is for comparison: it needs a delta and a
@@ -196,24 +196,12 @@ def quantile(
     if method == "exponential":
         if delta or width is not None:
             raise click.UsageError("--delta and --width are for --method ptr alone")
-        _release(
-            ledger,
-            data,
-            files,
-            lambda dataset: dataset.quantile(column, level, epsilon=epsilon, options=n_options),
-        )
-        return
+        return dataset.quantile(column, level, epsilon=epsilon, options=n_options)
     if level != Fraction(1, 2):
         raise click.UsageError("--method ptr: --level must be 1/2; other quantiles aren't there")
     if width is None:
         raise click.UsageError("--method ptr: --width must be given")
-    most = width
-    _release(
-        ledger,
-        data,
-        files,
-        lambda dataset: dataset.median_by_test(column, most, epsilon=epsilon, delta=delta),
-    )
+    return dataset.median_by_test(column, width, epsilon=epsilon, delta=delta)
 
 
 @_query
@@ -221,28 +209,21 @@ def quantile(
 @click.option("--bins", metavar="A,B,...", help=_BINS)
 @delta_option_of_keys
 def mode(
+    dataset: Dataset,
     column: str,
-    ledger: str,
-    data: str | None,
     epsilon: Fraction,
     delta: Fraction,
-    files: tuple[str, ...],
     bins: str | None,
-) -> None:
+) -> ReleaseResult:
     """Release about the most common key of COLUMN, without its number.
 
     Of public keys by report noisy max; without any, the most common one if it leads by far.
     """
-    _release(
-        ledger,
-        data,
-        files,
-        lambda dataset: dataset.mode(
-            column,
-            epsilon=epsilon,
-            delta=delta,
-            options=None if bins is None else keys_of(bins),
-        ),
+    return dataset.mode(
+        column,
+        epsilon=epsilon,
+        delta=delta,
+        options=None if bins is None else keys_of(bins),
     )
 
 
@@ -251,23 +232,14 @@ def mode(
 @click.argument("k", type=click.IntRange(1))
 @click.option("--bins", metavar="A,B,...", help=_BINS)
 def topk(
+    dataset: Dataset,
     column: str,
     k: int,
-    ledger: str,
-    data: str | None,
     epsilon: Fraction,
-    files: tuple[str, ...],
     bins: str | None,
-) -> None:
+) -> ReleaseResult:
     """Release about the K most common public keys of COLUMN, without their numbers."""
-    _release(
-        ledger,
-        data,
-        files,
-        lambda dataset: dataset.topk(
-            column, k, epsilon=epsilon, options=None if bins is None else keys_of(bins)
-        ),
-    )
+    return dataset.topk(column, k, epsilon=epsilon, options=None if bins is None else keys_of(bins))
 
 
 @_query
@@ -304,19 +276,12 @@ def topk(
 )
 @delta_option
 def aggregate(
-    ledger: str,
-    data: str | None,
-    epsilon: Fraction,
-    delta: Fraction,
-    files: tuple[str, ...],
+    dataset: Dataset,
     estimator: str,
     limits: tuple[float, float],
-    blocks: int,
-    method: str,
     columns: str | None,
-    default: float | None,
-    seconds: float,
-) -> None:
+    **options: Any,
+) -> ReleaseResult:
     """Release what any function says of the data (subsample-and-aggregate).
 
     \b
@@ -327,22 +292,9 @@ def aggregate(
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     from hubbub.decoder.cli.progress import progress_bar  # noqa: PLC0415 - --help stays quick
 
-    def ask(dataset: Dataset) -> ReleaseResult:
-        with progress_bar("estimating") as progress:
-            return dataset.aggregate(
-                estimator,
-                limits,
-                epsilon=epsilon,
-                delta=delta,
-                blocks=blocks,
-                method=method,
-                columns=None if columns is None else columns.split(","),
-                default=default,
-                seconds=seconds,
-                progress=progress,
-            )
-
-    _release(ledger, data, files, ask)
+    names = None if columns is None else columns.split(",")
+    with progress_bar("estimating") as progress:
+        return dataset.aggregate(estimator, limits, columns=names, progress=progress, **options)
 
 
 @click.command()
@@ -383,15 +335,23 @@ def candidates(
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
 
     refuse_unwritable(files)
+    if not delta:
+        raise click.BadParameter("must be above 0", param_hint="'--delta'")
     if STDOUT in files:
         raise click.BadParameter("- is where the keys go", param_hint="'--output'")
     path = ledger or f"{data}{LEDGER}"
-    if user_column is not None:
-        made = Dataset.create(
-            data, ledger=path, user_column=user_column, epsilon=epsilon, delta=delta
+    if user_column is None:
+        opened = Dataset.open(path, data=data)
+    else:
+        opened = Dataset.create(
+            data,
+            ledger=path,
+            user_column=user_column,
+            columns=[column],
+            epsilon=epsilon,
+            delta=delta,
         )
-        made.close()
-    with Dataset.open(path, data=data) as dataset:
+    with opened as dataset:
         result = dataset.candidates(column, epsilon=epsilon, delta=delta, counted=bool(files))
     write_files(result, files)
     lines = [row.key for row in result.rows if not {"\n", "\r"} & set(row.key)]

@@ -11,7 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
+import numpy as np
+
+from hubbub.decoder.arrays import FloatArray
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms.counts import count, noise_for
 from hubbub.release.mechanisms.mechanism import Mechanism, Row
@@ -95,6 +99,28 @@ def thresholded_histogram(
         f"delta: threshold {least} (Korolova, Kenthapadi, Mishra, Ntoulas 2009)"
     )
     return Mechanism("thresholded discrete Laplace", theorem, Cost(epsilon, delta), release)
+
+
+def buckets(edges: Sequence[float]) -> tuple[str, ...]:
+    """Return the names of the buckets that edges part all numbers into, one more than edges.
+
+    Raises
+    ------
+    QueryError
+        If the edges aren't finite and ascending.
+    """
+    finite = all(map(math.isfinite, edges))
+    if not edges or not finite or any(high <= low for low, high in pairwise(edges)):
+        raise QueryError("edges: must be finite and ascending numbers, at least one")
+    ends = [f"{edge:.10g}" for edge in edges]
+    inner = [f"[{low}, {high})" for low, high in pairwise(ends)]
+    return (f"below {ends[0]}", *inner, f"{ends[-1]} and above")
+
+
+def bucketed(values: FloatArray, edges: Sequence[float]) -> list[str]:
+    """Return the name of each value's bucket, whose lower edge belongs to it."""
+    names = buckets(edges)
+    return [names[place] for place in np.searchsorted(edges, values, side="right").tolist()]
 
 
 def with_total(
