@@ -75,10 +75,10 @@ def test_blend_gives_the_same_result_whatever_the_number_of_workers(tmp_path: Pa
         "blend", "--reports", "2e4", "--opted-in", "0.1", "--unique", "20", "--runs", "2",
         "--k", "64", "--m", "8", "--candidates-extra", "5", "--seed", "3",
     )  # fmt: skip
-    done = simulate(*options, "--workers", "2", "--output", str(tmp_path / "two"))
-    assert done.returncode == 0, done.stderr
-    here = CliRunner().invoke(main, [*options, "--workers", "1", "--output", str(tmp_path / "one")])
-    assert here.exit_code == 0, here.stderr
+    for workers, folder in (("1", "one"), ("2", "two")):
+        arguments = [*options, "--workers", workers, "--output", str(tmp_path / folder)]
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 0, done.stderr
     first, second = ((tmp_path / name / "result.json").read_bytes() for name in ("one", "two"))
     assert first == second
     (row,) = json.loads(first)["rows"]

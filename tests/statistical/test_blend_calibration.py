@@ -17,7 +17,7 @@ from hubbub.simulations.experiments.blend import BlendExperiment, BlendTrial, tr
 from hubbub.simulations.populations import family_shares, made_up
 from significance import ALARM, frequency_bounds
 
-RUNS = 24
+RUNS = 16
 PARAMS = RapporParams(128, 1, 32, 0.0, 0.12, 0.5)
 POPULATION = made_up(family_shares("zipf:1.0", 300), "string ")
 
@@ -40,7 +40,7 @@ def trials(opted_in: float, difference: float = 0.0, runs: int = RUNS) -> tuple[
 @pytest.mark.parametrize("opted_in", [0.05, 0.2])
 @pytest.mark.parametrize("which", ["covered", "covered_detected"])
 def test_intervals_hold_the_populations_shares(opted_in: float, which: str) -> None:
-    """At least 95%, less Student's bound for 24 runs: P(false alarm) <= 1e-6 a case.
+    """At least 95%, less Student's bound for 16 runs: P(false alarm) <= 1e-6 a case.
 
     Of the runs' shares of intervals that hold, those with more intervals weigh more.
     """
@@ -52,7 +52,7 @@ def test_intervals_hold_the_populations_shares(opted_in: float, which: str) -> N
 
 @pytest.mark.parametrize("opted_in", [0.05, 0.2])
 def test_groups_of_one_population_are_seldom_said_to_differ(opted_in: float) -> None:
-    """Level .05 of 24 runs, exact binomial bound: P(false alarm) <= 1e-6 a case."""
+    """Level .05 of 16 runs, exact binomial bound: P(false alarm) <= 1e-6 a case."""
     rejected = sum(trial.p_value <= 0.05 for trial in trials(opted_in))
     assert frequency_bounds(rejected, RUNS, ALARM)[0] <= 0.05
     assert not any(np.isnan(trial.p_value) for trial in trials(opted_in))
