@@ -127,6 +127,8 @@ class Decoding:
     same_bits : SameBits
         Candidates that can't be told from an earlier one. Of each group all have the numbers of
         the first, which are those of the group; its constrained share is the first one's alone.
+    allowance : float
+        By which q-values were raised because the model was searched for in the same reports.
     """
 
     candidates: Sequence[str]
@@ -141,6 +143,7 @@ class Decoding:
     same_bits: SameBits
     summary: Summary
     diagnostics: Diagnostics
+    allowance: float = 1.0
 
     def distinct(self) -> Decoding:
         """Return the decoding of the first candidate of each group alone."""
@@ -297,6 +300,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
             std_error=np.sqrt(variance).reshape(rate.shape),
             excess_deviation=float(np.sqrt(fit.excess_variance)),
         ),
+        allowance=found.allowance,
     )
 
 

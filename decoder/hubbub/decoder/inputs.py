@@ -48,6 +48,8 @@ class InputOptions:
         A file of strings and their bits, in place of candidates; or those of each variable.
     since, until : datetime.date, optional
         UTC days, both included.
+    blend : str, optional
+        A release of an opted-in group's counts.
     schema : str, optional
         A file of the variables that the file of reports has, in place of the registry.
     """
@@ -63,6 +65,7 @@ class InputOptions:
     since: dt.date | None = None
     until: dt.date | None = None
     schema: str | None = None
+    blend: str | None = None
 
     def names(self, *fields: str) -> list[str]:
         """Return those of some fields that were given, as a person wrote them."""
@@ -106,6 +109,8 @@ def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
         if outputs.extend:
             raise OptionError("--extend: must be left out; --schema says what reports hold.")
     if outputs.by is not None:
+        if inputs.blend is not None:
+            raise OptionError("--blend: must be left out with --by; a release is of one time.")
         for name in inputs.names("reports", "counts"):
             raise OptionError(f"--by {outputs.by} needs days, which a store has; {name} hasn't")
     if outputs.method == "likelihood" and inputs.counts is not None:
@@ -144,7 +149,7 @@ def check_reports(inputs: InputOptions) -> None:
 
 def _check_schema(inputs: InputOptions) -> None:
     """Raise OptionError if options don't go with a schema, or one that it needs is missing."""
-    for name in inputs.names("metrics", "store", "counts", "candidates", "since", "until"):
+    for name in inputs.names("metrics", "store", "counts", "candidates", "since", "until", "blend"):
         raise OptionError(
             f"{name}: must be left out; --schema comes with --reports, and --map VARIABLE=FILE."
         )

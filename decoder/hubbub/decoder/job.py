@@ -18,7 +18,7 @@ from functools import reduce
 from operator import add
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -67,6 +67,9 @@ from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
+
+if TYPE_CHECKING:
+    from hubbub.decoder.central.files import CentralRelease
 
 _Loaded = TypeVar("_Loaded")
 _Listed = str | PathLike[str] | Iterable[str]
@@ -118,6 +121,7 @@ def decode_metric(
     min_reports: int | None = None,
     candidate_cache: str | PathLike[str] | None = None,
     extend: str = "",
+    blend: str | PathLike[str] | None = None,
 ) -> Result:
     """Decode reports: the result that `hubbub-decoder decode` writes, as an object.
 
@@ -157,6 +161,8 @@ def decode_metric(
         Directory to keep hashed candidates of a file in.
     extend : str
         Of a metric of type open-string, look only for strings that begin so.
+    blend : path
+        Of a metric of strings, an opted-in group's counts, as `hubbub-release` writes them.
 
     Returns
     -------
@@ -198,6 +204,7 @@ def decode_metric(
         since=_day(since),
         until=_day(until),
         schema=_path(schema),
+        blend=_path(blend),
     )
     if min_reports is None:
         min_reports = int(os.environ.get(MIN_REPORTS_VARIABLE, MIN_REPORTS))
@@ -258,6 +265,12 @@ def decode_inputs(
         refusal = (
             f"--extend: must be left out; metrics.{job.metric.name}.type = "
             f"{job.metric.type.name!r} isn't searched prefix by prefix, as an open-string is."
+        )
+    if inputs.blend is not None and not decoder.blends:
+        refusal = (
+            f"--blend: must be left out; metrics.{job.metric.name}.type = "
+            f"{job.metric.type.name!r} can't be blended with a release, as a string with "
+            "--candidates can."
         )
     if refusal:
         raise OptionError(refusal)
@@ -505,6 +518,18 @@ class DecodeJob:
             self.observer.note(note)
         return tuple(listed.strings)
 
+    def release(self) -> CentralRelease | None:
+        """Read the release of an opted-in group, if there is one."""
+        if self.inputs.blend is None:
+            return None
+        from hubbub.decoder.central.files import read_release  # noqa: PLC0415 - seldom
+
+        return read_release(Path(self.inputs.blend))
+
+    def note(self, text: str) -> None:
+        """Pass on a note to whoever looks on."""
+        self.observer.note(text)
+
     def search_progress(self) -> AbstractContextManager[Callable[[int, int], None]]:
         """Show the steps of a search for open strings."""
         return self.observer.searching()
@@ -533,6 +558,7 @@ class DecodeJob:
         files = (
             ("params", inputs.params),
             ("map", self._one_map()),
+            ("release", inputs.blend),
             ("counts file", inputs.counts),
             ("reports", inputs.reports),
         )

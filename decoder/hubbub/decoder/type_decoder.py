@@ -23,6 +23,7 @@ from hubbub.protocol.params import RapporParams
 
 if TYPE_CHECKING:
     from hubbub.decoder.candidates.listing import Candidates
+    from hubbub.decoder.central.files import CentralRelease
     from hubbub.decoder.ratios import Ratios
     from hubbub.decoder.reports.loading import DailyReports, ReportInput, SpoolFor
     from hubbub.decoder.results.provenance import Provenance
@@ -106,6 +107,12 @@ class Job(Protocol):
     def strings_by_field(self, fields: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         """Return the candidates of some fields; a usage error if one has none."""
 
+    def release(self) -> CentralRelease | None:
+        """Read what estimates are to be blended with, if anything is."""
+
+    def note(self, text: str) -> None:
+        """Tell the reader something that must not be overlooked."""
+
     def search_progress(self) -> AbstractContextManager[Callable[[int, int], None]]:
         """Show how far a search for open strings is."""
 
@@ -152,6 +159,9 @@ class TypeDecoder(ABC, Generic[_Type]):
 
     finds_strings: ClassVar[bool] = False
     """Whether it finds strings by itself, so that --extend makes sense."""
+
+    blends: ClassVar[bool] = False
+    """Whether estimates can be blended with a central release, so that --blend makes sense."""
 
     def refusal(self, job: Job) -> str | None:  # noqa: ARG002
         """Return why an option of the job makes no sense for the type; None if all do."""

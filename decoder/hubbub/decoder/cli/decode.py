@@ -76,6 +76,12 @@ def _without_time(
     help="Of a metric of type open-string: look only for strings that begin so, and closer.",
 )
 @click.option(
+    "--blend",
+    metavar="FILE",
+    help="Of a metric of strings: blend with an opted-in group's counts, the JSON of a "
+    "hubbub-release histogram. Both groups must be drawn from one population.",
+)
+@click.option(
     "--candidate-cache",
     metavar="DIR",
     help="Keep hashed candidates here, for the next time with the same list.",
@@ -169,6 +175,9 @@ def decode(**options: Any) -> None:
     Each candidate gets an unbiased count with a 95% confidence interval, a p-value against "this
     string is absent", and a q-value that accounts for the number of candidates. Reports whose
     string no candidate names are summed up as unknown mass.
+
+    Where some people opted in to a trusted curator, --blend makes one estimate of their counts
+    and the others' reports, and tests whether both groups are of one population.
 
     Metrics of type enum, boolean and ordinal take no candidates: the registry lists their values.
     "Detected" are those that somebody has. Metrics of type open-string need none: their strings are

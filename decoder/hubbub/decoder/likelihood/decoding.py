@@ -271,6 +271,7 @@ def decode_reports(
             unlisted_share=found.unlisted_share,
             unlisted_std_error=found.unlisted_std_error,
         ),
+        allowance=1.0,
         diagnostics=replace(
             counted.diagnostics, fitted=fitted_rates(estimates, candidates, reports.params)
         ),

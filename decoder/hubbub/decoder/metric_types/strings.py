@@ -19,9 +19,11 @@ from hubbub.protocol.params import RapporParams
 class StringDecoder(TypeDecoder[StringType]):
     """Regression on bit counts or the likelihood of whole reports; also day by day."""
 
+    blends = True
+
     def decode(self, job: Job) -> Result:
         """Estimate how often each candidate occurs."""
-        listed, outputs = job.candidates(), job.outputs
+        listed, outputs, release = job.candidates(), job.outputs, job.release()
         correction = Correction(outputs.correction)
         choice = Choice(Method(outputs.method), job.metric.params, len(listed))
         if outputs.by:
@@ -69,6 +71,19 @@ class StringDecoder(TypeDecoder[StringType]):
         origin = job.provenance(
             reports, method=decoding.summary.method, strings=decoding.candidates
         )
+        if release is not None:
+            from hubbub.decoder.blending.decoding import blend  # noqa: PLC0415 - seldom
+            from hubbub.decoder.blending.result import (  # noqa: PLC0415
+                BlendedResult,
+                population_line,
+            )
+
+            blending = blend(decoding, release)
+            if blending.summary.differs:
+                job.note(f"same population? {population_line(blending.summary)}")
+            return BlendedResult(
+                blending, reports.anomalies, origin, outputs.detected_only, outputs.rows
+            )
         return StringsResult(
             decoding, reports.anomalies, origin, outputs.detected_only, outputs.rows
         )

@@ -99,6 +99,8 @@ class SearchResult:
         By which p-values were divided before they were compared.
     settled : bool
         Whether nothing changes any more.
+    allowance : float
+        By which q-values were raised.
     without_feedback : mapping of int to LeftOut
         Models in which candidates near the limit are to be estimated, where the search was led by
         their own noise.
@@ -114,6 +116,7 @@ class SearchResult:
     tests: PresenceTests
     log_weights: FloatArray | None = None
     settled: bool = True
+    allowance: float = 1.0
     without_feedback: Mapping[int, LeftOut] = field(default_factory=dict)
 
     def reported(self) -> tuple[Estimates, PresenceTests]:
@@ -322,7 +325,16 @@ class Search:
         n_detected = int(np.count_nonzero(detected))
         cutoff = log_cutoff(n_detected, raised, self.log_alpha, self.correction)
         return SearchResult(
-            tests.fit, estimates, log_p, log_q, detected, cutoff, n_tests, tests, self.log_weights
+            tests.fit,
+            estimates,
+            log_p,
+            log_q,
+            detected,
+            cutoff,
+            n_tests,
+            tests,
+            self.log_weights,
+            allowance=self.allowance,
         )
 
     def _weighted(self, log_p: FloatArray) -> FloatArray:

@@ -417,6 +417,17 @@ def _check_targets(attack: Attack | None, candidates: tuple[str, ...], *, is_ope
         )
 
 
+def _people(options: dict[str, Any]) -> Population:
+    """Return the population, and fill in what wasn't given."""
+    from hubbub.simulations.populations import LISTS
+
+    if options["values"] is None:
+        options["population"] = options["population"] or _POPULATION
+        if options["population"] not in LISTS:
+            options["unique"] = options["unique"] or _UNIQUE
+    return _population(options["population"], options["values"], options["unique"])
+
+
 def _population(population: str, values: str | None, unique: int) -> Population:
     """Return the population that the options name."""
     from hubbub.simulations.populations import (
@@ -436,6 +447,91 @@ def _population(population: str, values: str | None, unique: int) -> Population:
             raise PopulationError(f"--unique: can't go with --population {population}")
         return LISTS[population]()
     return made_up(family_shares(population, unique), "string ")
+
+
+@main.command()
+@click.option(
+    "--opted-in", multiple=True, type=float, default=(0.001, 0.003, 0.01, 0.03, 0.05),
+    show_default=True, help="Share of the people who opt in; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--population",
+    help="As of `run`: uniform, zipf:EXPONENT, ..., census, surnames or domains; zipf:1.0 if not "
+    "given.",
+)
+@click.option("--values", help="Instead: a file with a person's value on each line.")
+@click.option(
+    "--unique", type=Count(1), help="Values that the population holds; 1,000 if not given."
+)
+@click.option(
+    "--reports", type=Count(1), default="1e6", show_default=True,
+    help="People: each opts in or reports once.",
+)  # fmt: skip
+@click.option("--epsilon", default=1.0, show_default=True, help="Of the opted-in group's release.")
+@click.option("--delta", default=1e-6, show_default=True, help="Of the names that are found.")
+@click.option(
+    "--epsilon-report", default=2.0, show_default=True,
+    help="Of the others: one report for life, f = 0, p = 1/(e^epsilon + 1), q = 1/2.",
+)  # fmt: skip
+@click.option("--k", default=480, show_default=True, help="Bits of the Bloom filter.")
+@click.option("--h", default=1, show_default=True, help="Hash functions.")
+@click.option("--m", default=96, show_default=True, help="Cohorts.")
+@click.option(
+    "--candidates-extra", type=Count(1), default="200", show_default=True,
+    help="Candidates that nobody holds, besides the names that the curator finds.",
+)  # fmt: skip
+@click.option(
+    "--differ", default=0.0, show_default=True,
+    help="By which part the opted-in hold every second value more often, and the others less.",
+)  # fmt: skip
+@click.option(
+    "--reuse-counts", is_flag=True,
+    help="Blend the counts by which all of the opted-in find the names: how wrong that goes.",
+)  # fmt: skip
+@click.option(
+    "--correction", type=click.Choice(["bh", "bonferroni"]), default="bh", show_default=True,
+    help="What alpha = 0.05 bounds: the share of false names, or the chance of any.",
+)  # fmt: skip
+@click.option(
+    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Of each share."
+)
+@click.option("--seed", type=click.IntRange(0), help="Drawn and shown if not given.")
+@_workers
+@_folder("out/blend")
+def blend(output: Path, workers: int | None, **options: Any) -> None:
+    """Let some people opt in: what their names and counts add to the others' reports.
+
+    The opted-in trust a curator, who finds names in half of them and counts these in the other
+    half, with noise (`hubbub-release candidates --counted`); all others report, are decoded against
+    these names, and blended with the counts (`hubbub-decoder decode --blend`). Writes result.json,
+    report.html and the charts as PNG. The same seed gives the same result.json.
+    """
+    if options["seed"] is None:
+        options["seed"] = secrets.randbelow(2**32)
+    from hubbub.decoder.cli.progress import progress_bar
+    from hubbub.decoder.formats.terminal import show, stdout_console
+    from hubbub.decoder.parallel import cores
+    from hubbub.protocol.errors import ParameterError
+    from hubbub.simulations.cli.blend import blend_experiment
+    from hubbub.simulations.experiments.blend import run_blend
+    from hubbub.simulations.experiments.blend_result import BlendResult
+    from hubbub.simulations.populations import PopulationError
+
+    try:
+        population = _people(options)
+        experiment = blend_experiment(options, population)
+    except (PopulationError, ParameterError) as error:
+        raise click.UsageError(str(error)) from error
+    shown = {name: value for name, value in sorted(options.items()) if value is not None}
+    with _system_errors():
+        _make_folder(output)
+        with progress_bar("runs") as bar:
+            outcome = run_blend(experiment, workers or cores(), bar)
+        result = BlendResult(experiment, outcome, {**shown, "opted_in": list(experiment.opted_in)})
+        result.write(output)
+    console = stdout_console(200)
+    show(result.blocks(), console)
+    console.print(f"Files in {output}/")
 
 
 @main.command()
