@@ -72,6 +72,31 @@ def assemble_body(batch_id: str, pieces: Iterable[bytes]) -> bytes:
     return b'{"batch_id":"%s","reports":[%s]}' % (batch_id.encode(), b",".join(pieces))
 
 
+def batch_from_json(body: bytes) -> Batch:
+    """Return the batch of a body that `batch_to_json` made.
+
+    Raises
+    ------
+    ValueError
+        For anything else, be it only written in another way: what isn't understood in full must
+        not be sent on in part.
+    """
+    import json
+
+    try:
+        document = json.loads(body)
+        rows = [dict(row) for row in document["reports"]]
+        for row in rows:
+            row["bits"] = binascii.a2b_base64(row["bits"])
+        batch = Batch(tuple(Report(**row) for row in rows), document["batch_id"])
+        is_same = batch_to_json(batch) == body
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError("body: not a batch") from error
+    if not is_same:
+        raise ValueError("body: not written as a batch is")
+    return batch
+
+
 def without_reports(body: bytes, indices: Iterable[int]) -> tuple[bytes, int]:
     """Return a body without some of its reports, under the same id, and how many remain."""
     import json
