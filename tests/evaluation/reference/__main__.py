@@ -400,6 +400,11 @@ def compact_refused() -> list[dict[str, object]]:
         + b"\x01\x00\x00\x00\x01\x02\x01\x00"
         + bytes(515),
         "no record": named + b"\x02\x00\x00\x00",
+        "no record, before a section with one": head
+        + b"\x02\x00"
+        + named[19:]
+        + b"\x02\x00\x00\x00"
+        + third,
         "a record is missing": whole[:-4],
         "a record is cut off": whole[:-1],
         "65,535 records announced": whole.replace(b"\x02\x00\x02\x00", b"\x02\x00\xff\xff"),
