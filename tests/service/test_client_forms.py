@@ -23,7 +23,7 @@ UNKNOWN = Answer(415, b'{"detail": "Content-Type = ...: must be one of: applicat
 HOMEPAGE, SEARCH = make_metric(), make_metric("search", params=make_params(k=8, m=1))
 
 
-@pytest.fixture(params=DRIVERS.values(), ids=DRIVERS.keys())
+@pytest.fixture(params=list(DRIVERS.values()), ids=list(DRIVERS))
 def opened(request: pytest.FixtureRequest) -> Opener:
     """Open a client, driven by its threads or by an event loop."""
     opener: Opener = request.param
@@ -170,8 +170,8 @@ def test_order_of_a_compact_body_does_not_depend_on_that_of_the_reports() -> Non
 def test_noise_is_sent_as_it_is_and_compressed_where_that_saves_a_quarter() -> None:
     chance = random.Random(1)  # noqa: S311
     noise, zeros = (
-        Batch(tuple(make_report(HOMEPAGE, cohort=1, bits=bits()) for _ in range(200)))
-        for bits in (lambda: chance.getrandbits(128), int)
+        Batch(tuple(make_report(HOMEPAGE, cohort=1, bits=bits) for bits in some))
+        for some in ([chance.getrandbits(128) for _ in range(200)], [0] * 200)
     )
     with scripted_server() as server:
         for batch in (noise, zeros):

@@ -82,7 +82,8 @@ def test_changed_bytes_are_refused_or_the_one_form_of_another_batch(
     except CompactError:
         found = None
     else:
-        found = batch_id, [report for section in sections for report in section.reports()]
+        reports = [report for section in sections for report in section.reports()]
+        found = batch_id, [reference.Report(*report) for report in reports]
     assert found == reference.decode(changed)
 
 

@@ -240,7 +240,8 @@ class BatchReader:
         """Return the batch in a compact body, or None if anything isn't as it should be.
 
         `compact.read_compact` says what a body must be like. This asks the same of the many bodies
-        that are in order, and whether their reports fit their metrics.
+        that are in order, and whether their reports fit their metrics: without a call a section, or
+        batches with one report of many metrics would take longer than their JSON.
         """
         sections, most = self._sections, len(body)
         at, total, last = compact.HEAD_BYTES, 0, -1
@@ -257,7 +258,10 @@ class BatchReader:
                 if rank <= last or not count or at > most:
                     return None
                 found = records[key] = Records(width, body[start:at])
-                if count > _FEW:
+                if count == 1:
+                    if body[start] | body[start + 1] << 8 >= cohorts:
+                        return None
+                elif count > _FEW:
                     if not _many_fit(found, cohorts):
                         return None
                 else:
