@@ -1,16 +1,16 @@
-"""Compact bodies at the collector beside JSON: their bytes, and the time to read and check them."""
+"""Compact bodies at the collector beside JSON: their bytes, and the CPU to read and check them."""
 
 from __future__ import annotations
 
 import gzip
-import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from evaluation.benchmarks.timing import Comparison, compare
-from factories import make_metric, make_params, make_registry, make_report
-from hubbub.client import Batch, Metric, Report, batch_to_json
+from factories import make_metric, make_params, make_registry, make_secret
+from hubbub.client import Batch, Encoder, Metric, batch_to_json
 from hubbub.collector.ingest.body import decompress
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.protocol import compact
@@ -35,8 +35,9 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def _compare(metrics: Sequence[Metric], size: int, *, compressed: bool = False) -> Comparison:
-    """Compare a batch's forms; compressed: JSON as the Python client would send it."""
-    reports = tuple(_report(metrics[i % len(metrics)]) for i in range(size))
+    """Compare the forms of one client's batch; compressed: JSON as in gzip, which is undone."""
+    encoders = [Encoder(metric, make_secret()) for metric in metrics]
+    reports = tuple(encoders[i % len(metrics)].encode(f"value {i}") for i in range(size))
     batch = Batch(reports)
     as_json, body = batch_to_json(batch), compact.batch_to_compact(batch)
     reader = BatchReader(make_registry(*metrics))
@@ -48,17 +49,14 @@ def _compare(metrics: Sequence[Metric], size: int, *, compressed: bool = False) 
     of = f" of {len(metrics)} metrics" if len(metrics) > 1 else ""
     share = len(body) / len(as_json)
     comparison = compare(
-        f"{size} reports{of}, k = {metrics[0].params.k}: {len(body):,} bytes",
+        f"{size} report{'s' * (size > 1)}{of}, k = {metrics[0].params.k}: {len(body):,} bytes",
         partial(_repeat, partial(reader.read, body, compact.MEDIA_TYPE), times),
         f"as {'gzipped ' * compressed}JSON: {len(as_json):,} bytes",
         partial(_repeat, read_json, times),
         "batches",
+        clock=time.process_time,
     )
     return replace(comparison, verdict=f"{comparison.verdict}, {share:.2f} of the bytes")
-
-
-def _report(metric: Metric) -> Report:
-    return make_report(metric, cohort=secrets.randbelow(64), bits=secrets.randbits(metric.params.k))
 
 
 def _read_compressed(reader: BatchReader, body: bytes) -> object:
