@@ -7,6 +7,7 @@ system, so that figures differ a little from run to run; data are seeded. One us
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -19,6 +20,7 @@ from scipy import optimize, stats
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.release.estimators import run_estimator
 from hubbub.release.mechanisms.aggregation import aggregate_mean, aggregate_median, aggregate_mode
 from hubbub.release.mechanisms.counts import bounded_mean, bounded_sum, count, lattice
 from hubbub.release.mechanisms.histograms import histogram, threshold, thresholded_histogram
@@ -207,7 +209,7 @@ def aggregate_rows(runs: int) -> Iterable[Cells]:
             rest = math.sqrt(1 - CORRELATION**2)
             values = np.column_stack((z[:, 0], CORRELATION * z[:, 0] + rest * z[:, 1]))
             estimates = block_correlations(values, blocks, rng)
-            ((_, whole), _) = np.corrcoef(values.T).tolist()
+            whole = block_correlations(values, 1, rng)[0]
             released = [float(m(estimates)[0].value) for m in (median, mean)]
             found.append([*(r - whole for r in released), *(r - CORRELATION for r in released)])
         of_whole_median, of_whole_mean, of_median, of_mean = map(
@@ -215,6 +217,21 @@ def aggregate_rows(runs: int) -> Iterable[Cells]:
         )
         noise = 2 * math.sqrt(2) / blocks
         yield blocks, of_whole_median, of_median, of_whole_mean, of_mean, noise
+
+
+def process_rows(_runs: int) -> Iterable[Cells]:
+    blocks = [{"x": np.zeros(50)}] * 400
+    for processes in (1, 2):
+        before = time.perf_counter()
+        run_estimator(
+            "builtins:len",
+            blocks,
+            default=0.0,
+            seconds=60.0,
+            processes=processes,
+            progress=lambda _done, _total: None,
+        )
+        yield processes, time.perf_counter() - before
 
 
 TABLES: tuple[tuple[str, Callable[[int], Iterable[Cells]], float, tuple[str, ...]], ...] = (
@@ -257,6 +274,11 @@ TABLES: tuple[tuple[str, Callable[[int], Iterable[Cells]], float, tuple[str, ...
         "Correlation of 20,000 users, epsilon 1: root mean square error from theirs and from all's",
         aggregate_rows, 0.25,
         ("blocks", "median: theirs", "all's", "mean: theirs", "all's", "mean's noise"),
+    ),
+    (
+        "An estimator that does nothing, of 400 blocks: seconds",
+        process_rows, 1,
+        ("at the same time", "seconds"),
     ),
 )  # fmt: skip
 """Title, rows by runs, what runs are multiplied by, headings."""
