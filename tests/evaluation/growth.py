@@ -199,7 +199,7 @@ async def _migrate(url: str, ids: int, days: int) -> None:
     async with open_store(url, create=True):
         pass
     is_postgresql = url.startswith("postgresql")
-    load, run = (_copy, _run_postgresql) if is_postgresql else (_insert_with_day, _run_sqlite)
+    run = _run_postgresql if is_postgresql else _run_sqlite
     if is_postgresql:
         await run(url, "DROP TABLE batch_ids", "DROP TABLE open_day")
     await run(
@@ -209,11 +209,12 @@ async def _migrate(url: str, ids: int, days: int) -> None:
         else "CREATE TABLE batches (batch_id BLOB PRIMARY KEY, day DATE NOT NULL) WITHOUT ROWID",
         "UPDATE hubbub_schema SET version_num = '0002'",
     )
-    some: list[bytes] = []
-    for age in reversed(range(days)):
-        some += await load(url, today - dt.timedelta(days=age), ids // days, "batches")
+    dates = [today - dt.timedelta(days=age) for age in range(days)]
     if is_postgresql:
+        some = [each for day in dates for each in await _copy(url, day, ids // days, "batches")]
         await run(url, _ADD_KEY.format("batches"))
+    else:
+        some = _insert_with_days(url, dates, ids)
     done = subprocess.run([sys.executable, "-c", _OPEN, url], check=True, capture_output=True)
     seconds, kibibytes = done.stdout.split()
     async with open_store(url, create=True) as store:
@@ -274,12 +275,19 @@ async def _insert(url: str, _day: dt.date, ids: int, table: str) -> list[bytes]:
     return drawn[:: max(1, ids // 10)]
 
 
-async def _insert_with_day(url: str, day: dt.date, ids: int, table: str) -> list[bytes]:
-    """Insert random ids into the one table of before; return a few."""
-    drawn = _drawn(ids)
-    drawn.sort()
-    _insert_rows(url, f"INSERT INTO {table} VALUES (?, '{day}')", zip(drawn))  # noqa: S608
-    return drawn[:: max(1, ids // 10)]
+def _insert_with_days(url: str, days: Sequence[dt.date], ids: int) -> list[bytes]:
+    """Insert ids of all days into the one table of before, in their order; return a few of them."""
+    some: list[bytes] = []
+
+    def rows() -> Iterator[tuple[bytes, str]]:
+        for first in range(256):
+            tails = [secrets.token_bytes(_ID_BYTES - 1) for _ in range(ids // 256)]
+            some.extend(bytes([first]) + tail for tail in tails[:1])
+            for number, tail in enumerate(sorted(tails)):
+                yield bytes([first]) + tail, days[number % len(days)].isoformat()
+
+    _insert_rows(url, "INSERT INTO batches VALUES (?, ?)", rows())
+    return some
 
 
 def _drawn(ids: int) -> list[bytes]:
@@ -287,7 +295,7 @@ def _drawn(ids: int) -> list[bytes]:
     return [drawn[i : i + _ID_BYTES] for i in range(0, len(drawn), _ID_BYTES)]
 
 
-def _insert_rows(url: str, statement: str, rows: Iterable[tuple[bytes]]) -> None:
+def _insert_rows(url: str, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
     path = url.removeprefix("sqlite:///")
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA cache_size=-1500000")
