@@ -62,7 +62,7 @@ _EPOCH = dt.date(2000, 1, 1)  # of PostgreSQL's days
 _SERVER = {
     "full_page_writes": "on",
     "autovacuum": "on",
-    "shared_buffers": "2GB",
+    "shared_buffers": "4GB",
     "max_wal_size": "20GB",
     "checkpoint_timeout": "1h",
     "maintenance_work_mem": "1GB",
@@ -73,7 +73,7 @@ _COPIED = np.dtype(
 """A row in the binary format of COPY."""
 
 _OPEN = """
-import asyncio, resource, sys, time
+import asyncio, sys, time
 from hubbub.collector.store import open_store
 
 async def run():
@@ -82,7 +82,8 @@ async def run():
 
 begun = time.perf_counter()
 asyncio.run(run())
-print(time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+seconds = time.perf_counter() - begun
+print(seconds, next(x for x in open("/proc/self/status") if x.startswith("VmHWM")).split()[1])
 """
 
 
