@@ -4,7 +4,9 @@ Two stores of one kind are filled with ids of all days in force, the one with a 
 with as many as asked for; then both take batches in turns, and are maintained. What a search costs
 depends on the depth of a day's key, which grows by a level with each factor of a hundred or more,
 and on whether the keys are in memory, as they are here. So few days with many ids each stand for
-more days with as many each, and a billion ids are one level deeper than ten million. With
+more days with as many each, and a billion ids are one level deeper than ten million. PostgreSQL's
+checkpoints are put off meanwhile: after each it logs a page whole when it first changes, which is
+more for larger keys, and matters the less the more batches come between two checkpoints. With
 --migrate a store of the schema before is filled instead, and migrated. It fails if a loaded id
 isn't recognised.
 """
@@ -54,13 +56,16 @@ from hubbub.simulations.experiments.processes import Collector, running_collecto
 _ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10
 _BATCHES, _GROUPS = 64, 100
 _CONNECTIONS = 64
+_ADD_KEY = "ALTER TABLE {} ADD PRIMARY KEY (batch_id) WITH (fillfactor = 70)"
 _KEY = MetricVersion("homepage", 1)
 _EPOCH = dt.date(2000, 1, 1)  # of PostgreSQL's days
 _SERVER = {
     "full_page_writes": "on",
     "autovacuum": "on",
-    "shared_buffers": "2GB",
-    "max_wal_size": "8GB",
+    "shared_buffers": "4GB",
+    "max_wal_size": "20GB",
+    "checkpoint_timeout": "1h",
+    "maintenance_work_mem": "1GB",
 }
 _COPIED = np.dtype(
     [("fields", ">i2"), ("id_bytes", ">i4"), ("id", "V16"), ("day_bytes", ">i4"), ("day", ">i4")]
@@ -68,7 +73,7 @@ _COPIED = np.dtype(
 """A row in the binary format of COPY."""
 
 _OPEN = """
-import asyncio, resource, sys, time
+import asyncio, sys, time
 from hubbub.collector.store import open_store
 
 async def run():
@@ -77,7 +82,8 @@ async def run():
 
 begun = time.perf_counter()
 asyncio.run(run())
-print(time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+seconds = time.perf_counter() - begun
+print(seconds, next(x for x in open("/proc/self/status") if x.startswith("VmHWM")).split()[1])
 """
 
 
@@ -169,7 +175,7 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float
 @asynccontextmanager
 async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterator[Filled]:
     """Fill a new store with an equal number of ids for each of the last days."""
-    load = _copy if url.startswith("postgresql") else _insert
+    load = _fill_partition if url.startswith("postgresql") else _insert
     begun = time.perf_counter()
     async with open_store(url, create=True) as store:
         empty = await store.size_bytes()
@@ -178,7 +184,7 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
             day = today - dt.timedelta(days=age)
             # Its first batch makes the day's table.
             await store.append([NewBatch(secrets.token_bytes(_ID_BYTES), {})], day)
-            some += await load(url, day, ids // days)
+            some += await load(url, day, ids // days, id_table(day).name)
         await _settle(url)
         known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
         if any(known):
@@ -194,19 +200,22 @@ async def _migrate(url: str, ids: int, days: int) -> None:
     async with open_store(url, create=True):
         pass
     is_postgresql = url.startswith("postgresql")
-    load, run = (_copy, _run_postgresql) if is_postgresql else (_insert_with_day, _run_sqlite)
+    run = _run_postgresql if is_postgresql else _run_sqlite
     if is_postgresql:
         await run(url, "DROP TABLE batch_ids", "DROP TABLE open_day")
-    column = "BYTEA" if is_postgresql else "BLOB"
     await run(
         url,
-        f"CREATE TABLE batches (batch_id {column} NOT NULL PRIMARY KEY, day DATE NOT NULL)"
-        + ("" if is_postgresql else " WITHOUT ROWID"),
+        "CREATE TABLE batches (batch_id BYTEA NOT NULL, day DATE NOT NULL)"
+        if is_postgresql
+        else "CREATE TABLE batches (batch_id BLOB PRIMARY KEY, day DATE NOT NULL) WITHOUT ROWID",
         "UPDATE hubbub_schema SET version_num = '0002'",
     )
-    some: list[bytes] = []
-    for age in reversed(range(days)):
-        some += await load(url, today - dt.timedelta(days=age), ids // days, "batches")
+    dates = [today - dt.timedelta(days=age) for age in range(days)]
+    if is_postgresql:
+        some = [each for day in dates for each in await _copy(url, day, ids // days, "batches")]
+        await run(url, _ADD_KEY.format("batches"))
+    else:
+        some = _insert_with_days(url, dates, ids)
     done = subprocess.run([sys.executable, "-c", _OPEN, url], check=True, capture_output=True)
     seconds, kibibytes = done.stdout.split()
     async with open_store(url, create=True) as store:
@@ -234,8 +243,16 @@ async def _run_sqlite(url: str, *statements: str) -> None:
         connection.commit()
 
 
-async def _copy(url: str, day: dt.date, ids: int, table: str = "") -> list[bytes]:
-    """Load random ids into a partition by COPY, its key in place; return a few of them."""
+async def _fill_partition(url: str, day: dt.date, ids: int, table: str) -> list[bytes]:
+    """Copy ids, then make the key again, as full as one that grew; return a few ids."""
+    await _run_postgresql(url, f"ALTER TABLE {table} DROP CONSTRAINT {table}_pkey")
+    some = await _copy(url, day, ids, table)
+    await _run_postgresql(url, _ADD_KEY.format(table))
+    return some
+
+
+async def _copy(url: str, day: dt.date, ids: int, table: str) -> list[bytes]:
+    """Load random ids into a table without a key by COPY; return a few of them."""
     rows = np.zeros(ids, _COPIED)
     rows["fields"], rows["id_bytes"], rows["day_bytes"] = 2, _ID_BYTES, 4
     rows["id"] = np.frombuffer(secrets.token_bytes(_ID_BYTES * ids), "V16")
@@ -243,7 +260,7 @@ async def _copy(url: str, day: dt.date, ids: int, table: str = "") -> list[bytes
     stream = b"PGCOPY\n\xff\r\n\0" + bytes(8) + rows.tobytes() + b"\xff\xff"
     connection = await asyncpg.connect(url)
     await connection.copy_to_table(
-        table or id_table(day).name,
+        table,
         source=io.BytesIO(stream),
         columns=["batch_id", "day"],
         format="binary",
@@ -252,19 +269,26 @@ async def _copy(url: str, day: dt.date, ids: int, table: str = "") -> list[bytes
     return [bytes(row["id"]) for row in rows[:: max(1, ids // 10)]]
 
 
-async def _insert(url: str, day: dt.date, ids: int) -> list[bytes]:
+async def _insert(url: str, _day: dt.date, ids: int, table: str) -> list[bytes]:
     """Insert random ids into a day's table in the order in which they come; return a few."""
     drawn = _drawn(ids)
-    _insert_rows(url, f"INSERT INTO {id_table(day).name} VALUES (?)", zip(drawn))  # noqa: S608
+    _insert_rows(url, f"INSERT INTO {table} VALUES (?)", zip(drawn))  # noqa: S608
     return drawn[:: max(1, ids // 10)]
 
 
-async def _insert_with_day(url: str, day: dt.date, ids: int, table: str) -> list[bytes]:
-    """Insert random ids into the one table of before; return a few."""
-    drawn = _drawn(ids)
-    drawn.sort()
-    _insert_rows(url, f"INSERT INTO {table} VALUES (?, '{day}')", zip(drawn))  # noqa: S608
-    return drawn[:: max(1, ids // 10)]
+def _insert_with_days(url: str, days: Sequence[dt.date], ids: int) -> list[bytes]:
+    """Insert ids of all days into the one table of before, in their order; return a few of them."""
+    some: list[bytes] = []
+
+    def rows() -> Iterator[tuple[bytes, str]]:
+        for first in range(256):
+            tails = [secrets.token_bytes(_ID_BYTES - 1) for _ in range(ids // 256)]
+            some.extend(bytes([first]) + tail for tail in tails[:1])
+            for number, tail in enumerate(sorted(tails)):
+                yield bytes([first]) + tail, days[number % len(days)].isoformat()
+
+    _insert_rows(url, "INSERT INTO batches VALUES (?, ?)", rows())
+    return some
 
 
 def _drawn(ids: int) -> list[bytes]:
@@ -272,7 +296,7 @@ def _drawn(ids: int) -> list[bytes]:
     return [drawn[i : i + _ID_BYTES] for i in range(0, len(drawn), _ID_BYTES)]
 
 
-def _insert_rows(url: str, statement: str, rows: Iterable[tuple[bytes]]) -> None:
+def _insert_rows(url: str, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
     path = url.removeprefix("sqlite:///")
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA cache_size=-1500000")
@@ -282,7 +306,7 @@ def _insert_rows(url: str, statement: str, rows: Iterable[tuple[bytes]]) -> None
 async def _settle(url: str) -> None:
     """Let the database do now what it would do while it is measured."""
     if url.startswith("postgresql"):
-        await _run_postgresql(url, "VACUUM (ANALYZE) batch_ids", "CHECKPOINT")
+        await _run_postgresql(url, "VACUUM (ANALYZE) batch_ids")
     else:
         await _run_sqlite(url, "PRAGMA wal_checkpoint(TRUNCATE)")
 
