@@ -24,6 +24,8 @@ COUNT_BYTES = 2
 """A section's number of records, between its head and them."""
 FIXED_HEAD_BYTES = 1 + 4 + 2
 """A section's head without the metric's name: its length, version, bytes of bits."""
+_HEAD = struct.Struct(f"<B{ID_BYTES}sH")
+_NUMBERS = struct.Struct("<IHH")  # version, bytes of bits, number of records
 _COHORT_BYTES = 2  # as in `records`, which needs numpy
 _LONGEST_NAME = 64
 _MOST_BITS = 512
@@ -139,17 +141,15 @@ def split_compact(body: bytes, most_sections: int = _MOST) -> tuple[str, list[Se
         If the body has another format or more sections, or doesn't end where it says.
     """
     unread = _Unread(body)
-    form = unread.integer("format", 1)
+    form, batch_id, count = _HEAD.unpack(unread.take("head", HEAD_BYTES))
     if form != FORMAT:
         raise CompactError(f"format = {form}: must be {FORMAT}")
-    batch_id = unread.take("batch_id", ID_BYTES).hex()
-    count = unread.integer("sections", 2)
     if not 1 <= count <= most_sections:
         raise CompactError(f"sections = {count}: must be between 1 and {most_sections}")
     sections = [_read_section(number, unread) for number in range(count)]
     if unread.left:
         raise CompactError(f"body: {unread.left} bytes after the last section; must end there")
-    return batch_id, sections
+    return batch_id.hex(), sections
 
 
 def check_order(sections: list[Section]) -> None:
@@ -196,26 +196,21 @@ class _Unread:
         self._at += size
         return self._body[self._at - size : self._at]
 
-    def integer(self, field: str, size: int) -> int:
-        return int.from_bytes(self.take(field, size), "little")
-
     def error(self, field: str, fault: str) -> CompactError:
         return CompactError(f"{self.where}{field}{fault}")
 
 
 def _read_section(number: int, unread: _Unread) -> Section:
     unread.where = f"sections[{number}]."
-    length = unread.integer("name_length", 1)
+    length = unread.take("name_length", 1)[0]
     if not 1 <= length <= _LONGEST_NAME:
         raise unread.error("name_length", f" = {length}: must be between 1 and {_LONGEST_NAME}")
     name = unread.take("metric", length)
     if not name.isascii():
         raise unread.error("metric", f" = {name!r}: must be ASCII")
-    version = unread.integer("version", 4)
-    bits = unread.integer("bits_length", 2)
+    version, bits, count = _NUMBERS.unpack(unread.take("numbers", _NUMBERS.size))
     if not 1 <= bits <= _MOST_BITS:
         raise unread.error("bits_length", f" = {bits}: must be between 1 and {_MOST_BITS}")
-    count = unread.integer("record_count", COUNT_BYTES)
     if not count:
         raise unread.error("record_count", f" = 0: must be between 1 and {_MOST}")
     width = _COHORT_BYTES + bits

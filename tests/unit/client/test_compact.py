@@ -90,11 +90,11 @@ def test_changed_bytes_are_refused_or_the_one_form_of_another_batch(
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "format: the body ends after 0 of 1 bytes"),
+        (b"", "head: the body ends after 0 of 19 bytes"),
         (b"\x00" + _BODY[1:], "format = 0: must be 1"),
-        (b'{"batch_id":"', "format = 123: must be 1"),
-        (_BODY[:9], "batch_id: the body ends after 8 of 16 bytes"),
-        (_BODY[:18], "sections: the body ends after 1 of 2 bytes"),
+        (b'{"batch_id":"00112233', "format = 123: must be 1"),
+        (_BODY[:9], "head: the body ends after 9 of 19 bytes"),
+        (_BODY[:18], "head: the body ends after 18 of 19 bytes"),
         (_BODY[:17] + b"\0\0", "sections = 0: must be between 1 and 65535"),
         (_BODY[:19], "sections[0].name_length: the body ends after 0 of 1 bytes"),
         (_HEAD + b"\x00", "sections[0].name_length = 0: must be between 1 and 64"),
@@ -104,8 +104,8 @@ def test_changed_bytes_are_refused_or_the_one_form_of_another_batch(
             _BODY.replace(b"page", b"p\xe4ge"),
             "sections[0].metric = b'homep\\xe4ge': must be ASCII",
         ),
-        (_BODY[:30], "sections[0].version: the body ends after 2 of 4 bytes"),
-        (_BODY[:33], "sections[0].bits_length: the body ends after 1 of 2 bytes"),
+        (_BODY[:30], "sections[0].numbers: the body ends after 2 of 8 bytes"),
+        (_BODY[:33], "sections[0].numbers: the body ends after 5 of 8 bytes"),
         (
             _BODY.replace(b"\x02\x00\x02\x00", b"\x00\x00\x02\x00"),
             "sections[0].bits_length = 0: must be between 1 and 512",
@@ -114,7 +114,7 @@ def test_changed_bytes_are_refused_or_the_one_form_of_another_batch(
             _BODY.replace(b"\x02\x00\x02\x00", b"\x01\x02\x02\x00"),
             "sections[0].bits_length = 513: must be between 1 and 512",
         ),
-        (_BODY[:35], "sections[0].record_count: the body ends after 1 of 2 bytes"),
+        (_BODY[:35], "sections[0].numbers: the body ends after 7 of 8 bytes"),
         (
             _BODY.replace(b"\x02\x00\x02\x00", b"\x02\x00\x00\x00"),
             "sections[0].record_count = 0: must be between 1 and 65535",
