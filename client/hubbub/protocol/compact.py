@@ -8,6 +8,7 @@ client's way of writing tells anything; whatever else an encoder might write is 
 from __future__ import annotations
 
 import itertools
+import struct
 from typing import NamedTuple
 
 from hubbub.protocol.errors import CompactError
@@ -23,6 +24,8 @@ COUNT_BYTES = 2
 """A section's number of records, between its head and them."""
 FIXED_HEAD_BYTES = 1 + 4 + 2
 """A section's head without the metric's name: its length, version, bytes of bits."""
+_HEAD = struct.Struct(f"<B{ID_BYTES}sH")
+_NUMBERS = struct.Struct("<IHH")  # version, bytes of bits, number of records
 _COHORT_BYTES = 2  # as in `records`, which needs numpy
 _LONGEST_NAME = 64
 _MOST_BITS = 512
@@ -53,17 +56,13 @@ class Section(NamedTuple):
         """Number of records, each a report."""
         return len(self.data) // self.width
 
+    def records(self) -> list[tuple[int, bytes]]:
+        """Return the cohort and the bits of each record."""
+        return list(struct.iter_unpack(f"<H{self.width - _COHORT_BYTES}s", self.data))
+
     def reports(self) -> list[Report]:
         """Return the reports, in the order of the records."""
-        return [
-            Report(
-                self.metric,
-                self.version,
-                int.from_bytes(record[:_COHORT_BYTES], "little"),
-                record[_COHORT_BYTES:],
-            )
-            for record in _rows(self.data, self.width)
-        ]
+        return [Report(self.metric, self.version, *record) for record in self.records()]
 
 
 def batch_to_compact(batch: Batch) -> bytes:
@@ -128,78 +127,94 @@ def read_compact(body: bytes) -> tuple[str, list[Section]]:
     CompactError
         If the body is anything but the one compact form of a batch; says where it isn't.
     """
-    unread = _Unread(body)
-    form = unread.integer("format", 1)
-    if form != FORMAT:
-        raise CompactError(f"format = {form}: must be {FORMAT}")
-    batch_id = unread.take("batch_id", ID_BYTES).hex()
-    count = unread.integer("sections", 2)
-    if not count:
-        raise CompactError("sections = 0: must be at least 1")
-    sections: list[Section] = []
-    for number in range(count):
-        section = _read_section(f"sections[{number}]", unread)
-        if sections and section[:2] <= sections[-1][:2]:
-            before = " version ".join(map(str, sections[-1][:2]))
-            raise CompactError(
-                f"sections[{number}]: {section.metric} version {section.version} after {before}; "
-                "must be in ascending order, each once"
-            )
-        sections.append(section)
-    if left := unread.left:
-        raise CompactError(f"body: {left} bytes after the last section; must end there")
+    batch_id, sections = split_compact(body)
+    check_order(sections)
     return batch_id, sections
 
 
+def split_compact(body: bytes, most_sections: int = _MOST) -> tuple[str, list[Section]]:
+    """Return the same without having looked at records, so that their number can be bounded first.
+
+    Raises
+    ------
+    CompactError
+        If the body has another format or more sections, or doesn't end where it says.
+    """
+    unread = _Unread(body)
+    form, batch_id, count = _HEAD.unpack(unread.take("head", HEAD_BYTES))
+    if form != FORMAT:
+        raise CompactError(f"format = {form}: must be {FORMAT}")
+    if not 1 <= count <= most_sections:
+        raise CompactError(f"sections = {count}: must be between 1 and {most_sections}")
+    sections = [_read_section(number, unread) for number in range(count)]
+    if unread.left:
+        raise CompactError(f"body: {unread.left} bytes after the last section; must end there")
+    return batch_id.hex(), sections
+
+
+def check_order(sections: list[Section]) -> None:
+    """Raise CompactError unless sections and their records are in ascending order."""
+    for number, section in enumerate(sections):
+        where = f"sections[{number}]"
+        if number and section[:2] <= sections[number - 1][:2]:
+            before = " version ".join(map(str, sections[number - 1][:2]))
+            raise CompactError(
+                f"{where}: {section.metric} version {section.version} after {before}; "
+                "must be in ascending order, each once"
+            )
+        rows = [
+            section.data[start : start + section.width]
+            for start in range(0, len(section.data), section.width)
+        ]
+        if rows != sorted(rows):
+            index = next(i for i in range(1, len(rows)) if rows[i] < rows[i - 1])
+            raise CompactError(f"{where}: record {index} is below the one before; must ascend")
+
+
 class _Unread:
-    """What is left of a body."""
+    """What is left of a body.
+
+    Attributes
+    ----------
+    where : str
+        What precedes the name of a field in an error.
+    """
 
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._at = 0
+        self.where = ""
 
     @property
     def left(self) -> int:
         return len(self._body) - self._at
 
-    def take(self, what: str, size: int) -> bytes:
-        """Return the next bytes, which are what the caller says."""
+    def take(self, field: str, size: int) -> bytes:
+        """Return the next bytes, which are a field."""
         if size > self.left:
-            raise CompactError(f"{what}: the body ends after {self.left} of {size} bytes")
+            raise self.error(field, f": the body ends after {self.left} of {size} bytes")
         self._at += size
         return self._body[self._at - size : self._at]
 
-    def integer(self, what: str, size: int) -> int:
-        return int.from_bytes(self.take(what, size), "little")
+    def error(self, field: str, fault: str) -> CompactError:
+        return CompactError(f"{self.where}{field}{fault}")
 
 
-def _read_section(where: str, unread: _Unread) -> Section:
-    length = unread.integer(f"{where}: length of the metric's name", 1)
+def _read_section(number: int, unread: _Unread) -> Section:
+    unread.where = f"sections[{number}]."
+    length = unread.take("name_length", 1)[0]
     if not 1 <= length <= _LONGEST_NAME:
-        raise CompactError(
-            f"{where}: length of the metric's name = {length}: must be 1 to {_LONGEST_NAME}"
-        )
-    name = unread.take(f"{where}.metric", length)
+        raise unread.error("name_length", f" = {length}: must be between 1 and {_LONGEST_NAME}")
+    name = unread.take("metric", length)
     if not name.isascii():
-        raise CompactError(f"{where}.metric = {name!r}: must be ASCII")
-    version = unread.integer(f"{where}.version", 4)
-    bits = unread.integer(f"{where}: bytes of bits", 2)
+        raise unread.error("metric", f" = {name!r}: must be ASCII")
+    version, bits, count = _NUMBERS.unpack(unread.take("numbers", _NUMBERS.size))
     if not 1 <= bits <= _MOST_BITS:
-        raise CompactError(f"{where}: bytes of bits = {bits}: must be 1 to {_MOST_BITS}")
-    count = unread.integer(f"{where}: number of records", COUNT_BYTES)
+        raise unread.error("bits_length", f" = {bits}: must be between 1 and {_MOST_BITS}")
     if not count:
-        raise CompactError(f"{where}: number of records = 0: must be at least 1")
+        raise unread.error("record_count", f" = 0: must be between 1 and {_MOST}")
     width = _COHORT_BYTES + bits
-    data = unread.take(f"{where}: {count} records of {width} bytes", count * width)
-    rows = _rows(data, width)
-    for index, (before, row) in enumerate(itertools.pairwise(rows), 1):
-        if row < before:
-            raise CompactError(f"{where}: record {index} is below the one before; must ascend")
-    return Section(name.decode("ascii"), version, width, data)
-
-
-def _rows(data: bytes, width: int) -> list[bytes]:
-    return [data[start : start + width] for start in range(0, len(data), width)]
+    return Section(name.decode("ascii"), version, width, unread.take("records", count * width))
 
 
 def _record(index: int, report: Report) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +12,10 @@ from functools import partial
 from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_metric, make_params, make_registry, make_secret
 from hubbub.client import Batch, Encoder, Metric, batch_to_json
+from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.body import decompress
 from hubbub.collector.ingest.reader import BatchReader
+from hubbub.collector.store import Declared
 from hubbub.protocol import compact
 
 _SIZES = (1, 10, 100, 1000)
@@ -28,42 +31,89 @@ def comparisons() -> Iterator[Comparison]:
     """Compare batches of several sizes and widths, of one metric and of several."""
     for k in _WIDTHS:
         for size in _SIZES:
-            yield _compare([make_metric(params=make_params(k=k))], size)
+            yield _compare(_Forms([make_metric(params=make_params(k=k))], size))
     for count, size in _OF_SEVERAL:
-        yield _compare([make_metric(f"metric-{i}") for i in range(count)], size)
-    yield _compare([make_metric()], 100, compressed=True)
+        metrics = [make_metric(f"metric-{i}") for i in range(count)]
+        yield _compare(_Forms(metrics, size), f" of {count} metrics")
+    forms = _Forms([make_metric()], 100)
+    next_version = make_registry(make_metric(version=2))
+    declared = [Declared(m.name, m.version, m.definition) for m in forms.metrics]
+    yield _compare(forms, " of an earlier version", BatchReader(next_version, declared))
+    for size in (1, 100):
+        forms = _Forms([make_metric()], size)
+        yield _compare(forms, " of no known version", BatchReader(next_version), _refuse)
+    yield _compare_compressed(_Forms([make_metric()], 100))
 
 
-def _compare(metrics: Sequence[Metric], size: int, *, compressed: bool = False) -> Comparison:
-    """Compare the forms of one client's batch; compressed: JSON as in gzip, which is undone."""
-    encoders = [Encoder(metric, make_secret()) for metric in metrics]
-    reports = tuple(encoders[i % len(metrics)].encode(f"value {i}") for i in range(size))
-    batch = Batch(reports)
-    as_json, body = batch_to_json(batch), compact.batch_to_compact(batch)
-    reader = BatchReader(make_registry(*metrics))
-    read_json: Callable[[], object] = partial(reader.read, as_json, _JSON)
-    if compressed:
-        as_json = gzip.compress(as_json, mtime=0)
-        read_json = partial(_read_compressed, reader, as_json)
-    times = max(20, min(_MOST_BATCHES, _REPORTS_A_TURN // size, _MOST_BYTES // len(as_json)))
-    of = f" of {len(metrics)} metrics" if len(metrics) > 1 else ""
-    share = len(body) / len(as_json)
+def _read(reader: BatchReader, body: bytes, media_type: str, times: int) -> int:
+    for _ in range(times):
+        reader.read(body, media_type)
+    return times
+
+
+def _refuse(reader: BatchReader, body: bytes, media_type: str, times: int) -> int:
+    for _ in range(times):
+        with contextlib.suppress(BatchError):
+            reader.read(body, media_type)
+    return times
+
+
+class _Forms:
+    """A batch of one client's reports, of some metrics in turn, in both forms."""
+
+    def __init__(self, metrics: Sequence[Metric], size: int) -> None:
+        encoders = [Encoder(metric, make_secret()) for metric in metrics]
+        reports = [encoders[i % len(metrics)].encode(f"value {i}") for i in range(size)]
+        batch = Batch(tuple(reports))
+        self.metrics = metrics
+        self.size = size
+        self.json = batch_to_json(batch)
+        self.compact = compact.batch_to_compact(batch)
+
+    @property
+    def times(self) -> int:
+        """How often to read it in a turn."""
+        most = min(_REPORTS_A_TURN // self.size, _MOST_BYTES // len(self.json))
+        return max(20, min(_MOST_BATCHES, most))
+
+
+def _compare(
+    forms: _Forms,
+    which: str = "",
+    reader: BatchReader | None = None,
+    read: Callable[[BatchReader, bytes, str, int], int] = _read,
+) -> Comparison:
+    reader = reader or BatchReader(make_registry(*forms.metrics))
     comparison = compare(
-        f"{size} report{'s' * (size > 1)}{of}, k = {metrics[0].params.k}: {len(body):,} bytes",
-        partial(_repeat, partial(reader.read, body, compact.MEDIA_TYPE), times),
-        f"as {'gzipped ' * compressed}JSON: {len(as_json):,} bytes",
-        partial(_repeat, read_json, times),
+        f"{forms.size} report{'s' * (forms.size > 1)}{which}, k = {forms.metrics[0].params.k}: "
+        f"{len(forms.compact):,} bytes",
+        partial(read, reader, forms.compact, compact.MEDIA_TYPE, forms.times),
+        f"as JSON: {len(forms.json):,} bytes",
+        partial(read, reader, forms.json, _JSON, forms.times),
         "batches",
         clock=time.process_time,
     )
+    share = len(forms.compact) / len(forms.json)
     return replace(comparison, verdict=f"{comparison.verdict}, {share:.2f} of the bytes")
 
 
-def _read_compressed(reader: BatchReader, body: bytes) -> object:
-    return reader.read(decompress(body, "gzip", 2**20), _JSON)
+def _compare_compressed(forms: _Forms) -> Comparison:
+    """Compare the compact form as it is with JSON in gzip, which is undone."""
+    reader = BatchReader(make_registry(*forms.metrics))
+    body = gzip.compress(forms.json, mtime=0)
 
+    def read_compressed() -> int:
+        for _ in range(forms.times):
+            reader.read(decompress(body, "gzip", 2**20), _JSON)
+        return forms.times
 
-def _repeat(call: Callable[[], object], times: int) -> int:
-    for _ in range(times):
-        call()
-    return times
+    comparison = compare(
+        f"{forms.size} reports, k = {forms.metrics[0].params.k}: {len(forms.compact):,} bytes",
+        partial(_read, reader, forms.compact, compact.MEDIA_TYPE, forms.times),
+        f"as JSON in gzip: {len(body):,} bytes",
+        read_compressed,
+        "batches",
+        clock=time.process_time,
+    )
+    share = len(forms.compact) / len(body)
+    return replace(comparison, verdict=f"{comparison.verdict}, {share:.2f} of the bytes")

@@ -175,6 +175,13 @@ def test_the_last_of_65_535_cohorts_is_the_last(old: bool) -> None:
             reader.read(batch_to_json(wrong), _JSON)
 
 
+def test_more_sections_than_reports_are_allowed_are_refused_without_being_read() -> None:
+    body = b"\x01" + bytes(16) + (1001).to_bytes(2, "little") + b"\xff" * 100
+    error = _refusal(body, _COMPACT)
+    assert error.status == 400
+    assert error.detail.endswith("sections = 1001: must be between 1 and 1000")
+
+
 @given(st.binary(), media_types | st.text())
 def test_any_bytes_are_a_batch_or_an_error(body: bytes, content_type: str) -> None:
     _assert_batch_or_error(body, content_type)

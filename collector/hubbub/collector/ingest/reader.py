@@ -280,13 +280,19 @@ class BatchReader:
         return NewBatch(body[1 : 1 + compact.ID_BYTES], records)
 
     def _parse_compact(self, body: bytes) -> _Batch:
+        # A report is looked at only once it is clear that there aren't too many.
         try:
-            batch_id, sections = compact.read_compact(body)
+            batch_id, sections = compact.split_compact(body, self._max_reports)
+            self._check_number(sum(section.n_reports for section in sections))
+            compact.check_order(sections)
         except CompactError as error:
             raise _not_valid(compact.MEDIA_TYPE, error) from error
-        self._check_number(sum(section.n_reports for section in sections))
-        rows = [_Report(*report) for section in sections for report in section.reports()]
-        return _Batch(batch_id, rows)
+        reports = [
+            _Report(section.metric, section.version, cohort, bits)
+            for section in sections
+            for cohort, bits in section.records()
+        ]
+        return _Batch(batch_id, reports)
 
     def _parse(self, body: bytes, content_type: str) -> _Batch:
         try:
