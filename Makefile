@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package lint bench change suite calibration planning paper kills law fuzz model soak clean
+.PHONY: help demo test test-browser test-package lint bench change suite calibration planning releases paper kills law fuzz model soak growth clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -57,6 +57,9 @@ planning: $(READY)  ## the planner's theory against simulation (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.planning.open_strings
 	PYTHONPATH=tests $(BIN)/python -m evaluation.planning.joint
 
+releases: $(READY)  ## errors of the central mechanisms beside their formulas and textbooks' (a few minutes)
+	PYTHONPATH=tests $(BIN)/python -m evaluation.releases
+
 paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
 	$(BIN)/hubbub-simulate paper --output out/paper
 
@@ -75,6 +78,10 @@ model: $(READY)  ## a collector against a dictionary, over hundreds of random hi
 
 soak: $(READY)  ## a collector at full load for five minutes: memory, speed, latency
 	PYTHONPATH=tests $(BIN)/python -m evaluation.soak --minutes 5
+
+growth: $(READY)  ## ingest and upkeep with ten million batch ids, beside one million (some minutes)
+	PYTHONPATH=tests $(BIN)/python -m evaluation.growth --store postgresql
+	PYTHONPATH=tests $(BIN)/python -m evaluation.growth --store sqlite
 
 clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) out dist build .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

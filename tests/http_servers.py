@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from hubbub.client import Batch, batch_to_json
+from hubbub.protocol import compact
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -33,8 +36,14 @@ class Received:
 
     @property
     def batch(self) -> dict[str, Any]:
+        """The batch as JSON has it, whichever form it came in."""
         compressed = self.headers.get("Content-Encoding") == "gzip"
-        return dict(json.loads(gzip.decompress(self.body) if compressed else self.body))
+        body = gzip.decompress(self.body) if compressed else self.body
+        if self.headers["Content-Type"] == compact.MEDIA_TYPE:
+            batch_id, sections = compact.read_compact(body)
+            reports = tuple(report for section in sections for report in section.reports())
+            body = batch_to_json(Batch(reports, batch_id))
+        return dict(json.loads(body))
 
 
 @dataclass

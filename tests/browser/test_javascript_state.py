@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
+from http_servers import Received
 from unit.javascript.node import CLIENT
 
 MILLISECONDS = 60_000
@@ -63,7 +64,8 @@ class Collector(BaseHTTPRequestHandler):
         self._answer(200, path.read_bytes() if found else page, kind or "text/html")
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        body = Received(self.path, {"Content-Type": self.headers["Content-Type"]}, raw).batch
         if self.path.startswith("/moved/"):
             self._answer(307, b"", "text/plain")
         elif self.path.startswith("/wrong/"):

@@ -153,7 +153,7 @@ def test_a_table_is_published_as_the_readme_says(readme: str, folder: Path) -> N
     for words in ("init", "mean", "histogram", "ledger", "candidates"):
         line = command(readme, f"hubbub-release {words}")
         arguments, _, names = " ".join(line).partition(" > ")
-        run = [program, *arguments.split()]
+        run: list[str | Path] = [program, *arguments.split()]
         done = subprocess.run(run, cwd=folder, check=True, capture_output=True, timeout=60)
         if names:
             (folder / names).write_bytes(done.stdout)

@@ -19,17 +19,19 @@ from typing import Any
 
 import msgspec
 
-from factories import batch_to_msgpack, make_metric, make_report
-from hubbub.client import Batch, batch_to_json
-from service.posting import JSON, MSGPACK
+from evaluation.reference import compact as reference
+from factories import make_metric, make_report
+from hubbub.client import Batch
+from service.posting import COMPACT, FORMS, JSON
 
 _METRIC = make_metric()
-_TYPES = [JSON, MSGPACK, "text/plain", "", "application/", "\xff/\xfe", "application/json;" * 50]
+_TYPES = [*FORMS, "text/plain", "", "application/", "\xff/\xfe", "application/json;" * 50]
 _ENCODINGS = ["gzip", "deflate", "br", "zstd", "identity", "gzip, gzip", "", "x" * 300, "GZIP"]
 _TOKENS: list[bytes] = [
     b"null", b"true", b"-1", b"1e400", b"NaN", b"9" * 400, b"0.5", b'"', b"{", b"[" * 5000, b"\\",
     b'"\\ud800"', b'"\\u0000"', b"\xff\xfe", b"\xc0\x80", b"\xdb\xff\xff\xff\xff", b"\xdd\xff\xff",
     b"\xc7\xff\x05", b"\xde\x80\x00", b"\x91" * 5000, b"\x00", b",", b"18446744073709551616",
+    b"\x01\x00", b"\xff\xff",
 ]  # fmt: skip
 _NUMBERS = ["", "-1", "+5", "0x10", "1e3", "1 1", "9" * 30, "5, 5", "5\r\nContent-Length: 6"]
 _SIZES = [b"", b"\r\n", b"-1\r\n", b"z\r\n", b"0\r\n", b"1\r\n", b"f" * 20 + b"\r\n", b"5;x=y\n"]
@@ -74,9 +76,19 @@ class Mutant:
             is_raw = body[0] & 0x0F != 8
             window = -zlib.MAX_WBITS if is_raw else zlib.MAX_WBITS
             body = zlib.decompressobj(window).decompress(body)
+        if self.content_type.startswith(COMPACT):
+            return _compact_contents(body)
         is_json = self.content_type.startswith(JSON)
         document = json.loads(body) if is_json else msgspec.msgpack.decode(body)
         return document["batch_id"], [_record(report, is_json) for report in document["reports"]]
+
+
+def _compact_contents(body: bytes) -> tuple[str, list[bytes]]:
+    decoded = reference.decode(body)
+    assert decoded is not None
+    batch_id, reports = decoded
+    assert {report[:2] for report in reports} == {(_METRIC.name, 1)}
+    return batch_id, [reference.record(report) for report in reports]
 
 
 def _record(report: dict[str, Any], is_json: bool) -> bytes:
@@ -89,7 +101,7 @@ def _record(report: dict[str, Any], is_json: bool) -> bytes:
 def make_mutant(seed: int, number: int) -> Mutant:
     """Return a mutant, always the same one for the same seed and number."""
     chance = random.Random(f"{seed} {number}")  # noqa: S311
-    content_type = chance.choice([JSON, MSGPACK])
+    content_type = chance.choice(list(FORMS))
     body = _valid_body(chance, number, content_type)
     encoding = chance.choice(["", "", "gzip", "deflate"])
     kinds = [_whole, _damaged, _damaged, _compressed_damaged, _mislabelled, _misframed]
@@ -104,7 +116,7 @@ def _valid_body(chance: random.Random, number: int, content_type: str) -> bytes:
         for i in range(chance.randint(1, 4))
     )
     batch = Batch(reports, chance.randbytes(16).hex())
-    return batch_to_json(batch) if content_type == JSON else batch_to_msgpack(batch)
+    return FORMS[content_type](batch)
 
 
 def _whole(chance: random.Random, content_type: str, encoding: str, body: bytes) -> Mutant:

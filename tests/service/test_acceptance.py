@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from factories import batch_to_msgpack, make_metric, make_params, registry_toml
+from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import (
-    JSON,
-    MSGPACK,
+    FORMS,
     Answer,
     make_batch,
     post,
@@ -68,30 +67,30 @@ def test_copies_racing_to_two_collectors_of_one_store_are_counted_once(
     assert stored_count(database) == 50
 
 
-def test_json_and_messagepack_store_the_same_records(collector: Collector, database: Path) -> None:
+def test_all_forms_store_the_same_records(collector: Collector, database: Path) -> None:
     batch = make_batch(70)
-    assert post(collector.url, batch, JSON).status == 201
-    once = stored_records(database)
-    again = Batch(batch.reports)
-    assert post(collector.url, batch_to_msgpack(again), MSGPACK).status == 201
-    assert sorted(once) == records_of(batch)
-    assert sorted(stored_records(database)) == sorted(2 * once)
+    for times, (content_type, encode) in enumerate(FORMS.items(), 1):
+        again = Batch(batch.reports)
+        assert post(collector.url, encode(again), content_type).status == 201
+        assert sorted(stored_records(database)) == sorted(times * records_of(batch))
 
 
-def test_a_batch_keeps_its_identity_in_another_encoding(
-    collector: Collector, database: Path
+@pytest.mark.parametrize("first", FORMS)
+def test_a_batch_keeps_its_identity_in_other_forms(
+    collector: Collector, database: Path, first: str
 ) -> None:
     batch = make_batch(5)
-    assert post(collector.url, batch, JSON).status == 201
-    answer = post(collector.url, batch_to_msgpack(batch), MSGPACK)
-    assert (answer.status, answer.json) == (200, {"accepted": 5, "duplicate": True})
+    assert post(collector.url, FORMS[first](batch), first).status == 201
+    for content_type, encode in FORMS.items():
+        answer = post(collector.url, encode(batch), content_type)
+        assert (answer.status, answer.json) == (200, {"accepted": 5, "duplicate": True})
     assert stored_count(database) == 5
 
 
-@pytest.mark.parametrize("content_type", [JSON, MSGPACK])
+@pytest.mark.parametrize("content_type", FORMS)
 def test_gzip_body_is_accepted(collector: Collector, database: Path, content_type: str) -> None:
     batch = make_batch(300)
-    body = batch_to_json(batch) if content_type == JSON else batch_to_msgpack(batch)
+    body = FORMS[content_type](batch)
     packed = gzip.compress(body)
     assert len(packed) < len(body) / 2
     assert post(collector.url, packed, content_type, {"Content-Encoding": "gzip"}).status == 201

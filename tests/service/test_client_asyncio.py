@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gzip
 import json
 import sqlite3
 import threading
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 
 from factories import make_registry
-from http_servers import Answer, scripted_server
+from http_servers import Answer, Received, scripted_server
 from hubbub.client.aio import AsyncTelemetry
 from service.apps import NOWHERE, SLACK, App, Gate, contents_by_id, records_on_disk
 
@@ -371,12 +369,10 @@ def test_cookies_are_not_kept(tmp_path: Path) -> None:
 
 async def read_reports(reader: asyncio.StreamReader) -> list[Any]:
     """Read a request's reports."""
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    length = int(head.split(b"content-length:")[1].split()[0])
-    body = await reader.readexactly(length)
-    with contextlib.suppress(gzip.BadGzipFile):
-        body = gzip.decompress(body)
-    return list(json.loads(body)["reports"])
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in head[1:] if line)
+    body = await reader.readexactly(int(headers["Content-Length"]))
+    return list(Received("/v1/reports", headers, body).batch["reports"])
 
 
 @pytest.mark.parametrize("key", [None, "hub_ingest_key"])

@@ -28,9 +28,12 @@ from schemathesis.engine.recorder import Interaction, ScenarioRecorder
 from schemathesis.transport import SerializationContext
 
 from factories import make_metric, make_params, registry_toml
+from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
+from hubbub.protocol.compact import batch_to_compact
+from hubbub.protocol.errors import CompactError
 from hubbub.simulations.experiments.processes import Collector, running_collector
-from service.posting import JSON, MSGPACK, send, stored_count
+from service.posting import COMPACT, JSON, MSGPACK, send, stored_count
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
@@ -106,6 +109,21 @@ def _as_msgpack(context: SerializationContext, value: Any) -> bytes:
         body = msgspec.msgpack.encode(_with_bits(value, _bytes))
     except OverflowError:  # integers beyond 64 bits don't exist there
         body = b"\xc1"
+    return _encoded(context, body)
+
+
+@schemathesis.serializer(COMPACT)
+def _as_compact(context: SerializationContext, value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return _encoded(context, value)
+    try:
+        members = _with_bits(value, _bytes)
+        reports = tuple(Report(**report) for report in members["reports"])
+        body = batch_to_compact(Batch(reports)._replace(batch_id=members["batch_id"]))
+        if len(members) > 2:
+            raise TypeError("batch: has other members")
+    except (CompactError, KeyError, TypeError):
+        body = b"\x00"  # there is no way to say it in this form
     return _encoded(context, body)
 
 
@@ -216,7 +234,7 @@ def test_every_batch_that_fits_the_document_is_stored_once(
 ) -> None:
     outcome = explore(open_to_all, path="/v1/reports", mode="positive", hooks=[varying()])
     assert not outcome.faults, "\n\n".join(outcome.faults)
-    for media_type in (JSON, MSGPACK):
+    for media_type in (JSON, MSGPACK, COMPACT):
         for encoding in _ENCODINGS:
             assert outcome.accepted[media_type, encoding], (media_type, encoding)
     open_to_all.stop()

@@ -11,8 +11,10 @@ import pytest
 
 from factories import batch_to_msgpack
 from hubbub.client import Batch, Report, batch_to_json
+from hubbub.protocol.compact import batch_to_compact
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import (
+    COMPACT,
     JSON,
     MSGPACK,
     Answer,
@@ -23,6 +25,7 @@ from service.posting import (
 )
 
 _GZIP = {"Content-Encoding": "gzip"}
+_WHOLE = batch_to_compact(make_batch()._replace(batch_id=32 * "0"))
 _ID = '{"batch_id": "' + 32 * "0" + '", "reports": '
 
 
@@ -39,6 +42,7 @@ def url(untouched: tuple[Collector, Path]) -> Iterator[str]:
 def test_all_that_is_refused_is_accepted_once_it_is_right(collector: Collector) -> None:
     assert post(collector.url, batch_to_json(make_batch(2))).status == 201
     assert post(collector.url, batch_to_msgpack(make_batch(2)), MSGPACK).status == 201
+    assert post(collector.url, batch_to_compact(make_batch(2)), COMPACT).status == 201
     assert post(collector.url, _ID.encode() + _reports({}, {}) + b"}").status == 201
 
 
@@ -58,6 +62,12 @@ def test_all_that_is_refused_is_accepted_once_it_is_right(collector: Collector) 
         (batch_to_msgpack(make_batch())[:-1], MSGPACK),
         (batch_to_msgpack(make_batch()) + b"\x00", MSGPACK),
         (b"\x82\xa8batch_id\xd9\x20" + b"0" * 32 + b"\xa7reports\xdd\xff\xff\xff\xff", MSGPACK),
+        (b"", COMPACT),
+        (batch_to_json(make_batch()), COMPACT),
+        (_WHOLE[:-1], COMPACT),
+        (_WHOLE + b"\x00", COMPACT),
+        (b"\x02" + _WHOLE[1:], COMPACT),
+        (b"\x01" + b"\xff" * 1_000_000, COMPACT),
     ],
 )
 def test_malformed_body_is_answered_400(url: str, body: bytes, content_type: str) -> None:
@@ -124,6 +134,7 @@ def test_other_media_type_is_answered_415_with_the_right_ones(url: str, content_
     assert "Content-Type" in detail
     assert JSON in detail
     assert MSGPACK in detail
+    assert COMPACT in detail
 
 
 def test_missing_media_type_is_answered_415(url: str) -> None:
@@ -183,6 +194,28 @@ def test_messagepack_is_checked_like_json(url: str, changes: dict[str, object], 
     fields: dict[str, object] = {**other._asdict(), **changes}
     body = batch_to_msgpack(Batch((good, Report(**fields))))  # type: ignore[arg-type]
     assert _detail(post(url, body, MSGPACK), 422) == fault
+
+
+def test_every_refused_report_of_a_compact_batch_is_named_by_its_place_in_the_body(
+    url: str,
+) -> None:
+    good = make_batch(2).reports
+    batch = Batch(
+        (
+            *good,
+            good[0]._replace(metric="elsewhere"),
+            good[0]._replace(cohort=64),
+            good[0]._replace(version=2, bits=b"\x00"),
+        )
+    )
+    answer = post(url, batch_to_compact(batch), COMPACT)
+    first = "reports[0].metric = 'elsewhere': must be one of: homepage"
+    assert _detail(answer, 422) == first
+    assert answer.json["errors"] == [
+        {"report": 0, "detail": first},
+        {"report": 3, "detail": "reports[3].cohort = 64: must be between 0 and 63"},
+        {"report": 4, "detail": "reports[4].version = 2: must be 1"},
+    ]
 
 
 @pytest.mark.parametrize(

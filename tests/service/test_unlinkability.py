@@ -101,7 +101,7 @@ def test_no_column_links_reports_to_a_batch(collector: Collector, database: Path
         columns = {table: _columns(connection, table) for table in _tables(connection)}
         assert columns == {
             "segments": ["segment_id", "metric", "version", "day", "reports", "records"],
-            "batches": ["batch_id", "day"],
+            **{table: ["batch_id"] for table in _id_tables(connection)},
             "parameters": ["metric", "version", "parameters"],
             "hubbub_schema": ["version_num"],
         }
@@ -117,9 +117,9 @@ def test_batch_ids_are_found_nowhere_but_in_their_own_table(
         assert post(collector.url, batch).status == 201
     ids = {bytes.fromhex(batch.batch_id) for batch in batches}
     with contextlib.closing(sqlite3.connect(database)) as connection:
-        kept = {row[0] for row in connection.execute("SELECT batch_id FROM batches")}
-        assert kept == ids
-        for table in _tables(connection) - {"batches"}:
+        id_tables = _id_tables(connection)
+        assert set(_stored_ids(connection)) == ids
+        for table in _tables(connection) - id_tables:
             for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608
                 for value in map(_as_bytes, row):
                     assert not any(i in value or i.hex().encode() in value for i in ids)
@@ -130,9 +130,9 @@ def test_times_are_kept_as_days(collector: Collector, database: Path) -> None:
     assert post(collector.url, make_batch()).status == 201
     days = {before.isoformat(), dt.datetime.now(dt.UTC).date().isoformat()}
     with contextlib.closing(sqlite3.connect(database)) as connection:
-        for table in ("segments", "batches"):
-            kept = connection.execute(f"SELECT day FROM {table}").fetchall()  # noqa: S608
-            assert {day for (day,) in kept} <= days
+        kept = connection.execute("SELECT day FROM segments").fetchall()
+        assert {day for (day,) in kept} <= days
+        assert _id_tables(connection) <= {f"batch_ids_{day.replace('-', '')}" for day in days}
 
 
 def test_reports_of_a_batch_are_stored_in_another_order(
@@ -158,9 +158,10 @@ def test_segments_and_batches_do_not_show_their_order_of_arrival(
         segments = connection.execute("SELECT records FROM segments ORDER BY rowid").fetchall()
         records = b"".join([row[0] for row in segments])
         cohorts = [records[i] for i in range(0, len(records), 18)]
-        ids = [row[0].hex() for row in connection.execute("SELECT batch_id FROM batches")]
-        with pytest.raises(sqlite3.OperationalError, match="no such column: rowid"):
-            connection.execute("SELECT rowid FROM batches")
+        ids = [batch_id.hex() for batch_id in _stored_ids(connection)]
+        for table in _id_tables(connection):
+            with pytest.raises(sqlite3.OperationalError, match="no such column: rowid"):
+                connection.execute(f"SELECT rowid FROM {table}")  # noqa: S608
     arrival = [batch.batch_id for batch in batches]
     assert sorted(cohorts) == list(range(24))
     assert cohorts not in ([*range(24)], [*range(23, -1, -1)])
@@ -272,6 +273,19 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
     return {
         row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type='table'")
     }
+
+
+def _id_tables(connection: sqlite3.Connection) -> set[str]:
+    """Return the tables of batch ids, one a day; there is one at least."""
+    tables = {table for table in _tables(connection) if table.startswith("batch_ids_")}
+    assert tables
+    return tables
+
+
+def _stored_ids(connection: sqlite3.Connection) -> list[bytes]:
+    """Return the batch ids as they are stored, day by day."""
+    queries = [f"SELECT batch_id FROM {t}" for t in sorted(_id_tables(connection))]  # noqa: S608
+    return [row[0] for query in queries for row in connection.execute(query)]
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:

@@ -31,8 +31,9 @@ from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableErr
 from hubbub.client.transport import (
     MAX_ANSWER,
     Answer,
+    BatchRequest,
+    RequestEncoder,
     check_endpoint,
-    encode_request,
     failure,
     judge,
 )
@@ -120,6 +121,7 @@ class AsyncTelemetry(BaseTelemetry):
 
     def _prepare(self) -> None:
         self._url = check_endpoint(self._endpoint)
+        self._encoder = RequestEncoder(self._ingest_key)
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -251,7 +253,14 @@ class AsyncTelemetry(BaseTelemetry):
 
     async def _post(self, body: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
-        data, headers = encode_request(body, self._ingest_key)
+        request = await self._in_pool(lambda: self._encoder.encode(body))
+        answer = self._encoder.interpret(request, await self._attempt(request))
+        if answer is None:
+            answer = await self._attempt(await self._in_pool(lambda: self._encoder.encode(body)))
+        return answer
+
+    async def _attempt(self, request: BatchRequest) -> Answer:
+        data, headers, _ = request
         try:
             proxy, login = await self._in_pool(lambda: _proxy_for(self._url))
             tunnelled = self._url.startswith("https://")  # the login is for the proxy alone

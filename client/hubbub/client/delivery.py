@@ -229,7 +229,8 @@ class Disk:
         clock: Callable[[], float] = lambda: time.time(),  # noqa: PLW0108 (found when called)
         chance: Callable[[], float] = system_chance,
     ) -> None:
-        lease = settings.connect_timeout + settings.read_timeout + _LEASE_MARGIN
+        # Twice, for a batch may go out once more as JSON, as `RequestEncoder` says.
+        lease = 2 * (settings.connect_timeout + settings.read_timeout) + _LEASE_MARGIN
         self._registry = registry
         self.secret = secret
         self._clock = clock

@@ -55,7 +55,8 @@ class Preview(NamedTuple):
     report : Report
         Drawn as `record` would draw it; another call draws anew.
     body : bytes
-        The bytes that would go over the wire if this report travelled alone (before compression).
+        What would go over the wire if this report travelled alone, as JSON. It is sent in this
+        form, or in the compact one of the same content.
     words : str
         The same for people.
     refusal : str or None

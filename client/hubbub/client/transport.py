@@ -3,11 +3,13 @@
 Only an answer that the collector itself could have given counts as delivered: a captive portal that
 redirects, or answers 200 with its own page, must not make the client discard reports. An attempt
 ends in time whatever the other side does, and the description of a failure contains no value, no
-key and no login.
+key and no login. What is on disk is JSON; what is sent is its compact form, or the JSON itself
+where that isn't understood.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import io
@@ -25,10 +27,15 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_ANSWER = 1_048_576  # a 422 may name every report of a large batch
+_JSON = "application/json"
 _COMPRESS_ABOVE = 1024
+_WORTH_COMPRESSING = 0.75
+"""Noise hardly shrinks: a compact body is compressed only if this part of it remains at most."""
 _LONGEST_DETAIL = 200
 _KEY_STATUSES = frozenset({401, 403})
 _ADDRESS_STATUSES = frozenset({404, 405})
+_UNKNOWN_FORM_STATUSES = frozenset({400, 403, 406, 415})
+"""What collectors, or firewalls before them, answer to a media type that they don't know."""
 _PROXY_LOGIN = 407  # comes from a proxy, not from the collector
 _RETRY_STATUSES = frozenset({_PROXY_LOGIN, 408, 429})
 _TUNNEL_REFUSED = re.compile(r"Tunnel connection failed: (\d{3})\b", re.ASCII)
@@ -99,16 +106,83 @@ def check_ingest_key(key: str | None) -> None:
         raise ValueError("ingest_key: must be letters, digits and -._~+/ alone, and = at the end")
 
 
-def encode_request(body: bytes, ingest_key: str | None) -> tuple[bytes, dict[str, str]]:
-    """Return what goes over the wire, and its headers: nothing about the machine."""
-    headers = {"Content-Type": "application/json", "User-Agent": "hubbub"}
-    if ingest_key is not None:
-        headers["Authorization"] = f"Bearer {ingest_key}"
-    if len(body) <= _COMPRESS_ABOVE:
-        return body, headers
-    import gzip
+class BatchRequest(NamedTuple):
+    """What goes over the wire.
 
-    return gzip.compress(body, mtime=0), headers | {"Content-Encoding": "gzip"}
+    Attributes
+    ----------
+    data : bytes
+    headers : dict of str to str
+        Nothing about the machine.
+    order : list of int or None
+        Which report of the batch each one in a compact body is; None if the body is JSON.
+    """
+
+    data: bytes
+    headers: dict[str, str]
+    order: list[int] | None
+
+
+class RequestEncoder:
+    """Makes requests of batches: compact ones, until one isn't understood; then JSON for good.
+
+    The same batch goes out at once as JSON if its compact form isn't understood, so an older
+    collector costs a process one request and no report.
+
+    Parameters
+    ----------
+    ingest_key : str, optional
+        Presented with each batch.
+
+    Raises
+    ------
+    ValueError
+        If the key can't be sent in a header.
+    """
+
+    def __init__(self, ingest_key: str | None = None) -> None:
+        check_ingest_key(ingest_key)
+        self._headers = {"User-Agent": "hubbub"}
+        if ingest_key is not None:
+            self._headers["Authorization"] = f"Bearer {ingest_key}"
+        self._sends_compact = True
+
+    def encode(self, body: bytes) -> BatchRequest:
+        """Return the request that delivers a batch, given its JSON."""
+        if self._sends_compact:
+            from hubbub.protocol.compact import MEDIA_TYPE, arrange_compact
+            from hubbub.protocol.wire import batch_from_json
+
+            # What isn't a batch as this version writes them is left to the collector as it is.
+            with contextlib.suppress(ValueError):
+                data, order = arrange_compact(batch_from_json(body))
+                return self._request(data, MEDIA_TYPE, order)
+        return self._request(body, _JSON, None)
+
+    def interpret(self, request: BatchRequest, answer: Answer) -> Answer | None:
+        """Return what an answer means for the batch, or None if it is to be encoded and sent anew.
+
+        That happens once at most: from then on requests are JSON.
+        """
+        if request.order is None:
+            return answer
+        status = None if answer.error is None else answer.error.status
+        if answer.outcome is Outcome.REFUSED and status in _UNKNOWN_FORM_STATUSES:
+            self._sends_compact = False
+            return None
+        order = request.order
+        refused = tuple(order[index] for index in answer.refused if index < len(order))
+        return answer._replace(refused=refused)
+
+    def _request(self, data: bytes, media_type: str, order: list[int] | None) -> BatchRequest:
+        headers = {"Content-Type": media_type, **self._headers}
+        if len(data) > _COMPRESS_ABOVE:
+            import gzip
+
+            compressed = gzip.compress(data, mtime=0)
+            if order is None or len(compressed) <= _WORTH_COMPRESSING * len(data):
+                return BatchRequest(compressed, headers | {"Content-Encoding": "gzip"}, order)
+        return BatchRequest(data, headers, order)
 
 
 def judge(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
@@ -181,7 +255,8 @@ class HttpSender:
 
     TLS certificates are verified, proxies taken from the environment, redirects not followed.
     An attempt takes at most both timeouts and the time that the operating system needs to look up
-    the host's name, which can't be interrupted. Threads may share a sender.
+    the host's name, which can't be interrupted; the one that finds out that the collector doesn't
+    know the compact form, twice that. Threads may share a sender.
 
     Parameters
     ----------
@@ -210,8 +285,7 @@ class HttpSender:
         ingest_key: str | None = None,
     ) -> None:
         self._url = check_endpoint(endpoint)
-        check_ingest_key(ingest_key)
-        self._ingest_key = ingest_key
+        self._encoder = RequestEncoder(ingest_key)
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._opener: OpenerDirector | None = None
@@ -222,13 +296,18 @@ class HttpSender:
 
     def send(self, body: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
+        request = self._encoder.encode(body)
+        answer = self._encoder.interpret(request, self._attempt(request))
+        return answer or self._attempt(self._encoder.encode(body))
+
+    def _attempt(self, request: BatchRequest) -> Answer:
         from http.client import HTTPException, IncompleteRead
         from urllib.request import Request
 
-        data, headers = encode_request(body, self._ingest_key)
-        request = Request(self._url, data=data, headers=headers, method="POST")  # noqa: S310
+        data, headers, _ = request
+        post = Request(self._url, data=data, headers=headers, method="POST")  # noqa: S310
         try:
-            with self._open().open(request) as response:
+            with self._open().open(post) as response:
                 answer = response.read(MAX_ANSWER)
                 if response.length and len(answer) < MAX_ANSWER:  # of a 422, all would be refused
                     raise IncompleteRead(answer, response.length)
@@ -242,6 +321,8 @@ class HttpSender:
             import encodings.idna  # noqa: F401
             import gzip  # noqa: F401
             import json  # noqa: F401
+
+            import hubbub.protocol.compact  # noqa: F401
 
             self._opener = _build_opener(self._connect_timeout, self._read_timeout)
         return self._opener

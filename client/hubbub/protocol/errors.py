@@ -29,3 +29,7 @@ class EncodingError(HubbubError, ValueError):
 
 class UnknownCategoryError(EncodingError):
     """A value isn't one of an enum's categories."""
+
+
+class CompactError(HubbubError, ValueError):
+    """A body isn't a batch in the compact form, or a batch can't take that form."""

@@ -72,6 +72,27 @@ def assemble_body(batch_id: str, pieces: Iterable[bytes]) -> bytes:
     return b'{"batch_id":"%s","reports":[%s]}' % (batch_id.encode(), b",".join(pieces))
 
 
+def batch_from_json(body: bytes) -> Batch:
+    """Return the batch of a body that `batch_to_json` made.
+
+    Raises
+    ------
+    ValueError
+        If it isn't a batch, or has more members: what isn't understood must not be left out.
+    """
+    import json
+
+    document = json.loads(body)
+    try:
+        reports = tuple([_from_dict(**row) for row in document.pop("reports")])
+        batch_id = document.pop("batch_id")
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError("body: not a batch") from error
+    if document or not batch_id or not isinstance(batch_id, str):
+        raise ValueError("body: must have a batch_id and reports, and nothing else")
+    return Batch(reports, batch_id)
+
+
 def without_reports(body: bytes, indices: Iterable[int]) -> tuple[bytes, int]:
     """Return a body without some of its reports, under the same id, and how many remain."""
     import json
@@ -90,3 +111,7 @@ def _as_dict(report: Report) -> dict[str, str | int]:
         "cohort": report.cohort,
         "bits": binascii.b2a_base64(report.bits, newline=False).decode("ascii"),
     }
+
+
+def _from_dict(metric: str, version: int, cohort: int, bits: str) -> Report:
+    return Report(metric, version, cohort, binascii.a2b_base64(bits, strict_mode=True))

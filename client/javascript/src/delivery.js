@@ -7,7 +7,6 @@
  */
 
 import { waitAfter } from "./backoff.js";
-import { bodyOf } from "./batch.js";
 import { toHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
 import { HubbubError } from "./errors.js";
@@ -192,7 +191,7 @@ export class Delivery {
   async #deliver(batch) {
     const { store, sender, delays, onError } = this.#options;
     const { id, reports } = batch;
-    const outcome = await sender.post(bodyOf(id, reports), reports.length, {
+    const outcome = await sender.post(batch, {
       signal: this.#requests.signal,
       outliveThePage: this.leaving,
     });

@@ -2,16 +2,21 @@
  * One HTTP attempt to deliver a batch, what its outcome means, and why it failed.
  *
  * Only an answer that the collector itself could have given counts as delivered: a captive portal
- * that redirects, or answers 200 with its own page, must not make the client discard reports. The
- * description of a failure contains no value and no key.
+ * that redirects, or answers 200 with its own page, must not make the client discard reports. What is
+ * sent is a batch's compact form, or JSON where that isn't understood. The description of a failure
+ * contains no value and no key.
  */
 
 import { retryAfter } from "./backoff.js";
+import { bodyOf } from "./batch.js";
+import { compactBody, MEDIA_TYPE } from "./compact.js";
 
 export const REFUSED = "refused by the collector";
 
 const NO_KEY = new Set([401, 403]);
 const NO_ADDRESS = new Set([404, 405]);
+// What collectors, or firewalls before them, answer to a media type that they don't know.
+const UNKNOWN_FORM = new Set([400, 403, 406, 415]);
 // 407 comes from a proxy, not from the collector.
 const AGAIN = new Set([407, 408, 429]);
 const LONGEST_ANSWER = 1_048_576;
@@ -49,7 +54,9 @@ export class Sender {
   #timeout;
   #fetch;
   /** @type {Record<string, string>} */
-  #headers = { "Content-Type": "application/json" };
+  #headers = {};
+  /** Whether the compact form is sent: until one isn't understood. */
+  #compact = true;
 
   /**
    * @param {URL} address the collector's base address
@@ -64,14 +71,14 @@ export class Sender {
   }
 
   /**
-   * Try once. Never throws for anything that the network or the server does.
+   * Try once; twice if the compact form turns out not to be understood. Never throws for anything that
+   * the network or the server does.
    *
-   * @param {string} body of a batch
-   * @param {number} count its reports
+   * @param {{id: string, reports: readonly import("./batch.js").WireReport[]}} batch
    * @param {{signal: AbortSignal, outliveThePage: boolean}} options
    * @returns {Promise<Outcome>}
    */
-  async post(body, count, { signal, outliveThePage }) {
+  async post({ id, reports }, { signal, outliveThePage }) {
     const attempt = new AbortController();
     const giveUp = () => attempt.abort();
     let timedOut = false;
@@ -80,23 +87,34 @@ export class Sender {
       giveUp();
     }, this.#timeout);
     signal.addEventListener("abort", giveUp);
-    try {
+    /** @param {string | ArrayBuffer} body @param {string} mediaType */
+    const request = async (body, mediaType) => {
       const send = this.#fetch ?? globalThis.fetch;
+      const size = typeof body === "string" ? body.length : body.byteLength;
       const response = await send(this.#url, {
         method: "POST",
-        headers: this.#headers,
+        headers: { "Content-Type": mediaType, ...this.#headers },
         body,
         redirect: "manual",
         credentials: "omit",
         referrerPolicy: "no-referrer",
         cache: "no-store",
-        keepalive: outliveThePage && body.length <= LONGEST_KEEPALIVE,
+        keepalive: outliveThePage && size <= LONGEST_KEEPALIVE,
         signal: attempt.signal,
       });
       const asked = retryAfter(response.headers.get("Retry-After"), Date.now());
       // A browser shows nothing of a redirect but that it is one.
       const status = response.type === "opaqueredirect" ? 302 : response.status;
-      return judge(status, await readBounded(response), count, asked);
+      return judge(status, await readBounded(response), reports.length, asked);
+    };
+    try {
+      const compact = this.#compact && compactBody(id, reports);
+      if (compact) {
+        const outcome = await request(compact.body, MEDIA_TYPE);
+        if (!isUnknownForm(outcome)) return inOrderOf(compact.order, outcome);
+        this.#compact = false;
+      }
+      return await request(bodyOf(id, reports), "application/json");
     } catch (error) {
       const seconds = `no complete answer in ${this.#timeout / 1_000} s`;
       const failure = timedOut ? failed("timeout", null, seconds) : explain(error);
@@ -106,6 +124,23 @@ export class Sender {
       signal.removeEventListener("abort", giveUp);
     }
   }
+}
+
+/** @param {Outcome} outcome of a compact body @returns {boolean} whether JSON should be tried */
+function isUnknownForm(outcome) {
+  return outcome.kind === "refused" && UNKNOWN_FORM.has(outcome.error.status ?? 0);
+}
+
+/**
+ * Name refused reports as the batch counts them, not the body.
+ *
+ * @param {number[]} order which report of the batch each one in the body is
+ * @param {Outcome} outcome
+ * @returns {Outcome}
+ */
+function inOrderOf(order, outcome) {
+  if (outcome.kind !== "partly") return outcome;
+  return { ...outcome, refused: new Set([...outcome.refused].map((index) => order[index])) };
 }
 
 /**

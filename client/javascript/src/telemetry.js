@@ -80,7 +80,8 @@ const NAMES_REPORTS = 422;
  *
  * @typedef {object} Preview
  * @property {import("./encoder.js").Report} report drawn as `record` would; another call draws anew
- * @property {string} body what would go over the wire if this report travelled alone
+ * @property {string} body what would go over the wire if this report travelled alone, as JSON; it is sent in
+ *   this form, or in the compact one of the same content
  * @property {string} words the same for people
  * @property {string | null} refusal why it wouldn't be sent, if so
  * @property {boolean} stale whether the report is of an earlier answer, because there is no room for

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { bodyOf, newBatchId, wireReport } from "../src/batch.js";
+import { newBatchId, wireReport } from "../src/batch.js";
+import { MEDIA_TYPE } from "../src/compact.js";
 import { judge, Sender } from "../src/sender.js";
-import { scriptedCollector, SILENCE } from "../testing/collecting.js";
+import { created, scriptedCollector, SILENCE } from "../testing/collecting.js";
 
 const REPORT = { metric: "homepage", version: 1, cohort: 17, bits: new Uint8Array(16) };
 const ID = newBatchId();
@@ -11,9 +12,9 @@ const ID = newBatchId();
 function post(url, options = {}) {
   const { timeout = 5_000, fetch, ingestKey, outliveThePage = false, count = 3 } = options;
   const { signal } = new AbortController();
-  const body = bodyOf(ID, Array(count).fill(wireReport(REPORT)));
-  const sender = new Sender(new URL(url), { timeout, fetch, ingestKey });
-  return sender.post(body, count, { signal, outliveThePage });
+  const { reports = Array(count).fill(wireReport(REPORT)) } = options;
+  const { sender = new Sender(new URL(url), { timeout, fetch, ingestKey }) } = options;
+  return sender.post({ id: ID, reports }, { signal, outliveThePage });
 }
 
 const kindOf = (status, body) => judge(status, body, 3).kind;
@@ -68,12 +69,12 @@ test("a 422 whose errors can't be understood concerns the whole batch", () => {
   assert.equal(kindOf(400, '{"errors": [{"report": 0}]}'), "refused");
 });
 
-test("a batch is posted as JSON to /v1/reports below the address", async (t) => {
+test("a batch is posted in compact form to /v1/reports below the address", async (t) => {
   const { url, received } = await scriptedCollector(t);
   assert.deepEqual(await post(`${url}/telemetry/`), { kind: "delivered" });
   const [{ path, headers, batch }] = received;
   assert.equal(path, "/telemetry/v1/reports");
-  assert.equal(headers["content-type"], "application/json");
+  assert.equal(headers["content-type"], MEDIA_TYPE);
   assert.equal(batch.batch_id, ID);
   assert.equal(batch.reports.length, 3);
 });
@@ -101,8 +102,68 @@ test("a request carries no cookies and no referrer, and follows no redirect", as
   await post("https://telemetry.example.com", { fetch, outliveThePage: true });
   assert.equal(asked.keepalive, true);
   // Browsers refuse to keep so much alive.
-  await post("https://telemetry.example.com", { fetch, count: 1_000, outliveThePage: true });
+  await post("https://telemetry.example.com", { fetch, count: 4_000, outliveThePage: true });
   assert.equal(asked.keepalive, false);
+});
+
+const typesOf = (received) => received.map(({ headers }) => headers["content-type"]);
+
+test("what doesn't understand the compact form gets the batch at once as JSON, for good", async (t) => {
+  for (const status of [400, 403, 406, 415]) {
+    const { url, received } = await scriptedCollector(t, (n, batch) => {
+      return n ? created(batch.reports.length) : { status };
+    });
+    const sender = new Sender(new URL(url), { timeout: 5_000 });
+    for (let i = 0; i < 2; i++) assert.deepEqual(await post(url, { sender }), { kind: "delivered" });
+    assert.deepEqual(typesOf(received), [MEDIA_TYPE, "application/json", "application/json"]);
+    assert.deepEqual(received[0].batch, received[1].batch);
+  }
+});
+
+test("a batch that JSON doesn't help is refused for what JSON was answered", async (t) => {
+  const { url, received } = await scriptedCollector(t, (n) => ({ status: n ? 403 : 415 }));
+  const { kind, error } = await post(url);
+  assert.deepEqual([kind, error.status], ["refused", 403]);
+  assert.equal(received.length, 2);
+});
+
+test("other refusals, and what may pass, don't concern the form", async (t) => {
+  for (const status of [401, 404, 413, 422, 408, 429, 500, 503]) {
+    const { url, received } = await scriptedCollector(t, () => ({ status }));
+    const sender = new Sender(new URL(url), { timeout: 5_000 });
+    for (let i = 0; i < 2; i++) await post(url, { sender });
+    assert.deepEqual(typesOf(received), [MEDIA_TYPE, MEDIA_TYPE]);
+  }
+});
+
+test("refused reports are named as the stored batch counts them", async (t) => {
+  const reports = [9, 3, 7, 1, 5].map((cohort) => wireReport({ ...REPORT, cohort }));
+  const { url, received } = await scriptedCollector(t, () => {
+    return { status: 422, body: { errors: [{ report: 0 }, { report: 4 }] } };
+  });
+  const { kind, refused } = await post(url, { reports });
+  assert.equal(kind, "partly");
+  assert.deepEqual(refused, new Set([3, 0]));
+  const named = [...refused].map((index) => reports[index]);
+  assert.deepEqual(named, [received[0].batch.reports[0], received[0].batch.reports[4]]);
+});
+
+test("reports that don't fit the compact form are sent as JSON", async (t) => {
+  const report = wireReport(REPORT);
+  const { url, received } = await scriptedCollector(t);
+  for (const wrong of [
+    { ...report, later: 1 },
+    { ...report, cohort: 65_536 },
+    { ...report, version: 1.5 },
+    { ...report, metric: "zürich" },
+    { ...report, bits: "" },
+    { ...report, bits: "AAAA" },
+    { ...report, bits: "?" },
+  ]) {
+    assert.deepEqual(await post(url, { reports: [report, wrong] }), { kind: "delivered" });
+    assert.deepEqual(received.at(-1).batch.reports[1], wrong);
+    assert.equal(received.at(-1).headers["content-type"], "application/json");
+  }
 });
 
 test("a redirect is tried again, and nothing is sent to where it leads", async (t) => {

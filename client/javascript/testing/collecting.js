@@ -2,6 +2,7 @@
 
 import { createServer } from "node:http";
 
+import { MEDIA_TYPE } from "../src/compact.js";
 import { parse } from "../src/state.js";
 import { Telemetry } from "../src/telemetry.js";
 import { APPLICATION, buildRegistry } from "./making.js";
@@ -29,9 +30,11 @@ export async function scriptedCollector(t, script = (_, batch) => created(batch.
   const received = [];
   const counts = { hungUp: 0 };
   const server = createServer(async (request, response) => {
-    let body = "";
-    for await (const chunk of request) body += chunk;
-    const batch = JSON.parse(body);
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const body = Buffer.concat(chunks);
+    const compact = request.headers["content-type"] === MEDIA_TYPE;
+    const batch = compact ? readCompact(body) : JSON.parse(body.toString());
     received.push({ path: request.url, headers: request.headers, batch });
     const { status, body: answer = "", headers = {} } = script(received.length - 1, batch);
     response.on("close", () => (counts.hungUp += Number(!response.writableEnded)));
@@ -47,6 +50,23 @@ export async function scriptedCollector(t, script = (_, batch) => created(batch.
   });
   const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
   return { url: `http://127.0.0.1:${port}`, received, counts };
+}
+
+/** @param {Buffer} body in the compact form @returns {object} the same batch as JSON has it */
+export function readCompact(body) {
+  const reports = [];
+  let at = 19;
+  for (let left = body.readUInt16LE(17); left; left--) {
+    const metric = body.toString("ascii", at + 1, (at += 1 + body[at]));
+    const version = body.readUInt32LE(at);
+    const width = body.readUInt16LE(at + 4);
+    const end = at + 8 + body.readUInt16LE(at + 6) * (2 + width);
+    for (at += 8; at < end; at += 2 + width) {
+      const bits = body.toString("base64", at + 2, at + 2 + width);
+      reports.push({ metric, version, cohort: body.readUInt16LE(at), bits });
+    }
+  }
+  return { batch_id: body.toString("hex", 1, 17), reports };
 }
 
 /**

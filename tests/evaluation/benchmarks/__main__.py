@@ -6,7 +6,14 @@ import sys
 
 from rich.table import Table
 
-from evaluation.benchmarks import associations, client, collector, decoder, simulated_clients
+from evaluation.benchmarks import (
+    associations,
+    client,
+    collector,
+    decoder,
+    reading,
+    simulated_clients,
+)
 from hubbub.decoder.formats.terminal import stdout_console
 
 _GROUPS = {
@@ -14,6 +21,7 @@ _GROUPS = {
     "client": client.comparisons,
     "collector": collector.comparisons,
     "decoder": decoder.comparisons,
+    "reading": reading.comparisons,
     "simulated_clients": simulated_clients.comparisons,
 }
 

@@ -27,6 +27,7 @@ from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.reports.loading import load_counts
+from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
 
@@ -74,6 +75,14 @@ def comparisons() -> Iterator[Comparison]:
                 5,
             )
             yield comparison
+        yield compare(
+            "durable ingest, compact batches of 100",
+            partial(_run_load, sqlite, _Bodies(100, is_compact=True)),
+            "JSON batches of 100",
+            partial(_run_load, sqlite, _Bodies(100)),
+            "requests",
+            5,
+        )
         yield _latency(folder, sqlite)
         server = stack.enter_context(running_postgresql())
         server.stop()
@@ -174,19 +183,26 @@ async def _large_store(folder: Path) -> Comparison:
 class _Bodies:
     """Requests that differ in nothing but the batch id."""
 
-    def __init__(self, size: int) -> None:
-        marker = "0" * 32
+    def __init__(self, size: int, *, is_compact: bool = False) -> None:
+        self._is_compact = is_compact
+        batch_id = os.urandom(16).hex()
         # As many bits are set as in honest reports.
         reports = tuple(make_report(cohort=i % 64, bits=secrets.randbits(128)) for i in range(size))
-        body = batch_to_json(Batch(reports, marker))
+        batch = Batch(reports, batch_id)
+        body = batch_to_compact(batch) if is_compact else batch_to_json(batch)
         head = (
-            "POST /v1/reports HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            "POST /v1/reports HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: {MEDIA_TYPE if is_compact else 'application/json'}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
-        self._before, self._after = (head.encode() + body).split(marker.encode())
+        marker = self._as_sent(batch_id)
+        self._before, self._after = (head.encode() + body).split(marker)
 
     def next(self) -> bytes:
-        return self._before + os.urandom(16).hex().encode() + self._after
+        return self._before + self._as_sent(os.urandom(16).hex()) + self._after
+
+    def _as_sent(self, batch_id: str) -> bytes:
+        return bytes.fromhex(batch_id) if self._is_compact else batch_id.encode()
 
 
 def _run_load(url: str, bodies: _Bodies) -> int:

@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from evaluation.reference import compact as compact_form
 from evaluation.reference import histories, protocol
 from evaluation.reference.account import Account
+from evaluation.reference.compact import Report
 from evaluation.reference.protocol import Domain
 
 VALUES = (
@@ -116,6 +118,23 @@ DOMAINS = (
     Domain("com.example.browser", "search", 1),
     Domain("com.example.browserh", "omepage", 1),
 )
+BATCHES: dict[str, tuple[Report, ...]] = {
+    "one report": (Report("homepage", 1, 17, protocol.shake(b"wire", 16)),),
+    "records ascend as bytes, the cohort's lower byte first": tuple(
+        Report("homepage", 1, cohort, bytes([byte]))
+        for cohort, byte in ((1, 9), (256, 0), (0, 255), (65534, 1), (1, 8), (0, 255), (255, 128))
+    ),
+    "sections ascend by name, then by version as a number": tuple(
+        Report(name, version, 0, protocol.shake(f"{name} {version}".encode(), 2))
+        for name in ("b", "ab", "a", "a1", "a_b", "a-b")
+        for version in (256, 2, 2**31 - 1)
+    ),
+    "narrow and wide, of several metrics": tuple(
+        Report(name, 1, i, protocol.shake(f"{name} {i}".encode(), width))
+        for i in range(5)
+        for name, width in (("wide", 512), ("n" * 64, 1), ("homepage", 16))
+    ),
+}
 SECRETS = tuple(hashlib.sha256(f"vector {i}".encode()).digest() for i in range(3))
 
 
@@ -328,6 +347,77 @@ def wire() -> list[dict[str, object]]:
     ]
 
 
+def compact() -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for name, reports in BATCHES.items():
+        batch_id = protocol.shake(name.encode(), 16).hex()
+        body, order = compact_form.encode(batch_id, list(reports))
+        rows.append(
+            {
+                "name": name,
+                "batch_id": batch_id,
+                "reports": [report._asdict() | {"bits": report.bits.hex()} for report in reports],
+                "order": order,
+                "body": body.hex(),
+            }
+        )
+    return rows
+
+
+def compact_refused() -> list[dict[str, object]]:
+    """Give bodies that no encoder may write, and why."""
+    one, two = (Report("homepage", 1, cohort, bytes([7, cohort])) for cohort in (3, 5))
+    head = b"\x01" + bytes(range(16))
+    first, second, third = (
+        compact_form.encode("0" * 32, list(reports))[0][19:]
+        for reports in ((one, two), (one._replace(version=2),), (one._replace(metric="search"),))
+    )
+    name, numbers = first[:9], first[9:17]
+    records = first[17:]
+    whole = head + b"\x01\x00" + first
+    named = head + b"\x01\x00" + name + b"\x01\x00\x00\x00"
+    bodies = {
+        "empty": b"",
+        "the format's number is 0": b"\x00" + whole[1:],
+        "the format's number is 2": b"\x02" + whole[1:],
+        "the batch id is cut off": whole[:12],
+        "the number of sections is cut off": whole[:18],
+        "no section": head + b"\x00\x00",
+        "fewer sections than announced": head + b"\x02\x00" + first,
+        "more sections than announced": head + b"\x01\x00" + first + second,
+        "65,535 sections announced": head + b"\xff\xff" + first,
+        "a name of no character": head + b"\x01\x00\x00" + numbers + records,
+        "a name of 65 characters": head + b"\x01\x00\x41" + b"h" * 65 + numbers + records,
+        "a name that isn't ASCII": whole.replace(b"home", b"h\xc3\xb6m"),
+        "the name is cut off": whole[:24],
+        "the version is cut off": whole[:30],
+        "the number of bytes of bits is cut off": whole[:33],
+        "the number of records is cut off": whole[:35],
+        "no bits": named + b"\x00\x00\x02\x00\x03\x00\x05\x00",
+        "513 bytes of bits": head
+        + b"\x01\x00"
+        + name
+        + b"\x01\x00\x00\x00\x01\x02\x01\x00"
+        + bytes(515),
+        "no record": named + b"\x02\x00\x00\x00",
+        "no record, before a section with one": head
+        + b"\x02\x00"
+        + named[19:]
+        + b"\x02\x00\x00\x00"
+        + third,
+        "a record is missing": whole[:-4],
+        "a record is cut off": whole[:-1],
+        "65,535 records announced": whole.replace(b"\x02\x00\x02\x00", b"\x02\x00\xff\xff"),
+        "one record more than announced": whole + records[4:],
+        "a byte at the end": whole + b"\x00",
+        "the records descend": head + b"\x01\x00" + name + numbers + records[4:] + records[:4],
+        "the same section twice": head + b"\x02\x00" + first + first,
+        "the versions descend": head + b"\x02\x00" + second + first,
+        "the names descend": head + b"\x02\x00" + third + first,
+    }
+    return [{"why": why, "body": body.hex()} for why, body in bodies.items()]
+
+
 def account() -> list[dict[str, object]]:
     """Give recordings under one registry, and what becomes of each."""
     rows: list[dict[str, object]] = []
@@ -360,7 +450,8 @@ def sums(account: Account) -> dict[str, object]:
 def main() -> None:
     folder = Path(sys.argv[1])
     for make in (
-        bloom, types, open_strings, joint, bernoulli, cohort, permanent, wire, account, updates,
+        bloom, types, open_strings, joint, bernoulli, cohort, permanent, wire, compact,
+        compact_refused, account, updates,
     ):  # fmt: skip
         lines = ",\n".join(json.dumps(row) for row in make())
         (folder / f"{make.__name__}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")

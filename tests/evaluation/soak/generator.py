@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -28,7 +29,7 @@ _LENGTH = b"content-length: "
 
 async def generate(
     url: str, seconds: float, connections: int, reports: int, rate: float | None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Post for some seconds; return how often each status came, and percentiles of the latency."""
     bodies = _requests(reports)
     statuses: Counter[str] = Counter()

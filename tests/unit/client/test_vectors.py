@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from evaluation.reference import __main__ as writer
+from evaluation.reference import compact as reference
 from factories import make_metric, make_params
 from hubbub.client import Batch, Encoder, RapporParams, Report, Spending, batch_to_json
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
 from hubbub.protocol.bloom import bit_positions, bloom_bits, canonical_bytes
+from hubbub.protocol.compact import arrange_compact, read_compact
+from hubbub.protocol.errors import CompactError
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
@@ -24,7 +27,7 @@ from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 MAKERS = {
     "bloom", "types", "open_strings", "joint", "bernoulli", "cohort", "permanent", "wire",
-    "account", "updates",
+    "compact", "compact_refused", "account", "updates",
 }  # fmt: skip
 
 Row = dict[str, Any]
@@ -131,6 +134,24 @@ def test_wire_bytes() -> None:
     for row in vectors("wire"):
         reports = tuple(Report(**(r | {"bits": bytes.fromhex(r["bits"])})) for r in row["reports"])
         assert batch_to_json(Batch(reports, row["batch_id"])).decode() == row["json"]
+
+
+def test_compact_bytes() -> None:
+    for row in vectors("compact"):
+        reports = tuple(Report(**(r | {"bits": bytes.fromhex(r["bits"])})) for r in row["reports"])
+        body, order = arrange_compact(Batch(reports, row["batch_id"]))
+        assert (body.hex(), order) == (row["body"], row["order"])
+        batch_id, sections = read_compact(body)
+        assert batch_id == row["batch_id"]
+        found = [report for section in sections for report in section.reports()]
+        assert found == [reports[i] for i in order]
+
+
+def test_no_other_bytes_are_a_compact_body() -> None:
+    for row in vectors("compact_refused"):
+        assert reference.decode(bytes.fromhex(row["body"])) is None, row["why"]
+        with pytest.raises(CompactError):
+            read_compact(bytes.fromhex(row["body"]))
 
 
 def cases(name: str) -> pytest.MarkDecorator:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,16 +13,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from evaluation.reference import compact as reference
 from factories import batch_to_msgpack, make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Metric, Report, batch_to_json
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.store import Declared, MetricVersion, NewBatch
+from hubbub.protocol import compact
+from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.records import Records, cohorts
 
+_VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 _JSON = "application/json"
 _MSGPACK = "application/msgpack"
+_COMPACT = compact.MEDIA_TYPE
 _HOMEPAGE = make_metric()
 _SEARCH = make_metric("search", version=7, params=make_params(k=8, m=1024))
 _OLD_SEARCH = make_metric("search", version=3, params=make_params(k=16, m=8))
@@ -32,7 +39,7 @@ _DECLARED = [
 _READER = BatchReader(make_registry(_HOMEPAGE, _SEARCH), _DECLARED, max_reports=1000)
 _VALID = batch_to_json(Batch((make_report(cohort=1), make_report(cohort=2, bits=3))))
 
-media_types = st.sampled_from([_JSON, _MSGPACK])
+media_types = st.sampled_from([_JSON, _MSGPACK, _COMPACT])
 reports = st.one_of(
     [
         st.builds(
@@ -50,6 +57,14 @@ batches = st.builds(
     st.lists(reports, min_size=1, max_size=20).map(tuple),
     st.binary(min_size=16, max_size=16).map(bytes.hex),
 )
+# Of metrics, versions and widths that exist or don't, in cohorts that do or don't, in any order.
+_heads = [("homepage", 1, 16), ("search", 3, 2), ("search", 7, 1), ("search", 7, 2), ("gone", 1, 1)]
+sections = st.tuples(
+    st.sampled_from(_heads),
+    st.lists(st.tuples(st.sampled_from([0, 7, 8, 63, 64, 256, 1024]), st.binary()), max_size=3)
+    | st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=2)), min_size=30, max_size=40),
+)
+_Section = tuple[tuple[str, int, int], list[tuple[int, bytes]]]
 _names = ("batch_id", "reports", "metric", "version", "cohort", "bits")
 _scalars = (
     st.none()
@@ -75,6 +90,76 @@ def test_messagepack_batch_becomes_its_records(batch: Batch) -> None:
     _assert_same(_READER.read(batch_to_msgpack(batch), _MSGPACK), batch)
 
 
+@given(batches)
+def test_compact_batch_becomes_its_records_in_ascending_order(batch: Batch) -> None:
+    ordered = sorted(
+        batch.reports, key=lambda report: report.cohort.to_bytes(2, "little") + report.bits
+    )
+    _assert_same(
+        _READER.read(batch_to_compact(batch), _COMPACT), batch._replace(reports=tuple(ordered))
+    )
+
+
+@given(st.lists(sections, max_size=3), st.booleans())
+def test_compact_body_is_judged_as_the_same_reports_in_json(
+    drawn: list[_Section], in_order: bool
+) -> None:
+    """Whatever the registry knows of them; and only the one form that a batch has is judged."""
+    body = _compact_body(sorted(drawn) if in_order else drawn, in_order)
+    decoded = reference.decode(body)
+    outcome = _outcome(body, _COMPACT)
+    if decoded is None:
+        assert isinstance(outcome, BatchError)
+        assert outcome.status == 400
+        assert outcome.detail.startswith(f"body: not valid {_COMPACT}: ")
+        return
+    batch_id, rows = decoded
+    batch = Batch(tuple(Report(*row) for row in rows), batch_id)
+    as_json = _outcome(batch_to_json(batch), _JSON)
+    if isinstance(outcome, BatchError):
+        assert isinstance(as_json, BatchError)
+        assert (outcome.status, outcome.detail) == (as_json.status, as_json.detail)
+        assert outcome.reports == as_json.reports
+    else:
+        assert outcome == as_json
+
+
+def test_bodies_that_no_encoder_may_write_are_refused_however_well_their_reports_fit() -> None:
+    homepage = make_metric(params=make_params(k=16))
+    search = make_metric("search", params=make_params(k=16))
+    declared = Declared(homepage.name, 2, homepage.definition)
+    reader = BatchReader(make_registry(homepage, search), [declared])
+    for row in json.loads((_VECTORS / "compact_refused.json").read_text(encoding="utf-8")):
+        with pytest.raises(BatchError, match="body: not valid") as refused:
+            reader.read(bytes.fromhex(row["body"]), _COMPACT)
+        assert (refused.value.status, refused.value.reports) == (400, {}), row["why"]
+
+
+@pytest.mark.parametrize("count", [1, 32, 33, 500])
+@pytest.mark.parametrize("place", [0, -1])
+def test_one_record_in_a_wrong_cohort_is_found_wherever_it_is(count: int, place: int) -> None:
+    reports = [make_report(cohort=5, bits=255)] * count
+    reports[place] = make_report(cohort=64 if place else 256, bits=255)
+    error = _refusal(batch_to_compact(Batch(tuple(reports))), _COMPACT)
+    index = count - 1 if place else 0
+    assert error.status == 422
+    assert error.reports == {
+        index: f"reports[{index}].cohort = {reports[place].cohort}: must be between 0 and 63"
+    }
+
+
+@pytest.mark.parametrize("count", [2, 32, 33, 500])
+def test_one_record_that_is_out_of_order_is_found(count: int) -> None:
+    body = batch_to_compact(Batch(tuple(make_report(bits=i << 112) for i in range(count))))
+    assert _READER.read(body, _COMPACT)
+    swapped = body[:-36] + body[-18:] + body[-36:-18]
+    error = _refusal(swapped, _COMPACT)
+    assert error.status == 400
+    assert error.detail.endswith(
+        f"sections[0]: record {count - 1} is below the one before; must ascend"
+    )
+
+
 @pytest.mark.parametrize("old", [False, True])
 def test_the_last_of_65_535_cohorts_is_the_last(old: bool) -> None:
     metric = make_metric(metric_type=OpenStringType((4, 7), 21_845))
@@ -83,6 +168,7 @@ def test_the_last_of_65_535_cohorts_is_the_last(old: bool) -> None:
     reader = BatchReader(make_registry(later), declared)
     batch = Batch((make_report(metric, cohort=65_534), make_report(metric)))
     _assert_same(reader.read(batch_to_json(batch), _JSON), batch)
+    assert reader.read(batch_to_compact(batch), _COMPACT)
     for cohort in (65_535, 65_536, -1):
         wrong = Batch((make_report(metric, cohort=cohort),))
         with pytest.raises(BatchError, match=r"cohort = .*: must be between 0 and 65534"):
@@ -96,7 +182,7 @@ def test_any_bytes_are_a_batch_or_an_error(body: bytes, content_type: str) -> No
 
 @given(st.data(), media_types)
 def test_damaged_batch_is_a_batch_or_an_error(data: st.DataObject, content_type: str) -> None:
-    valid = _VALID if content_type == _JSON else _as_msgpack(json.loads(_VALID))
+    valid = _AS[content_type]
     start = data.draw(st.integers(0, len(valid)))
     end = data.draw(st.integers(start, min(start + 8, len(valid))))
     _assert_batch_or_error(valid[:start] + data.draw(st.binary()) + valid[end:], content_type)
@@ -198,6 +284,12 @@ def test_too_many_reports_are_refused_whatever_their_version(metric: Metric) -> 
     assert sum(r.reports for r in _READER.read(batch_to_json(most), _JSON).records.values()) == 1000
     error = _refusal(batch_to_json(Batch((*most.reports, make_report(metric)))))
     assert (error.status, error.detail) == (413, "reports: 1001; must be at most 1000")
+    assert (
+        sum(r.reports for r in _READER.read(batch_to_compact(most), _COMPACT).records.values())
+        == 1000
+    )
+    error = _refusal(batch_to_compact(Batch((make_report(metric),) * 65_535)), _COMPACT)
+    assert (error.status, error.detail) == (413, "reports: 65535; must be at most 1000")
 
 
 @pytest.mark.parametrize("metrics", [(_HOMEPAGE,), (_HOMEPAGE, _SEARCH)])
@@ -244,7 +336,7 @@ def _assert_same(read: NewBatch, batch: Batch) -> None:
 def _assert_batch_or_error(body: bytes, content_type: str) -> None:
     outcome = _outcome(body, content_type)
     if isinstance(outcome, BatchError):
-        assert outcome.status in ({400, 422} if content_type in {_JSON, _MSGPACK} else {415})
+        assert outcome.status in ({400, 422} if content_type in _AS else {415})
         assert outcome.detail
     else:
         assert len(outcome.batch_id) == 16
@@ -267,12 +359,30 @@ def _assert_fits(records: Mapping[MetricVersion, Records]) -> None:
         assert cohorts(found).max() < metric.params.m
 
 
-def _refusal(body: bytes) -> BatchError:
+def _refusal(body: bytes, content_type: str = _JSON) -> BatchError:
     with pytest.raises(BatchError) as refused:
-        _READER.read(body, _JSON)
+        _READER.read(body, content_type)
     return refused.value
+
+
+def _compact_body(drawn: list[_Section], in_order: bool) -> bytes:
+    """Write sections as they come, or each with its records in order."""
+    body = b"\x01" + bytes(16) + len(drawn).to_bytes(2, "little")
+    for (name, version, width), rows in drawn:
+        records = [struct.pack(f"<H{width}s", cohort, bits) for cohort, bits in rows]
+        body += struct.pack("<B", len(name)) + name.encode()
+        body += struct.pack("<IHH", version, width, len(records))
+        body += b"".join(sorted(records) if in_order else records)
+    return body
 
 
 def _as_msgpack(document: dict[str, Any]) -> bytes:
     rows = [{**row, "bits": bytes(16)} for row in document["reports"]]
     return msgspec.msgpack.encode({**document, "reports": rows})
+
+
+_AS = {
+    _JSON: _VALID,
+    _MSGPACK: _as_msgpack(json.loads(_VALID)),
+    _COMPACT: batch_to_compact(Batch((make_report(cohort=1), make_report(cohort=2, bits=3)))),
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import logging
 import secrets
 import sqlite3
 import subprocess
@@ -24,7 +25,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from factories import make_metric, make_params
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import Declared, open_store
-from hubbub.collector.store.schema import REVISIONS, VERSION_TABLE, metadata
+from hubbub.collector.store.schema import (
+    REVISIONS,
+    VERSION_TABLE,
+    metadata,
+    postgresql_metadata,
+)
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_record, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -69,6 +75,54 @@ async def test_store_without_a_version_is_adopted_without_loss(any_store_url: st
             await store.declare([make_metric(params=make_params(k=64))])
     async with open_store(any_store_url, create=False) as reader:
         assert await reader.count(HOMEPAGE) == 7
+
+
+@in_event_loop
+async def test_ids_of_all_days_are_known_after_the_migration(
+    any_store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some are dated later than today, by a clock that was ahead."""
+    today = dt.datetime.now(dt.UTC).date()
+    await _make_oldest(any_store_url)
+    batches = [make_new_batch([number]) for number in range(20)]
+    for number, batch in enumerate(batches):
+        await _add_old_id(any_store_url, batch.batch_id, today - dt.timedelta(days=number - 3))
+    with caplog.at_level(logging.INFO, logger="hubbub.collector"):
+        async with open_store(any_store_url, create=True) as store:
+            for days in (-1, 0, 1, 2):
+                day = today + dt.timedelta(days=days)
+                assert await store.append(batches, day) == [False] * 20
+                new = make_new_batch()
+                assert await store.append([new], day) == [True]
+                assert await store.append([new, *batches], today) == [False] * 21
+    known = f"batch_ids_until_{today:%Y%m%d}"
+    assert caplog.messages == [
+        f"migrating the store from schema 0001 to {REVISIONS[-1]}",
+        f"batch ids known so far stay in one table, {known}, and are forgotten together",
+    ]
+
+
+@in_event_loop
+async def test_ids_from_before_the_migration_are_forgotten_with_its_day(any_store_url: str) -> None:
+    await _make_oldest(any_store_url)
+    async with open_store(any_store_url, create=True) as store:
+        today = dt.datetime.now(dt.UTC).date()
+        assert await store.forget_ids(today - dt.timedelta(days=1)) == 0
+        assert await store.append([_BATCH], _DAY) == [False]
+        assert await store.forget_ids(today + dt.timedelta(days=2)) >= 1
+        assert await store.append([_BATCH], _DAY) == [True]
+
+
+@in_event_loop
+async def test_collector_of_an_earlier_version_is_refused_after_the_migration(
+    any_store_url: str,
+) -> None:
+    """It would look for an id in its own day alone."""
+    await _make_oldest(any_store_url)
+    await _add_old_id(any_store_url, secrets.token_bytes(16), _DAY)
+    async with open_store(any_store_url, create=True):
+        with pytest.raises(sa.exc.DBAPIError, match="batches"):
+            await _add_old_id(any_store_url, secrets.token_bytes(16), _DAY)
 
 
 @in_event_loop
@@ -201,12 +255,16 @@ async def _make_oldest(url: str) -> None:
         day=_DAY,
         records=records,
     )
-    await _execute(url, "INSERT INTO batches VALUES (:id, :day)", id=_BATCH.batch_id, day=_DAY)
+    await _add_old_id(url, _BATCH.batch_id, _DAY)
     await _execute(
         url,
         "INSERT INTO parameters VALUES ('homepage', 1, :parameters)",
         parameters=json.dumps(make_metric().definition, sort_keys=True),
     )
+
+
+async def _add_old_id(url: str, batch_id: bytes, day: dt.date) -> None:
+    await _execute(url, "INSERT INTO batches VALUES (:id, :day)", id=batch_id, day=day)
 
 
 async def _execute(url: str, statement: str, **values: object) -> None:
@@ -241,4 +299,5 @@ def _driver_url(url: str) -> str:
 def _differences(connection: sa.Connection) -> list[object]:
     options = {"version_table": VERSION_TABLE, "compare_type": True}
     context = MigrationContext.configure(connection, opts=options)
-    return list(compare_metadata(context, metadata))
+    expected = [metadata, postgresql_metadata] if context.dialect.name == "postgresql" else metadata
+    return list(compare_metadata(context, expected))

@@ -62,6 +62,35 @@ async def test_single_and_large_segments_are_left_alone(any_store_url: str) -> N
 
 
 @in_event_loop
+async def test_last_small_segment_of_a_day_is_merged_once_the_day_is_over(
+    any_store_url: str,
+) -> None:
+    """P(false alarm) < 1e-10: of 60 shuffled records the small segment's 10 are next to each other.
+
+    Of segments large enough to be left alone, the smallest takes it.
+    """
+    async with open_store(any_store_url, create=True) as store:
+        for reports in (range(10), range(100, 150), range(200, 280)):
+            await store.append([make_new_batch(reports)], _DAY)
+        assert await store.merge(_DAY, small=50) == 0
+        assert await store.merge(_TOMORROW, small=50) == 2
+        mixed, large = sorted(await stored_segments(store), key=len)
+        assert sorted(mixed) == [*range(10), *range(100, 150)]
+        assert sorted(large) == list(range(200, 280))
+        places = [mixed.index(number) for number in range(10)]
+        assert max(places) - min(places) >= 10
+        assert await store.merge(_TOMORROW, small=50) == 0
+
+
+@in_event_loop
+async def test_small_segment_without_others_of_its_day_stays(any_store_url: str) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        await store.append([make_new_batch(range(10))], _DAY)
+        await store.append([make_new_batch(range(10))], _TOMORROW)
+        assert await store.merge(_TOMORROW + dt.timedelta(days=1)) == 0
+
+
+@in_event_loop
 async def test_what_was_merged_is_mixed_with_what_comes_later(any_store_url: str) -> None:
     """P(false alarm) < 1e-37: the first 64 of 128 shuffled records are those merged before."""
     async with open_store(any_store_url, create=True) as store:
@@ -180,20 +209,6 @@ async def test_old_ids_are_forgotten_and_young_ones_known(any_store_url: str) ->
         assert await store.forget_ids(_TOMORROW) == 1
         assert await store.append([old, young], _TOMORROW) == [True, False]
         assert await store.count(HOMEPAGE) == 3
-
-
-@in_event_loop
-async def test_more_ids_than_go_at_once_are_forgotten(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(segments, "_IDS_AT_ONCE", 70)
-    monkeypatch.setattr(segments, "_IDS_A_STATEMENT", 30)
-    batches = [make_new_batch([i]) for i in range(500)]
-    async with open_store(any_store_url, create=True) as store:
-        await store.append(batches[::2], _DAY)
-        await store.append(batches[1::2], _TOMORROW)
-        assert await store.forget_ids(_TOMORROW) == 250
-        assert await store.append(batches, _TOMORROW) == [True, False] * 250
 
 
 @in_event_loop

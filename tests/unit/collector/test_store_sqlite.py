@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from factories import make_metric
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import open_store, sqlite
+from hubbub.collector.store.ids import id_table
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop
 from unit.collector.openers import remember_barrier, start_and_store
@@ -94,7 +95,8 @@ def test_collectors_may_make_and_open_one_store_at_the_same_time(tmp_path: Path)
         assert [each.result() for each in done] == [rounds] * processes
     for number in range(rounds):
         with contextlib.closing(sqlite3.connect(tmp_path / f"{number}.db")) as connection:
-            assert connection.execute("SELECT count(*) FROM batches").fetchone() == (processes,)
+            query = f"SELECT count(*) FROM {id_table(_DAY).name}"  # noqa: S608
+            assert connection.execute(query).fetchone() == (processes,)
             assert connection.execute("SELECT sum(reports) FROM segments").fetchone() == (
                 3 * processes,
             )
@@ -160,10 +162,10 @@ async def test_database_of_something_else_is_explained(store_url: str, database:
 async def test_errors_show_no_statement_and_no_values(store_url: str, database: Path) -> None:
     batch = make_new_batch(batch_id=b"sixteen bytes id")
     async with open_store(store_url, create=True) as store:
-        _execute(database, "DROP TABLE batches")
+        _execute(database, "DROP TABLE segments")
         with pytest.raises(StoreError) as refused:
             await store.append([batch], _DAY)
-    assert str(refused.value) == "store: no such table: batches"
+    assert str(refused.value) == "store: no such table: segments"
 
 
 @pytest.mark.parametrize(

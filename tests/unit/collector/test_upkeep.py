@@ -37,7 +37,7 @@ async def test_ids_are_known_for_the_whole_window_and_then_forgotten(any_store_u
         for age, batch in enumerate(batches):
             await store.append([batch], _days_ago(age))
         done = await Upkeep(store, 14, None, _FOR_EVER).run_once(_TODAY)
-        assert (done.forgotten, done.dropped) == (3, 0)
+        assert (done.forgotten, done.dropped, done.faults) == (3, 0, {})
         assert await store.append(batches, _TODAY) == [False] * 15 + [True] * 3
 
 
@@ -69,7 +69,7 @@ async def test_ageing_goes_on_when_the_day_changes(sqlite_url: str) -> None:
     async with open_store(sqlite_url, create=True) as store:
         upkeep = Upkeep(store, 1, 1, _FOR_EVER)
         await store.append([make_new_batch()], _TODAY)
-        for later, expected in ((0, (0, 0)), (1, (0, 0)), (2, (1, 3)), (3, (0, 0))):
+        for later, expected in ((0, (0, 0)), (1, (0, 0)), (2, (1, 3)), (2, (0, 0))):
             done = await upkeep.run_once(_TODAY + dt.timedelta(days=later))
             assert (done.forgotten, done.dropped) == expected
 
@@ -99,26 +99,50 @@ async def test_upkeep_runs_at_the_start_regularly_and_at_the_end(sqlite_url: str
 
 
 @in_event_loop
+async def test_steps_of_the_upkeep_fail_alone(sqlite_url: str, tmp_path: Path) -> None:
+    async with open_store(sqlite_url, create=True) as store:
+        upkeep = Upkeep(store, 14, 7, _FOR_EVER)
+        await store.append([make_new_batch()], _days_ago(20))
+        _alter(tmp_path, "ALTER TABLE segments RENAME TO elsewhere")
+        done = await upkeep.run_once(_TODAY)
+        assert done.forgotten == 1
+        assert done.faults == dict.fromkeys(["merge", "drop"], "store: no such table: segments")
+        _alter(tmp_path, "ALTER TABLE elsewhere RENAME TO segments")
+        done = await upkeep.run_once(_TODAY)
+        assert (done.forgotten, done.dropped, done.faults) == (0, 3, {})
+
+
+@in_event_loop
 async def test_upkeep_that_fails_is_logged_and_tried_again(
     sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     steps: list[tuple[str, bool]] = []
     async with open_store(sqlite_url, create=True) as store:
         await _append_two(store)
-        _alter(tmp_path, "ALTER TABLE batches RENAME TO elsewhere")
+        _alter(tmp_path, "ALTER TABLE segments RENAME TO elsewhere")
         upkeep = Upkeep(store, 14, None, seconds=0.01, observe=lambda *step: steps.append(step))
         with caplog.at_level(logging.ERROR, logger="hubbub.collector"):
             async with running_upkeep(upkeep):
                 async with asyncio.timeout(_SECONDS):
                     while len(caplog.messages) < 2:
                         await asyncio.sleep(0.01)
-                _alter(tmp_path, "ALTER TABLE elsewhere RENAME TO batches")
+                _alter(tmp_path, "ALTER TABLE elsewhere RENAME TO segments")
                 await _until(store, lambda segments: segments == 1)
     assert set(caplog.messages) == {
-        "upkeep failed and will be tried again: store: no such table: batches"
+        "upkeep failed to merge and will try again: store: no such table: segments"
     }
-    assert steps[:2] == [("age", False), ("age", False)]
-    assert steps[-3:] == [("age", True), ("merge", True), ("tidy", True)]
+    others = [(step, True) for step in ("prepare", "forget", "drop", "tidy")]
+    assert steps[:6] == [("merge", False), *others, ("merge", False)]
+    assert steps[-5:] == [("merge", True), *others]
+
+
+def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -> None:
+    _store(sqlite_url, _TODAY, make_new_batch())
+    _alter(tmp_path, "ALTER TABLE segments RENAME TO elsewhere")
+    said = CliRunner().invoke(maintain, ["--store", sqlite_url])
+    assert said.exit_code == 1
+    assert "forgot the batch ids of 1 days" in said.output
+    assert "Error: failed to merge: store: no such table: segments\n" in said.output
 
 
 def test_maintaining_by_hand_merges_and_forgets(any_store_url: str) -> None:
@@ -127,11 +151,15 @@ def test_maintaining_by_hand_merges_and_forgets(any_store_url: str) -> None:
     _store(any_store_url, old, make_new_batch(), make_new_batch())
     options = ["--store", any_store_url]
     said = CliRunner().invoke(maintain, [*options, "--deduplication-days", "5"])
-    assert said.output == "merged 2 segments, forgot 0 ids of batches, deleted 0 old reports\n"
+    assert (
+        said.output == "merged 2 segments, forgot the batch ids of 0 days, deleted 0 old reports\n"
+    )
     said = CliRunner().invoke(
         maintain, [*options, "--deduplication-days", "4", "--retention-days", "4"]
     )
-    assert said.output == "merged 0 segments, forgot 2 ids of batches, deleted 6 old reports\n"
+    assert said.output == (
+        "merged 0 segments, forgot the batch ids of 1 days, deleted 6 old reports\n"
+    )
     assert said.exit_code == 0
 
 

@@ -186,9 +186,12 @@ def maintain(store: str, deduplication_days: int, retention_days: int | None) ->
             upkeep = Upkeep(opened, deduplication_days, retention_days, seconds=0)
             done = await upkeep.run_once(dt.datetime.now(dt.UTC).date())
         click.echo(
-            f"merged {done.merged:,} segments, forgot {done.forgotten:,} ids of batches, "
+            f"merged {done.merged:,} segments, forgot the batch ids of {done.forgotten:,} days, "
             f"deleted {done.dropped:,} old reports"
         )
+        if done.faults:
+            faults = [f"failed to {step}: {fault}" for step, fault in done.faults.items()]
+            raise StoreError("; ".join(faults))
 
     with cli_errors():
         asyncio.run(run())

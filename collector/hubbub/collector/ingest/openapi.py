@@ -16,12 +16,13 @@ from hubbub.collector.config.settings import Settings
 from hubbub.collector.ingest.body import ENCODINGS
 from hubbub.collector.ingest.reader import base64_bits, batch_struct, report_structs
 from hubbub.collector.problems import Problem
+from hubbub.protocol import compact
 from hubbub.protocol.registry import Registry
 
 _Json = dict[str, Any]
 
 _REFUSALS = {
-    400: "The body isn't JSON or MessagePack, or isn't compressed as its header says; or the "
+    400: "The body isn't what its media type says, or isn't compressed as its header says; or the "
     "request isn't valid HTTP, or broke off.",
     401: "The ingest key is missing, unknown or expired.",
     408: "The body took too long to arrive.",
@@ -85,10 +86,13 @@ def _post_reports(settings: Settings) -> _Json:
         ],
         "requestBody": {
             "required": True,
-            "description": f"At most {settings.max_body_bytes} bytes, compressed or not.",
+            "description": f"At most {settings.max_body_bytes} bytes, compressed or not. "
+            f"`{compact.MEDIA_TYPE}` carries the members of a batch as bytes, in one section for "
+            "each metric and version; section 8 of the protocol lays them out.",
             "content": {
                 "application/json": {"schema": _reference("Batch")},
                 "application/msgpack": {"schema": _reference("BinaryBatch")},
+                compact.MEDIA_TYPE: {"schema": _reference("BinaryBatch")},
             },
         },
         "responses": {
@@ -156,13 +160,13 @@ def _components(settings: Settings, registry: Registry) -> _Json:
 
 
 def _binary(width: int) -> Any:
-    """Return the type of bits in MessagePack, for whose binary JSON Schema has no word."""
+    """Return the type of bits in the binary forms, for which JSON Schema has no word."""
     return Annotated[
         str,
         msgspec.Meta(
             min_length=width,
             max_length=width,
-            description=f"MessagePack binary of {width} bytes.",
+            description=f"Binary of {width} bytes.",
             extra_json_schema={"contentMediaType": "application/octet-stream"},
         ),
     ]

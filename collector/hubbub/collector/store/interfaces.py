@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from hubbub.collector.errors import StoreError
+from hubbub.collector.store.ids import IdTable
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records
 
@@ -119,10 +120,15 @@ class Database(abc.ABC):
     @abc.abstractmethod
     async def transact(
         self,
+        day: dt.date,
         prepare: Callable[[], Prepared],
         write: Callable[[sa.Connection, Prepared], Result],
     ) -> Result:
         """Prepare in a thread, then write in one transaction; it is durable when this returns.
+
+        Only here ids are inserted, and only those of `day`. Beside such a transaction none runs
+        that inserts ids of another day, in any process: so an id that comes on two days at once is
+        in one table before it is looked for from the other.
 
         For the most frequent work: it takes as few turns of the event loop, which may be busy, as
         possible. Calls may overlap.
@@ -140,9 +146,27 @@ class Database(abc.ABC):
     def insert_ids(
         self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
     ) -> set[bytes]:
-        """Insert ids of batches in this order, and return those that weren't there.
+        """Insert ids of batches in this order, and return those that no day's table had.
 
         The one statement that SQLAlchemy doesn't build, because it is run for every batch.
+        """
+
+    @abc.abstractmethod
+    async def id_tables(self) -> Sequence[IdTable]:
+        """Return the tables of ids there are."""
+
+    @abc.abstractmethod
+    async def prepare_id_table(self, day: dt.date) -> None:
+        """Make a day's table, unless there is one, if it is better made before the day begins."""
+
+    @abc.abstractmethod
+    async def drop_id_table(self, table: IdTable) -> None:
+        """Drop a table of ids, if it is there, without keeping other transactions for long.
+
+        Raises
+        ------
+        StoreError
+            If others use it for longer than that.
         """
 
     @abc.abstractmethod

@@ -1,7 +1,10 @@
 """A store in PostgreSQL, which several collectors may share.
 
-Invariants: each session waits at COMMIT until the transaction is on disk, whatever the server's
-default is, and nothing here repeats a transaction whose outcome is unknown.
+Batch ids are in partitions, each with a key of its own, so nothing but locks keeps an id from being
+inserted in two of them at once: transactions of the open day run together, one of any other day
+runs alone and makes its own the open day. Invariants: each session waits at COMMIT until the
+transaction is on disk, whatever the server's default is; nothing here repeats a transaction whose
+outcome is unknown; and what would wait for a long reader, such as a backup, gives up soon.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from hubbub.collector.errors import StoreError, mask_address
+from hubbub.collector.store.ids import IdTable, id_table, parse_id_table
 from hubbub.collector.store.interfaces import Database, Prepared, Result, translate_errors
-from hubbub.collector.store.schema import metadata
+from hubbub.collector.store.schema import metadata, open_day
 
 _CONNECT_SECONDS = 5.0
 _STATEMENT_SECONDS = 10
@@ -28,8 +32,19 @@ _GRACE_SECONDS = 5
 """Later than that, a server that doesn't report the timeout itself is given up."""
 
 _CONNECTIONS = 4
-_MIGRATIONS = 0x68756262  # "hubb": the lock that a migration takes
+_MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
+_DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
+_WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
+_WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
+_OPEN_DAY = sa.select(open_day.c.day)
+
+_LOCK_SECONDS = 0.5
+"""How long a change of partitions waits for others, as they wait for it meanwhile."""
+
 _DURABLE = ("on", "remote_apply")
+
+_WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+_TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
 
 _log = logging.getLogger("hubbub.collector")
 
@@ -52,12 +67,23 @@ class PostgresqlDatabase(Database):
 
     async def transact(
         self,
+        day: dt.date,
         prepare: Callable[[], Prepared],
         write: Callable[[sa.Connection, Prepared], Result],
     ) -> Result:
-        """Write on one of some connections."""
+        """Write on one of some connections; beside others if the day is open."""
         prepared = await asyncio.to_thread(prepare)
         async with self.write() as connection:
+            await connection.execute(_WAIT_FOR_OTHER_DAYS)
+            # A statement of its own, which sees what was committed before the lock was free.
+            if await connection.scalar(_OPEN_DAY) == day:
+                return await connection.run_sync(write, prepared)
+        async with self.write() as connection:
+            await connection.execute(_WAIT_FOR_ALL_DAYS)
+            # In the order of drop_id_table, so that neither waits for the other.
+            await connection.execute(sa.delete(open_day))
+            await connection.execute(sa.insert(open_day).values(day=day))
+            await _make_partition(connection, day)
             return await connection.run_sync(write, prepared)
 
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
@@ -67,12 +93,41 @@ class PostgresqlDatabase(Database):
     def insert_ids(
         self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
     ) -> set[bytes]:
-        """Insert ids as one array."""
-        statement = (
-            f"INSERT INTO batches (batch_id, day) SELECT unnest($1::bytea[]), DATE '{day}' "
-            "ON CONFLICT DO NOTHING RETURNING batch_id"
-        )
+        """Insert ids as one array.
+
+        The other days are searched in the key of each, id by id: OFFSET keeps the planner from
+        joining, and so from reading whole partitions because they were small when it looked.
+        """
+        statement = f"""
+            INSERT INTO batch_ids (batch_id, day)
+            SELECT id, DATE '{day}' FROM unnest($1::bytea[]) AS id
+            WHERE NOT EXISTS (
+                SELECT FROM batch_ids
+                WHERE batch_id = id AND (day < DATE '{day}' OR day >= DATE '{_next(day)}')
+                OFFSET 0
+            )
+            ON CONFLICT DO NOTHING RETURNING batch_id
+        """  # noqa: S608
         return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
+
+    async def id_tables(self) -> Sequence[IdTable]:
+        """Return the partitions."""
+        async with self.read() as connection:
+            return await _partitions(connection)
+
+    async def prepare_id_table(self, day: dt.date) -> None:
+        """Make a day's partition."""
+        async with self.write() as connection:
+            await connection.execute(_WAIT_BRIEFLY)
+            await _make_partition(connection, day)
+
+    async def drop_id_table(self, table: IdTable) -> None:
+        """Drop a partition, unless somebody reads or writes any of them for too long."""
+        async with self.write() as connection:
+            await connection.execute(_WAIT_BRIEFLY)
+            # Or a day would be open without a partition.
+            await connection.execute(sa.delete(open_day).where(open_day.c.day <= table.last_day))
+            await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
 
     def note_written(self, size: int) -> None:
         """Do nothing: the server sees to its log itself."""
@@ -85,13 +140,13 @@ class PostgresqlDatabase(Database):
             await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments")
 
     async def size_bytes(self) -> int:
-        """Return the bytes of the tables and their indexes."""
-        sizes = [
-            sa.func.pg_total_relation_size(sa.cast(name, sa.dialects.postgresql.REGCLASS))
-            for name in metadata.tables
-        ]
+        """Return the bytes of the tables, partitions and indexes."""
         async with self.read() as connection:
-            return sum((await connection.execute(sa.select(*sizes))).one())
+            names = [*metadata.tables, *[table.name for table in await _partitions(connection)]]
+            # A partition that was dropped meanwhile has no size.
+            query = sa.text("SELECT sum(pg_total_relation_size(to_regclass(n))) FROM unnest(:n) n")
+            size = await connection.scalar(query.bindparams(sa.bindparam("n", names, _TEXTS)))
+            return int(size)
 
     @asynccontextmanager
     async def _patient(self) -> AsyncIterator[AsyncEngine]:
@@ -101,6 +156,40 @@ class PostgresqlDatabase(Database):
             yield engine
         finally:
             await engine.dispose()
+
+
+async def _partitions(connection: AsyncConnection) -> Sequence[IdTable]:
+    query = (
+        "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid "
+        "WHERE inhparent = 'batch_ids'::regclass"
+    )
+    names = (await connection.exec_driver_sql(query)).scalars()
+    return [table for table in map(parse_id_table, names) if table]
+
+
+async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
+    """Make a day's partition unless there is one; collectors may do so at once.
+
+    It is made apart and then attached, because to make it in its place would wait for all who read
+    or write any partition.
+    """
+    if any(table.holds(day) for table in await _partitions(connection)):
+        return
+    await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
+    if any(table.holds(day) for table in await _partitions(connection)):
+        return
+    name = id_table(day).name
+    await connection.exec_driver_sql(
+        f"CREATE TABLE {name} (LIKE batch_ids INCLUDING ALL, PRIMARY KEY (batch_id))"
+    )
+    await connection.exec_driver_sql(
+        f"ALTER TABLE batch_ids ATTACH PARTITION {name} "
+        f"FOR VALUES FROM ('{day}') TO ('{_next(day)}')"
+    )
+
+
+def _next(day: dt.date) -> dt.date:
+    return day + dt.timedelta(days=1)
 
 
 async def open_database(url: str, *, create: bool) -> PostgresqlDatabase:

@@ -1,20 +1,22 @@
 """The tables of a store, and how a database gets them: made, migrated, or checked.
 
-Segments hold records, batches hold the ids seen, and nothing refers from one to the other. The
-collector migrates a database when it starts; readers only check it. Invariants: no column is finer
-than a day, and no key is a serial number. The migrations run in one transaction that other
-processes wait for, and a database whose version isn't known here is never changed. A changed table
-needs a migration, its number here, and nothing else.
+Segments hold records, the tables of batch ids (`ids`) those seen, and nothing refers from one to
+the other. The collector migrates a database when it starts; readers only check it. Invariants: no
+column is finer than a day, and no key is a serial number. The migrations run in one transaction
+that other processes wait for, and a database whose version isn't known here is never changed. A
+changed table needs a migration, its number here, and nothing else.
 """
 
 from __future__ import annotations
+
+import logging
 
 import sqlalchemy as sa
 
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import Database
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
 VERSION_TABLE = "hubbub_schema"
@@ -23,6 +25,9 @@ VERSION_TABLE = "hubbub_schema"
 _HEAD = REVISIONS[-1]
 _EMPTY = ""
 """The version of a database without our tables."""
+
+_OLDEST_TABLES = {"segments", "batches", "parameters"}
+_log = logging.getLogger("hubbub.collector")
 
 metadata = sa.MetaData()
 
@@ -45,15 +50,6 @@ segments = sa.Table(
     sa.Index("segments_by_day", "metric", "version", "day", "reports"),
 )
 
-batches = sa.Table(
-    "batches",
-    metadata,
-    sa.Column("batch_id", sa.LargeBinary(16), primary_key=True),
-    sa.Column("day", sa.Date, nullable=False),
-    # Without a row id, SQLite keeps ids in the order of the ids, not of their arrival.
-    sqlite_with_rowid=False,
-)
-
 parameters = sa.Table(
     "parameters",
     metadata,
@@ -61,6 +57,22 @@ parameters = sa.Table(
     sa.Column("version", sa.Integer, primary_key=True),
     sa.Column("parameters", sa.Text, nullable=False),
 )
+
+
+postgresql_metadata = sa.MetaData()
+"""The tables that only PostgreSQL has."""
+
+batch_ids = sa.Table(
+    "batch_ids",
+    postgresql_metadata,
+    sa.Column("batch_id", sa.LargeBinary(16), nullable=False),
+    sa.Column("day", sa.Date, nullable=False),
+    # No key: it could only be one of ids and days. Each partition has one of ids.
+    postgresql_partition_by="RANGE (day)",
+)
+
+open_day = sa.Table("open_day", postgresql_metadata, sa.Column("day", sa.Date, primary_key=True))
+"""One row at most: the day whose ids were written last."""
 
 
 async def migrate(database: Database, url: str) -> None:
@@ -99,7 +111,7 @@ def _version(connection: sa.Connection) -> str:
     if VERSION_TABLE in tables:
         query = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608
         return str(connection.exec_driver_sql(query).scalar() or _EMPTY)
-    return REVISIONS[0] if set(metadata.tables) <= tables else _EMPTY
+    return REVISIONS[0] if tables >= _OLDEST_TABLES else _EMPTY
 
 
 def _migrate(connection: sa.Connection, url: str) -> None:
@@ -116,6 +128,7 @@ def _migrate(connection: sa.Connection, url: str) -> None:
     config.set_main_option("script_location", "hubbub.collector.store:migrations")
     config.attributes["connection"] = connection
     if version != _EMPTY:
+        _log.info("migrating the store from schema %s to %s", version, _HEAD)
         command.stamp(config, version)
     command.upgrade(config, _HEAD)
 

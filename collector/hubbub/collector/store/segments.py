@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.collector.store.interfaces import Database, MetricVersion, NewBatch
-from hubbub.collector.store.schema import batches as _batches
 from hubbub.collector.store.schema import segments as _segments
 from hubbub.protocol.records import Records, joined, shuffled
 
@@ -28,14 +27,12 @@ SMALL = 16_384
 
 _REPORTS_AT_ONCE = 65_536
 _SEGMENTS_AT_ONCE = 1024
-_IDS_AT_ONCE = 5000
 """Bounds on what a transaction changes, so that appends don't wait for long."""
 
 _CHUNKS_BETWEEN_TIDYING = 16
 """The space of old segments is then used for new ones, so that a merge needs little of its own."""
 
 _IDS_A_STATEMENT = 500
-_BYTES_OF_ID = 16
 _BYTES_OF_REPORT = 32  # about
 
 
@@ -69,24 +66,45 @@ def _segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> R
     }
 
 
-async def merge_segments(database: Database, small: int) -> int:
-    """Merge segments with fewer than `small` reports; return how many were replaced."""
+async def merge_segments(database: Database, small: int, today: dt.date | None = None) -> int:
+    """Merge segments with fewer than `small` reports; return how many were replaced.
+
+    A small segment that is left alone waits for others of its day. On days before `today` none may
+    come any more, so it is merged with the next larger one.
+    """
     is_small = _segments.c.reports < small
-    group = (_segments.c.metric, _segments.c.version, _segments.c.day)
-    crowded = sa.select(*group).where(is_small).group_by(*group).having(sa.func.count() > 1)
-    async with database.read() as connection:
-        days = (await connection.execute(crowded)).all()
     replaced = 0
-    for metric, version, day in days:
-        key = MetricVersion(metric, version)
-        of_day = [column == value for column, value in zip(group, (*key, day), strict=True)]
+    for key, day, of_day in await _groups(database, is_small, sa.func.count() > 1):
         chunks = _chunks(await _sizes(database, *of_day, is_small))
         for number, chunk in enumerate(chunks, start=1):
             if len(chunk) > 1:
                 replaced += await _replace(database, chunk, key, day)
             if number % _CHUNKS_BETWEEN_TIDYING == 0:
                 await database.tidy()
+    if today is None:
+        return replaced
+    is_over = _segments.c.day < today
+    one_of_several = (sa.func.count(sa.case((is_small, 1))) == 1, sa.func.count() > 1)
+    for key, day, of_day in await _groups(database, is_over, *one_of_several):
+        sizes = await _sizes(database, *of_day)
+        pair = sorted(sizes, key=lambda size: size.reports)[:2]
+        replaced += await _replace(database, pair, key, day)
     return replaced
+
+
+async def _groups(
+    database: Database, which: sa.ColumnElement[bool], *together: sa.ColumnElement[bool]
+) -> list[tuple[MetricVersion, dt.date, list[sa.ColumnElement[bool]]]]:
+    """Return versions and days whose segments fulfil conditions; and how to select by them."""
+    group = (_segments.c.metric, _segments.c.version, _segments.c.day)
+    query = sa.select(*group).where(which).group_by(*group).having(sa.and_(*together))
+    async with database.read() as connection:
+        rows = (await connection.execute(query)).all()
+    groups = []
+    for row in rows:
+        of_group = [column == value for column, value in zip(group, row, strict=True)]
+        groups.append((MetricVersion(row.metric, row.version), row.day, of_group))
+    return groups
 
 
 async def delete_reports(database: Database, *which: sa.ColumnElement[bool]) -> int:
@@ -103,29 +121,6 @@ async def delete_reports(database: Database, *which: sa.ColumnElement[bool]) -> 
             # Some were merged meanwhile, so their reports are in another segment.
             complete = complete and len(reports) == len(ids)
     return deleted
-
-
-async def delete_ids(database: Database, before: dt.date) -> int:
-    """Delete the ids of batches from before a day; return how many there were."""
-    deleted = 0
-    last = b""
-    while True:
-        old = (
-            sa.select(_batches.c.batch_id)
-            .where(_batches.c.batch_id > last, _batches.c.day < before)
-            .order_by(_batches.c.batch_id)
-            .limit(_IDS_AT_ONCE)
-        )
-        async with database.read() as connection:
-            ids = (await connection.scalars(old)).all()
-        if not ids:
-            return deleted
-        async with database.write() as connection:
-            for some in _pieces(ids):
-                gone = sa.delete(_batches).where(_batches.c.batch_id.in_(some))
-                deleted += (await connection.execute(gone)).rowcount
-        database.note_written(_BYTES_OF_ID * len(ids))
-        last = ids[-1]
 
 
 async def _sizes(database: Database, *which: sa.ColumnElement[bool]) -> list[_Size]:

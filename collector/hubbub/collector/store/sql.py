@@ -35,7 +35,6 @@ from hubbub.collector.store.schema import segments as _segments
 from hubbub.collector.store.segments import (
     SMALL,
     Row,
-    delete_ids,
     delete_reports,
     merge_segments,
     segment_rows,
@@ -108,20 +107,21 @@ class Store(Reader):
             while committing, all or nothing is: appending them again adds what is missing.
         """
         firsts = {batch.batch_id: batch for batch in reversed(batches)}
+        known_from = received or day
 
         def pool() -> list[Row]:
             return segment_rows(firsts.values(), day)
 
         def write(connection: sa.Connection, rows: list[Row]) -> set[bytes]:
             # In order, so that collectors with the same ids don't deadlock.
-            unseen = self._database.insert_ids(connection, sorted(firsts), received or day)
+            unseen = self._database.insert_ids(connection, sorted(firsts), known_from)
             if len(unseen) < len(firsts):  # seldom
                 rows = segment_rows((firsts[batch_id] for batch_id in unseen), day)
             if rows:
                 connection.execute(sa.insert(_segments), rows)
             return unseen
 
-        unseen = await self._database.transact(pool, write)
+        unseen = await self._database.transact(known_from, pool, write)
         stored = [records for new in unseen for records in firsts[new].records.values()]
         self._database.note_written(sum([len(records.data) for records in stored]))
         are_new = []
@@ -196,25 +196,38 @@ class Store(Reader):
         """Return the bytes that the store takes on disk."""
         return await self._database.size_bytes()
 
-    async def merge(self, small: int = SMALL) -> int:
+    async def merge(self, today: dt.date | None = None, small: int = SMALL) -> int:
         """Pool and shuffle segments with fewer than `small` reports of the same version and day.
 
         What a quiet hour stored is then mixed with what came before and after. Readers and other
         mergers may be at work: each sees every report exactly once.
+
+        Parameters
+        ----------
+        today : datetime.date, optional
+            If given, a small segment that is left alone on a day before is merged into a large one.
+        small : int
 
         Returns
         -------
         int
             The number of segments that were replaced.
         """
-        return await merge_segments(self._database, small)
+        return await merge_segments(self._database, small, today)
 
     async def forget_ids(self, before: dt.date) -> int:
-        """Delete the ids of batches from before a day; return how many there were.
+        """Forget the ids of the batches of all days before one; return how many days there were.
 
         Such a batch would be counted again if a client still sent it.
         """
-        return await delete_ids(self._database, before)
+        old = [table for table in await self._database.id_tables() if table.last_day < before]
+        for table in old:
+            await self._database.drop_id_table(table)
+        return len(old)
+
+    async def prepare_ids(self, day: dt.date) -> None:
+        """Make room for the ids of a day, so that its first batch doesn't have to."""
+        await self._database.prepare_id_table(day)
 
     async def drop_reports(self, before: dt.date) -> int:
         """Delete the reports from before a day; return how many there were."""

@@ -12,10 +12,11 @@ import contextlib
 import datetime as dt
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
@@ -25,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util import await_only
 
 from hubbub.collector.errors import StoreError
+from hubbub.collector.store.ids import PREFIX, IdTable, id_table, parse_id_table
 from hubbub.collector.store.interfaces import (
     Database,
     Prepared,
@@ -46,8 +48,13 @@ _POLL_SECONDS = 0.001
 _RETRY_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0
 _IDS_A_STATEMENT = 500
+_TABLES_A_STATEMENT = 100
+_NAMES = f"SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '{PREFIX}*'"  # noqa: S608
+_FREE_PAGES = "PRAGMA freelist_count"
 _BYTES_OF_COMMIT = 4 * _PAGE_BYTES
 """Written at each commit besides the data: pages of the tables and of the index."""
+
+_Item = TypeVar("_Item")
 
 
 class SqliteDatabase(Database):
@@ -80,6 +87,7 @@ class SqliteDatabase(Database):
 
     async def transact(
         self,
+        day: dt.date,  # noqa: ARG002 (there is one writer at a time, whatever the day)
         prepare: Callable[[], Prepared],
         write: Callable[[sa.Connection, Prepared], Result],
     ) -> Result:
@@ -108,22 +116,51 @@ class SqliteDatabase(Database):
         """Select the known ids and insert the others; there is no other writer meanwhile.
 
         Each row that SQLite returns takes the interpreter's lock twice, and a busy event loop is
-        slow to release it. So rows are selected only if there are any, which is seldom.
+        slow to release it. So all tables are searched by one statement (or a few, if there are very
+        many), and rows are selected only if there are any, which is seldom.
         """
+        today = id_table(day)
+        tables = _parse_names(connection.exec_driver_sql(_NAMES).scalars())
+        if today not in tables:
+            connection.exec_driver_sql(
+                f"CREATE TABLE {today.name} (batch_id BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID"
+            )
         unseen: set[bytes] = set()
-        for start in range(0, len(ids), _IDS_A_STATEMENT):
-            some = ids[start : start + _IDS_A_STATEMENT]
-            those = f"FROM batches WHERE batch_id IN ({','.join('?' * len(some))})"
+        for some in _pieces(ids, _IDS_A_STATEMENT):
+            rows = ",".join(["(?)"] * len(some))
             known: set[bytes] = set()
-            if connection.exec_driver_sql(f"SELECT count(*) {those}", tuple(some)).scalar():
-                found = connection.exec_driver_sql(f"SELECT batch_id {those}", tuple(some))
-                known.update(found.scalars())
+            for searched in _pieces(tables, _TABLES_A_STATEMENT):
+                has_id = " OR ".join(
+                    f"EXISTS (SELECT 1 FROM {table.name} WHERE batch_id = id)"  # noqa: S608
+                    for table in searched
+                )
+                ids_given = f"WITH ids (id) AS (VALUES {rows})"
+                counting = f"{ids_given} SELECT count(*) FROM ids WHERE {has_id}"  # noqa: S608
+                if connection.exec_driver_sql(counting, tuple(some)).scalar():
+                    finding = f"{ids_given} SELECT id FROM ids WHERE {has_id}"  # noqa: S608
+                    known.update(connection.exec_driver_sql(finding, tuple(some)).scalars())
             if new := sorted(set(some) - known):
-                rows = ",".join([f"(?,'{day}')"] * len(new))
-                statement = f"INSERT INTO batches (batch_id, day) VALUES {rows}"  # noqa: S608
+                rows = ",".join(["(?)"] * len(new))
+                statement = f"INSERT INTO {today.name} VALUES {rows}"  # noqa: S608
                 connection.exec_driver_sql(statement, tuple(new))
             unseen.update(new)
         return unseen
+
+    async def id_tables(self) -> Sequence[IdTable]:
+        """Read their names in the file's schema."""
+        async with self.read() as connection:
+            return _parse_names((await connection.exec_driver_sql(_NAMES)).scalars())
+
+    async def prepare_id_table(self, day: dt.date) -> None:
+        """Do nothing: whoever inserts the first id of a day waits for nobody to make its table."""
+
+    async def drop_id_table(self, table: IdTable) -> None:
+        """Drop a table; its pages are overwritten, in one transaction."""
+        async with self.write() as connection:
+            before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
+            await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
+            freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
+        self.note_written(freed * _PAGE_BYTES)
 
     def note_written(self, size: int) -> None:
         """Have the log copied in the background once it is long."""
@@ -221,6 +258,14 @@ async def open_database(url: str, *, create: bool) -> SqliteDatabase:
     sa.event.listen(writing.sync_engine, "connect", _prepare_writer)
     sa.event.listen(writing.sync_engine, "begin", _begin_writing)
     return SqliteDatabase(path, reading, writing, writes=True)
+
+
+def _parse_names(names: Iterable[str]) -> list[IdTable]:
+    return [table for table in map(parse_id_table, names) if table]
+
+
+def _pieces(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _engine(address: URL, pool_size: int) -> AsyncEngine:

@@ -1,8 +1,9 @@
 """The periodic maintenance of a store: merging, forgetting, and tidying up.
 
 The batches of a quiet minute stay apart until they are merged with others, so this is part of what
-makes reports unlinkable, and not only housekeeping. Invariant: every step may run in several
-processes at once, beside appends and readers, and may fail and be repeated.
+makes reports unlinkable, and not only housekeeping; merging therefore comes first. Invariants:
+every step may run in several processes at once, beside appends and readers, and may fail and be
+repeated; and a step that fails keeps no other from running.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import Store
@@ -22,6 +23,8 @@ _LAST_SECONDS = 10
 """How long the last run may take, because the service is being stopped."""
 
 _log = logging.getLogger("hubbub.collector")
+
+_Done = TypeVar("_Done")
 
 
 class UpkeepResult(NamedTuple):
@@ -32,14 +35,17 @@ class UpkeepResult(NamedTuple):
     merged : int
         Segments that were replaced by larger ones.
     forgotten : int
-        Ids of batches that are no longer known.
+        Days whose batches' ids are no longer known.
     dropped : int
         Reports that were deleted because of their age.
+    faults : mapping of str to str
+        What went wrong, by step; the other steps were done.
     """
 
     merged: int
     forgotten: int
     dropped: int
+    faults: Mapping[str, str]
 
 
 class Upkeep:
@@ -55,7 +61,8 @@ class Upkeep:
     seconds : float
         Time between two runs of `run_for_ever`.
     observe : callable, optional
-        Called with the name of each step ("age", "merge" or "tidy") and whether it succeeded.
+        Called with the name of each step ("merge", "prepare", "forget", "drop" or "tidy") and
+        whether it succeeded.
     """
 
     def __init__(
@@ -72,55 +79,46 @@ class Upkeep:
         self._seconds = seconds
         self._observe = observe
         self._stopping = asyncio.Event()
-        self._aged_on: dt.date | None = None
+        self._dropped_on: dt.date | None = None
 
     async def run_once(self, today: dt.date) -> UpkeepResult:
-        """Run all steps; days are counted back from `today`.
+        """Run all steps; days are counted back from `today`."""
+        tomorrow = today + dt.timedelta(days=1)
+        faults: dict[str, str] = {}
 
-        Raises
-        ------
-        StoreError
-            If the store refuses; what was done until then stays done.
-        """
-        with self._observed("age"):
-            forgotten, dropped = await self._age(today)
-        with self._observed("merge"):
-            merged = await self._store.merge()
-        with self._observed("tidy"):
-            await self._store.tidy()
-        return UpkeepResult(merged, forgotten, dropped)
+        async def run(step: str, work: Awaitable[_Done]) -> _Done | None:
+            try:
+                done = await work
+            except Exception as error:
+                # Of other errors not the text, which may quote what is stored.
+                faults[step] = str(error) if isinstance(error, StoreError) else type(error).__name__
+                self._observe(step, False)
+                return None
+            self._observe(step, True)
+            return done
 
-    async def _age(self, today: dt.date) -> tuple[int, int]:
-        """Forget and drop what is too old; once a day, because finding old ids reads them all."""
-        if today == self._aged_on:
-            return 0, 0
-        forgotten = await self._store.forget_ids(today - self._deduplication)
-        dropped = 0
-        if self._retention is not None:
-            dropped = await self._store.drop_reports(today - self._retention)
-        self._aged_on = today
-        return forgotten, dropped
+        merged = await run("merge", self._store.merge(today))
+        await run("prepare", self._store.prepare_ids(tomorrow))
+        forgotten = await run("forget", self._store.forget_ids(today - self._deduplication))
+        dropped = await run("drop", self._drop_reports(today))
+        await run("tidy", self._store.tidy())
+        return UpkeepResult(merged or 0, forgotten or 0, dropped or 0, faults)
 
-    @contextlib.contextmanager
-    def _observed(self, step: str) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self._observe(step, False)
-            raise
-        self._observe(step, True)
+    async def _drop_reports(self, today: dt.date) -> int:
+        """Drop what is too old, once a day, because finding it reads the whole index."""
+        if self._retention is None or today == self._dropped_on:
+            return 0
+        dropped = await self._store.drop_reports(today - self._retention)
+        self._dropped_on = today
+        return dropped
 
     async def run_for_ever(self) -> None:
         """Run at once, every some seconds, and a last time when stopped; log what goes wrong."""
         while True:
             is_last = self._stopping.is_set()
-            try:
-                await self.run_once(dt.datetime.now(dt.UTC).date())
-            except StoreError as error:
-                _log.error("upkeep failed and will be tried again: %s", error)
-            except Exception as error:
-                # Without its text, which may quote what is stored.
-                _log.error("upkeep failed and will be tried again: %s", type(error).__name__)
+            done = await self.run_once(dt.datetime.now(dt.UTC).date())
+            for step, fault in done.faults.items():
+                _log.error("upkeep failed to %s and will try again: %s", step, fault)
             if is_last:
                 return
             with contextlib.suppress(TimeoutError):

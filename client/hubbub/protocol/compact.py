@@ -1,0 +1,229 @@
+"""Batches in the compact form: for each metric and version its reports as fixed-width records.
+
+docs/protocol, section 8, describes it byte by byte. Invariant: a batch has just one compact form.
+Sections and records are in ascending order and no byte is free, so neither their order nor a
+client's way of writing tells anything; whatever else an encoder might write is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+from hubbub.protocol.errors import CompactError
+from hubbub.protocol.wire import Batch, Report
+
+MEDIA_TYPE = "application/vnd.hubbub.batch"
+FORMAT = 1
+"""The first byte; another arrangement of the bytes would have another."""
+ID_BYTES = 16
+HEAD_BYTES = 1 + ID_BYTES + 2
+"""What precedes the sections: format, batch id, number of sections."""
+COUNT_BYTES = 2
+"""A section's number of records, between its head and them."""
+FIXED_HEAD_BYTES = 1 + 4 + 2
+"""A section's head without the metric's name: its length, version, bytes of bits."""
+_COHORT_BYTES = 2  # as in `records`, which needs numpy
+_LONGEST_NAME = 64
+_MOST_BITS = 512
+_MOST = 2**16 - 1
+"""Sections of a batch, and records of a section."""
+
+
+class Section(NamedTuple):
+    """The reports of one metric and version.
+
+    Attributes
+    ----------
+    metric : str
+    version : int
+    width : int
+        Bytes of a record.
+    data : bytes
+        The records (cohort, 2 bytes little-endian, then the bits), end to end.
+    """
+
+    metric: str
+    version: int
+    width: int
+    data: bytes
+
+    @property
+    def n_reports(self) -> int:
+        """Number of records, each a report."""
+        return len(self.data) // self.width
+
+    def reports(self) -> list[Report]:
+        """Return the reports, in the order of the records."""
+        return [
+            Report(
+                self.metric,
+                self.version,
+                int.from_bytes(record[:_COHORT_BYTES], "little"),
+                record[_COHORT_BYTES:],
+            )
+            for record in _rows(self.data, self.width)
+        ]
+
+
+def batch_to_compact(batch: Batch) -> bytes:
+    """Return the compact body of POST /v1/reports (raises CompactError as `arrange_compact`)."""
+    return arrange_compact(batch)[0]
+
+
+def arrange_compact(batch: Batch) -> tuple[bytes, list[int]]:
+    """Return a batch's compact body, and which report of the batch became which in the body.
+
+    Returns
+    -------
+    body : bytes
+    order : list of int
+        Report number i of the body, counted through all sections, is `batch.reports[order[i]]`.
+
+    Raises
+    ------
+    CompactError
+        If there is no report, something doesn't fit its bytes, or reports of one metric and version
+        differ in the length of their bits.
+    """
+    reports = batch.reports
+    if not reports:
+        raise CompactError("reports: 0; must be at least 1")
+    records = [_record(index, report) for index, report in enumerate(reports)]
+    keys = [(r.metric, r.version, record) for r, record in zip(reports, records, strict=True)]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    sections = []
+    for (metric, version), members in itertools.groupby(order, key=lambda i: keys[i][:2]):
+        rows = [records[i] for i in members]
+        widths = sorted({len(row) for row in rows})
+        if len(widths) > 1:
+            some = " and ".join(str(width - _COHORT_BYTES) for width in widths)
+            raise CompactError(f"bits of {metric!r} version {version}: {some} bytes; must be equal")
+        if len(rows) > _MOST:
+            raise CompactError(
+                f"reports of {metric!r} version {version}: {len(rows)}; must be at most {_MOST}"
+            )
+        head = section_head(metric, version, widths[0])
+        sections.append(b"".join([head, len(rows).to_bytes(COUNT_BYTES, "little"), *rows]))
+    if len(sections) > _MOST:
+        raise CompactError(f"sections: {len(sections)}; must be at most {_MOST}")
+    head = bytes([FORMAT]) + _id_bytes(batch.batch_id) + len(sections).to_bytes(2, "little")
+    return head + b"".join(sections), order
+
+
+def section_head(metric: str, version: int, width: int) -> bytes:
+    """Return the bytes that name a section's metric, version and bits, given a record's width."""
+    name = metric.encode("ascii")
+    numbers = version.to_bytes(4, "little") + (width - _COHORT_BYTES).to_bytes(2, "little")
+    return bytes([len(name)]) + name + numbers
+
+
+def read_compact(body: bytes) -> tuple[str, list[Section]]:
+    """Return the batch id and the sections of a compact body.
+
+    Whether the metrics exist, and reports fit them, is for their registry to say.
+
+    Raises
+    ------
+    CompactError
+        If the body is anything but the one compact form of a batch; says where it isn't.
+    """
+    unread = _Unread(body)
+    form = unread.integer("format", 1)
+    if form != FORMAT:
+        raise CompactError(f"format = {form}: must be {FORMAT}")
+    batch_id = unread.take("batch_id", ID_BYTES).hex()
+    count = unread.integer("sections", 2)
+    if not count:
+        raise CompactError("sections = 0: must be at least 1")
+    sections: list[Section] = []
+    for number in range(count):
+        section = _read_section(f"sections[{number}]", unread)
+        if sections and section[:2] <= sections[-1][:2]:
+            before = " version ".join(map(str, sections[-1][:2]))
+            raise CompactError(
+                f"sections[{number}]: {section.metric} version {section.version} after {before}; "
+                "must be in ascending order, each once"
+            )
+        sections.append(section)
+    if left := unread.left:
+        raise CompactError(f"body: {left} bytes after the last section; must end there")
+    return batch_id, sections
+
+
+class _Unread:
+    """What is left of a body."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._body) - self._at
+
+    def take(self, what: str, size: int) -> bytes:
+        """Return the next bytes, which are what the caller says."""
+        if size > self.left:
+            raise CompactError(f"{what}: the body ends after {self.left} of {size} bytes")
+        self._at += size
+        return self._body[self._at - size : self._at]
+
+    def integer(self, what: str, size: int) -> int:
+        return int.from_bytes(self.take(what, size), "little")
+
+
+def _read_section(where: str, unread: _Unread) -> Section:
+    length = unread.integer(f"{where}: length of the metric's name", 1)
+    if not 1 <= length <= _LONGEST_NAME:
+        raise CompactError(
+            f"{where}: length of the metric's name = {length}: must be 1 to {_LONGEST_NAME}"
+        )
+    name = unread.take(f"{where}.metric", length)
+    if not name.isascii():
+        raise CompactError(f"{where}.metric = {name!r}: must be ASCII")
+    version = unread.integer(f"{where}.version", 4)
+    bits = unread.integer(f"{where}: bytes of bits", 2)
+    if not 1 <= bits <= _MOST_BITS:
+        raise CompactError(f"{where}: bytes of bits = {bits}: must be 1 to {_MOST_BITS}")
+    count = unread.integer(f"{where}: number of records", COUNT_BYTES)
+    if not count:
+        raise CompactError(f"{where}: number of records = 0: must be at least 1")
+    width = _COHORT_BYTES + bits
+    data = unread.take(f"{where}: {count} records of {width} bytes", count * width)
+    rows = _rows(data, width)
+    for index, (before, row) in enumerate(itertools.pairwise(rows), 1):
+        if row < before:
+            raise CompactError(f"{where}: record {index} is below the one before; must ascend")
+    return Section(name.decode("ascii"), version, width, data)
+
+
+def _rows(data: bytes, width: int) -> list[bytes]:
+    return [data[start : start + width] for start in range(0, len(data), width)]
+
+
+def _record(index: int, report: Report) -> bytes:
+    where = f"reports[{index}]"
+    metric, version, cohort, bits = report
+    if not (isinstance(metric, str) and metric.isascii() and 1 <= len(metric) <= _LONGEST_NAME):
+        raise CompactError(f"{where}.metric: must be 1 to {_LONGEST_NAME} ASCII characters")
+    _check_integer(f"{where}.version", version, 2**32 - 1)
+    _check_integer(f"{where}.cohort", cohort, 2**16 - 1)
+    if not 1 <= len(bits) <= _MOST_BITS:
+        raise CompactError(f"{where}.bits: {len(bits)} bytes; must be 1 to {_MOST_BITS}")
+    return cohort.to_bytes(_COHORT_BYTES, "little") + bits
+
+
+def _check_integer(where: str, value: object, most: int) -> None:
+    if type(value) is not int or not 0 <= value <= most:
+        raise CompactError(f"{where} = {value!r}: must be an integer between 0 and {most}")
+
+
+def _id_bytes(batch_id: str) -> bytes:
+    try:
+        data = bytes.fromhex(batch_id)
+    except ValueError:
+        data = b""
+    if data.hex() != batch_id or len(data) != ID_BYTES:
+        raise CompactError("batch_id: must be 32 lower-case hexadecimal digits")
+    return data

@@ -1,0 +1,104 @@
+/**
+ * Batches in the compact form: for each metric and version its reports as fixed-width records.
+ *
+ * docs/protocol, section 8, describes it byte by byte. Invariant: a batch has just one compact form.
+ * Sections and records are in ascending order, so that their order tells nothing.
+ */
+
+import { fromHex, littleEndian } from "./bytes.js";
+
+export const MEDIA_TYPE = "application/vnd.hubbub.batch";
+
+const FORMAT = 1;
+const MOST = 2 ** 16 - 1;
+const LONGEST_BITS = 512;
+const KEYS = "bits,cohort,metric,version";
+const NAME = /^[\x21-\x7e]{1,64}$/;
+const BASE64 = /^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
+
+/** @typedef {import("./batch.js").WireReport} WireReport */
+
+/**
+ * Bytes are texts of characters below 256 until the end, because texts have an order of their own.
+ *
+ * @typedef {{index: number, metric: string, version: number, record: string}} Entry
+ */
+
+/**
+ * Return a batch's compact body, and which of its reports each one in the body is, counted through all
+ * sections; or null if the reports don't fit the form.
+ *
+ * @param {string} id
+ * @param {readonly WireReport[]} reports
+ * @returns {{body: ArrayBuffer, order: number[]} | null}
+ */
+export function compactBody(id, reports) {
+  if (!reports.length || !reports.every(fits)) return null;
+  const entries = reports.map(entryOf).sort(compare);
+  /** @type {Entry[][]} */
+  const sections = [];
+  for (const entry of entries) {
+    const last = sections.at(-1);
+    if (last && last[0].metric === entry.metric && last[0].version === entry.version) {
+      last.push(entry);
+    } else sections.push([entry]);
+  }
+  if (sections.length > MOST || !sections.every(hasOneWidth)) return null;
+  const head = text(Uint8Array.of(FORMAT)) + text(fromHex(id)) + number(sections.length, 2);
+  const bytes = Uint8Array.from(head + sections.map(sectionText).join(""), charCode);
+  return { body: bytes.buffer, order: entries.map(({ index }) => index) };
+}
+
+/** @param {WireReport} report @returns {boolean} whether its fields, and nothing else, have room */
+function fits(report) {
+  const { metric, version, cohort, bits } = report;
+  if (Object.keys(report).sort().join() !== KEYS) return false;
+  const texts = NAME.test(metric) && BASE64.test(bits);
+  return texts && isBelow(version, 2 ** 32) && isBelow(cohort, 2 ** 16);
+}
+
+/** @param {number} value @param {number} bound */
+function isBelow(value, bound) {
+  return Number.isInteger(value) && value >= 0 && value < bound;
+}
+
+/** @param {WireReport} report @param {number} index @returns {Entry} */
+function entryOf({ metric, version, cohort, bits }, index) {
+  return { index, metric, version, record: number(cohort, 2) + atob(bits) };
+}
+
+/** @param {Entry} one @param {Entry} other */
+function compare(one, other) {
+  if (one.metric !== other.metric) return one.metric < other.metric ? -1 : 1;
+  if (one.version !== other.version) return one.version - other.version;
+  return one.record < other.record ? -1 : Number(one.record > other.record);
+}
+
+/** @param {Entry[]} entries of a section */
+function hasOneWidth(entries) {
+  const width = entries[0].record.length - 2;
+  const equal = entries.every(({ record }) => record.length === width + 2);
+  return equal && width >= 1 && width <= LONGEST_BITS && entries.length <= MOST;
+}
+
+/** @param {Entry[]} entries of a section */
+function sectionText(entries) {
+  const [{ metric, version, record }] = entries;
+  const numbers = number(version, 4) + number(record.length - 2, 2) + number(entries.length, 2);
+  return number(metric.length, 1) + metric + numbers + entries.map((entry) => entry.record).join("");
+}
+
+/** @param {number} value @param {number} length @returns {string} little-endian */
+function number(value, length) {
+  return text(littleEndian(value, length));
+}
+
+/** @param {Uint8Array} bytes */
+function text(bytes) {
+  return String.fromCharCode(...bytes);
+}
+
+/** @param {string} character */
+function charCode(character) {
+  return character.charCodeAt(0);
+}

@@ -1,0 +1,379 @@
+"""`python -m evaluation.growth`: ingest and upkeep with many batch ids, against those with few.
+
+Two stores of one kind are filled with ids of all days in force, the one with a million, the other
+with as many as asked for; then both take batches in turns, and are maintained. What a search costs
+depends on the depth of a day's key, which grows by a level with each factor of a hundred or more,
+and on whether the keys are in memory, as they are here. So few days with many ids each stand for
+more days with as many each, and a billion ids are one level deeper than ten million. With
+--migrate a store of the schema before is filled instead, and migrated. It fails if a loaded id
+isn't recognised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime as dt
+import io
+import os
+import secrets
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+import numpy as np
+from rich.table import Table
+
+from databases import running_postgresql
+from evaluation.soak.generator import generate
+from factories import registry_toml
+from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
+from hubbub.collector.store.ids import id_table
+from hubbub.collector.store.upkeep import Upkeep
+from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.protocol.records import Records
+from hubbub.simulations.experiments.processes import Collector, running_collector
+
+_ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10
+_BATCHES, _GROUPS = 64, 100
+_CONNECTIONS = 64
+_KEY = MetricVersion("homepage", 1)
+_EPOCH = dt.date(2000, 1, 1)  # of PostgreSQL's days
+_SERVER = {
+    "full_page_writes": "on",
+    "autovacuum": "on",
+    "shared_buffers": "2GB",
+    "max_wal_size": "8GB",
+}
+_COPIED = np.dtype(
+    [("fields", ">i2"), ("id_bytes", ">i4"), ("id", "V16"), ("day_bytes", ">i4"), ("day", ">i4")]
+)
+"""A row in the binary format of COPY."""
+
+_OPEN = """
+import asyncio, resource, sys, time
+from hubbub.collector.store import open_store
+
+async def run():
+    async with open_store(sys.argv[1], create=True):
+        pass
+
+begun = time.perf_counter()
+asyncio.run(run())
+print(time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+class Filled(NamedTuple):
+    """A store, with so many ids of each day."""
+
+    ids: int
+    url: str
+    store: Store
+    load_seconds: float
+    bytes_an_id: float
+
+
+class Row(NamedTuple):
+    """What was measured of both stores; of several turns the medians."""
+
+    what: str
+    few: float
+    many: float
+    ratio: float
+    unit: str
+
+    @classmethod
+    def of_turns(cls, what: str, few: Sequence[float], many: Sequence[float], unit: str) -> Row:
+        """Compare turn by turn, as a busy moment of the machine hits both."""
+        ratio = statistics.median(b / a for a, b in zip(few, many, strict=True))
+        return cls(what, statistics.median(few), statistics.median(many), ratio, unit)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Fill, measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m evaluation.growth", description=__doc__)
+    parser.add_argument("--store", choices=["sqlite", "postgresql"], default="postgresql")
+    parser.add_argument("--ids", type=int, default=10_000_000)
+    parser.add_argument("--few", type=int, default=1_000_000, help="what --ids is compared with")
+    parser.add_argument("--days", type=int, default=14, help="in force, today included")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a turn over HTTP")
+    parser.add_argument("--migrate", action="store_true")
+    given = parser.parse_args(arguments)
+    if given.days < 3:
+        sys.exit(f"--days {given.days}: must be 3 or more, as two are forgotten")
+    with _addresses(given.store) as (few, many):
+        if given.migrate:
+            asyncio.run(_migrate(many, given.ids, given.days))
+        else:
+            ids = {few: given.few, many: given.ids}
+            asyncio.run(_compare(ids, given.days, given.turns, given.seconds))
+
+
+@contextlib.contextmanager
+def _addresses(kind: str) -> Iterator[tuple[str, str]]:
+    with tempfile.TemporaryDirectory(prefix="hubbub-growth-") as folder:
+        if kind == "sqlite":
+            yield f"sqlite:///{folder}/few.db", f"sqlite:///{folder}/many.db"
+            return
+        with running_postgresql() as server:
+            server.stop()
+            server.start(**_SERVER)
+            with server.new_database() as few, server.new_database() as many:
+                yield few, many
+
+
+async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float) -> None:
+    today = dt.datetime.now(dt.UTC).date()
+    async with AsyncExitStack() as stack:
+        few, many = [
+            await stack.enter_async_context(_filled(url, number, days, today))
+            for url, number in ids.items()
+        ]
+        rows = [
+            *await _over_http(few, many, turns, seconds),
+            await _into_stores(few, many, turns, today),
+            await _once("upkeep", few, many, lambda it: _maintain(it.store, days, today)),
+            await _once("forgetting a day", few, many, lambda it: _forget(it.store, days, today)),
+        ]
+    table = Table(title=f"{few.store.dialect}, {days} days in force", title_justify="left")
+    for heading in ("", f"{few.ids:,} ids", f"{many.ids:,} ids", "ratio"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for row in rows:
+        digits = ".2f" if row.unit == "s" else ".0f"
+        cells = [f"{amount:,{digits}} {row.unit}" for amount in (row.few, row.many)]
+        table.add_row(row.what, *cells, f"{row.ratio:.2f}")
+    table.add_row("disk, an id", *[f"{it.bytes_an_id:.0f} bytes" for it in (few, many)], "")
+    table.add_row("loading", *[f"{it.load_seconds:.0f} s" for it in (few, many)], "")
+    stdout_console(120).print(table)
+
+
+@asynccontextmanager
+async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterator[Filled]:
+    """Fill a new store with an equal number of ids for each of the last days."""
+    load = _copy if url.startswith("postgresql") else _insert
+    begun = time.perf_counter()
+    async with open_store(url, create=True) as store:
+        empty = await store.size_bytes()
+        some: list[bytes] = []
+        for age in reversed(range(days)):
+            day = today - dt.timedelta(days=age)
+            # Its first batch makes the day's table.
+            await store.append([NewBatch(secrets.token_bytes(_ID_BYTES), {})], day)
+            some += await load(url, day, ids // days)
+        await _settle(url)
+        known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
+        if any(known):
+            sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
+        seconds = time.perf_counter() - begun
+        size = await store.size_bytes()
+        yield Filled(ids, url, store, seconds, (size - empty) / ids)
+
+
+async def _migrate(url: str, ids: int, days: int) -> None:
+    """Fill a store of the schema before ids were kept by day; migrate it and print what it took."""
+    today = dt.datetime.now(dt.UTC).date()
+    async with open_store(url, create=True):
+        pass
+    is_postgresql = url.startswith("postgresql")
+    load, run = (_copy, _run_postgresql) if is_postgresql else (_insert_with_day, _run_sqlite)
+    if is_postgresql:
+        await run(url, "DROP TABLE batch_ids", "DROP TABLE open_day")
+    column = "BYTEA" if is_postgresql else "BLOB"
+    await run(
+        url,
+        f"CREATE TABLE batches (batch_id {column} NOT NULL PRIMARY KEY, day DATE NOT NULL)"
+        + ("" if is_postgresql else " WITHOUT ROWID"),
+        "UPDATE hubbub_schema SET version_num = '0002'",
+    )
+    some: list[bytes] = []
+    for age in reversed(range(days)):
+        some += await load(url, today - dt.timedelta(days=age), ids // days, "batches")
+    done = subprocess.run([sys.executable, "-c", _OPEN, url], check=True, capture_output=True)
+    seconds, kibibytes = done.stdout.split()
+    async with open_store(url, create=True) as store:
+        known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
+        size = await store.size_bytes()
+    if any(known):
+        sys.exit(f"{sum(known)} of {len(some)} ids weren't recognised after the migration")
+    print(
+        f"{ids:,} ids of {days} days, {size / 2**20:,.0f} MiB: opened and migrated in "
+        f"{float(seconds):.2f} s by a process that had {int(kibibytes) / 1024:.0f} MiB at most"
+    )
+
+
+async def _run_postgresql(url: str, *statements: str) -> None:
+    connection = await asyncpg.connect(url)
+    for statement in statements:
+        await connection.execute(statement)
+    await connection.close()
+
+
+async def _run_sqlite(url: str, *statements: str) -> None:
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+async def _copy(url: str, day: dt.date, ids: int, table: str = "") -> list[bytes]:
+    """Load random ids into a partition by COPY, its key in place; return a few of them."""
+    rows = np.zeros(ids, _COPIED)
+    rows["fields"], rows["id_bytes"], rows["day_bytes"] = 2, _ID_BYTES, 4
+    rows["id"] = np.frombuffer(secrets.token_bytes(_ID_BYTES * ids), "V16")
+    rows["day"] = (day - _EPOCH).days
+    stream = b"PGCOPY\n\xff\r\n\0" + bytes(8) + rows.tobytes() + b"\xff\xff"
+    connection = await asyncpg.connect(url)
+    await connection.copy_to_table(
+        table or id_table(day).name,
+        source=io.BytesIO(stream),
+        columns=["batch_id", "day"],
+        format="binary",
+    )
+    await connection.close()
+    return [bytes(row["id"]) for row in rows[:: max(1, ids // 10)]]
+
+
+async def _insert(url: str, day: dt.date, ids: int) -> list[bytes]:
+    """Insert random ids into a day's table in the order in which they come; return a few."""
+    drawn = _drawn(ids)
+    _insert_rows(url, f"INSERT INTO {id_table(day).name} VALUES (?)", zip(drawn))  # noqa: S608
+    return drawn[:: max(1, ids // 10)]
+
+
+async def _insert_with_day(url: str, day: dt.date, ids: int, table: str) -> list[bytes]:
+    """Insert random ids into the one table of before; return a few."""
+    drawn = _drawn(ids)
+    drawn.sort()
+    _insert_rows(url, f"INSERT INTO {table} VALUES (?, '{day}')", zip(drawn))  # noqa: S608
+    return drawn[:: max(1, ids // 10)]
+
+
+def _drawn(ids: int) -> list[bytes]:
+    drawn = secrets.token_bytes(_ID_BYTES * ids)
+    return [drawn[i : i + _ID_BYTES] for i in range(0, len(drawn), _ID_BYTES)]
+
+
+def _insert_rows(url: str, statement: str, rows: Iterable[tuple[bytes]]) -> None:
+    path = url.removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA cache_size=-1500000")
+        connection.executemany(statement, rows)
+
+
+async def _settle(url: str) -> None:
+    """Let the database do now what it would do while it is measured."""
+    if url.startswith("postgresql"):
+        await _run_postgresql(url, "VACUUM (ANALYZE) batch_ids", "CHECKPOINT")
+    else:
+        await _run_sqlite(url, "PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> list[Row]:
+    """Post batches to a collector of each store in turns."""
+    rates: dict[int, list[float]] = {few.ids: [], many.ids: []}
+    costs: dict[int, list[float]] = {few.ids: [], many.ids: []}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        metrics = Path(folder, "metrics.toml")
+        metrics.write_text(registry_toml(), encoding="utf-8")
+        options = ["--upkeep-seconds", "86400", "--deduplication-days", "36500"]
+        collectors = {
+            filled.ids: stack.enter_context(running_collector(metrics, filled.url, options))
+            for filled in (few, many)
+        }
+        for _ in range(turns):
+            for ids, collector in collectors.items():
+                before = _processor_seconds(collector)
+                done = await generate(collector.url, seconds, _CONNECTIONS, _REPORTS, None)
+                statuses = done["statuses"]
+                if set(statuses) != {"201"}:
+                    sys.exit(f"expected 201 alone, got {dict(statuses)}")
+                rates[ids].append(statuses["201"] / done["seconds"])
+                cost = _processor_seconds(collector) - before
+                costs[ids].append(1e6 * cost / statuses["201"])
+    return [
+        Row.of_turns("ingest", rates[few.ids], rates[many.ids], "requests/s"),
+        Row.of_turns(
+            "processor time of the collector, a request", costs[few.ids], costs[many.ids], "µs"
+        ),
+    ]
+
+
+def _processor_seconds(collector: Collector) -> float:
+    fields = Path(f"/proc/{collector.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _into_stores(few: Filled, many: Filled, turns: int, today: dt.date) -> Row:
+    """Append batches to each store in turns, without HTTP."""
+    few_rates, many_rates = [], []
+    for _ in range(turns):
+        few_rates.append(await _ingest(few.store, today))
+        many_rates.append(await _ingest(many.store, today))
+    return Row.of_turns("ingest without HTTP", few_rates, many_rates, "batches/s")
+
+
+async def _once(
+    what: str, few: Filled, many: Filled, measure: Callable[[Filled], Awaitable[float]]
+) -> Row:
+    seconds = await measure(few), await measure(many)
+    return Row(what, *seconds, seconds[1] / seconds[0], "s")
+
+
+async def _ingest(store: Store, today: dt.date) -> float:
+    """Store groups of batches, one after the other; return batches a second."""
+    groups = [
+        [
+            NewBatch(
+                secrets.token_bytes(_ID_BYTES),
+                {_KEY: Records(_RECORD_BYTES, secrets.token_bytes(_RECORD_BYTES * _REPORTS))},
+            )
+            for _ in range(_BATCHES)
+        ]
+        for _ in range(_GROUPS)
+    ]
+    begun = time.perf_counter()
+    for group in groups:
+        await store.append(group, today)
+    return _GROUPS * _BATCHES / (time.perf_counter() - begun)
+
+
+async def _maintain(store: Store, days: int, today: dt.date) -> float:
+    """Run the upkeep, which forgets the oldest day; return its seconds."""
+    upkeep = Upkeep(store, days - 2, None, seconds=0)
+    begun = time.perf_counter()
+    done = await upkeep.run_once(today)
+    seconds = time.perf_counter() - begun
+    if done.forgotten != 1 or done.faults:
+        sys.exit(f"the upkeep went wrong: {done}")
+    return seconds
+
+
+async def _forget(store: Store, days: int, today: dt.date) -> float:
+    """Forget the day that is now the oldest; return the seconds."""
+    begun = time.perf_counter()
+    if await store.forget_ids(today - dt.timedelta(days=days - 3)) != 1:
+        sys.exit("not one day was forgotten")
+    return time.perf_counter() - begun
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Which form batches are sent in: compact, or JSON where that isn't understood; none is lost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factories import make_metric, make_params, make_registry, make_report
+from http_servers import Answer, ScriptedServer, scripted_server
+from hubbub.client import Batch, batch_to_json
+from hubbub.client.transport import HttpSender, Outcome
+from hubbub.protocol.compact import MEDIA_TYPE
+from service.drivers import DRIVERS, Opener
+
+JSON = "application/json"
+UNKNOWN = Answer(415, b'{"detail": "Content-Type = ...: must be one of: application/json"}')
+HOMEPAGE, SEARCH = make_metric(), make_metric("search", params=make_params(k=8, m=1))
+
+
+@pytest.fixture(params=list(DRIVERS.values()), ids=list(DRIVERS))
+def opened(request: pytest.FixtureRequest) -> Opener:
+    """Open a client, driven by its threads or by an event loop."""
+    opener: Opener = request.param
+    return opener
+
+
+def types_of(server: ScriptedServer) -> list[str]:
+    return [request.headers["Content-Type"] for request in server.received]
+
+
+def many_reports(count: int, metrics: tuple[Any, ...] = (HOMEPAGE, SEARCH)) -> Batch:
+    """Return a batch of different reports in no particular order."""
+    chance = random.Random(count)  # noqa: S311
+    reports = [
+        make_report(metric, cohort=chance.randrange(metric.params.m), bits=chance.getrandbits(8))
+        for metric in metrics
+        for _ in range(count)
+    ]
+    chance.shuffle(reports)
+    return Batch(tuple(reports))
+
+
+def counted(reports: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(json.dumps(report) for report in reports)
+
+
+def reports_of(batch: Batch) -> list[dict[str, Any]]:
+    reports: list[dict[str, Any]] = json.loads(batch_to_json(batch))["reports"]
+    return reports
+
+
+def test_batches_are_compact_and_contain_the_reports_that_are_on_disk(
+    tmp_path: Path, opened: Opener
+) -> None:
+    registry = make_registry(HOMEPAGE, SEARCH)
+    with scripted_server() as server, opened(registry, server.url, tmp_path) as telemetry:
+        for number in range(20):
+            telemetry.record("homepage", f"page {number}")
+            telemetry.record("search", "x")
+        assert telemetry.flush(30)
+    assert set(types_of(server)) == {MEDIA_TYPE}
+    assert Counter(report["metric"] for report in server.reports) == {"homepage": 20, "search": 20}
+
+
+@pytest.mark.parametrize("status", [400, 403, 406, 415])
+def test_what_does_not_understand_the_form_gets_the_batch_at_once_as_json(
+    tmp_path: Path, opened: Opener, status: int
+) -> None:
+    """As an older collector, or a firewall before one, would answer."""
+    answers = [Answer(status)]
+    with (
+        scripted_server(lambda n: answers[n] if n < len(answers) else Answer()) as server,
+        opened(make_registry(), server.url, tmp_path) as telemetry,
+    ):
+        for number in (1, 2, 3):
+            telemetry.record("homepage", "x")
+            assert telemetry.flush(30)
+            assert telemetry.status().delivered == number
+        status_now = telemetry.status()
+    assert status_now.dropped == {}
+    assert status_now.last_error is None
+    assert types_of(server) == [MEDIA_TYPE, JSON, JSON, JSON]
+    first, second = server.received[:2]
+    assert first.batch == second.batch
+
+
+def test_collector_that_is_set_back_loses_no_report(tmp_path: Path, opened: Opener) -> None:
+    answers = {0: Answer(), 1: UNKNOWN}
+    with (
+        scripted_server(lambda n: answers.get(n, Answer())) as server,
+        opened(make_registry(), server.url, tmp_path) as telemetry,
+    ):
+        for _ in range(3):
+            telemetry.record("homepage", "x")
+            assert telemetry.flush(30)
+        assert telemetry.status().delivered == 3
+    assert types_of(server) == [MEDIA_TYPE, MEDIA_TYPE, JSON, JSON]
+
+
+def test_another_process_tries_the_compact_form_again(tmp_path: Path, opened: Opener) -> None:
+    with scripted_server(lambda n: UNKNOWN if n == 0 else Answer()) as server:
+        for _ in range(2):
+            with opened(make_registry(), server.url, tmp_path) as telemetry:
+                telemetry.record("homepage", "x")
+                assert telemetry.flush(30)
+    assert types_of(server) == [MEDIA_TYPE, JSON, MEDIA_TYPE]
+
+
+@pytest.mark.parametrize("status", [400, 403, 415])
+def test_batch_that_json_does_not_help_is_dropped_for_what_json_was_answered(
+    tmp_path: Path, opened: Opener, status: int
+) -> None:
+    with (
+        scripted_server(lambda _: Answer(status)) as server,
+        opened(make_registry(), server.url, tmp_path) as telemetry,
+    ):
+        telemetry.record("homepage", "x")
+        assert telemetry.flush(30)
+        assert sum(telemetry.status().dropped.values()) == 1
+    assert types_of(server) == [MEDIA_TYPE, JSON]
+
+
+@pytest.mark.parametrize("status", [401, 404, 405, 413, 422])
+def test_other_refusals_do_not_concern_the_form(status: int) -> None:
+    with scripted_server(lambda _: Answer(status)) as server:
+        sender = HttpSender(server.url)
+        for _ in range(2):
+            assert sender.send(batch_to_json(many_reports(1))).outcome is Outcome.REFUSED
+    assert types_of(server) == [MEDIA_TYPE, MEDIA_TYPE]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_collector_that_is_busy_gets_the_compact_form_again(status: int) -> None:
+    with scripted_server(lambda _: Answer(status)) as server:
+        sender = HttpSender(server.url)
+        for _ in range(2):
+            assert sender.send(batch_to_json(many_reports(1))).outcome is Outcome.RETRY
+    assert types_of(server) == [MEDIA_TYPE, MEDIA_TYPE]
+
+
+def test_named_reports_are_named_as_the_batch_on_disk_counts_them() -> None:
+    batch = many_reports(25)
+    named = [0, 7, 31, 49, 50, 1000]  # two of them aren't in the batch
+    problem = json.dumps({"errors": [{"report": index, "detail": "no"} for index in named]})
+    with scripted_server(lambda _: Answer(422, problem.encode())) as server:
+        answer = HttpSender(server.url).send(batch_to_json(batch))
+    (request,) = server.received
+    received, on_disk = request.batch["reports"], reports_of(batch)
+    assert received != on_disk
+    assert [on_disk[i] for i in answer.refused] == [received[i] for i in named[:4]]
+
+
+def test_order_of_a_compact_body_does_not_depend_on_that_of_the_reports() -> None:
+    batch = many_reports(25)
+    turned = batch._replace(reports=batch.reports[::-1])
+    with scripted_server() as server:
+        for each in (batch, turned):
+            HttpSender(server.url).send(batch_to_json(each))
+    first, second = server.received
+    assert first.body == second.body
+    assert counted(first.batch["reports"]) == counted(reports_of(batch))
+
+
+def test_noise_is_sent_as_it_is_and_compressed_where_that_saves_a_quarter() -> None:
+    chance = random.Random(1)  # noqa: S311
+    noise, zeros = (
+        Batch(tuple(make_report(HOMEPAGE, cohort=1, bits=bits) for bits in some))
+        for some in ([chance.getrandbits(128) for _ in range(200)], [0] * 200)
+    )
+    with scripted_server() as server:
+        for batch in (noise, zeros):
+            HttpSender(server.url).send(batch_to_json(batch))
+    first, second = server.received
+    assert "Content-Encoding" not in first.headers
+    assert second.headers["Content-Encoding"] == "gzip"
+    assert len(gzip.decompress(second.body)) == len(first.body)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body.replace(b'"version":1', b'"version":1.0', 1),
+        lambda body: body.replace(b'"cohort":', b'"cohort":99999', 1),
+        lambda body: body.replace(b'"metric":', b'"later":1,"metric":', 1),
+        lambda body: body.replace(b'"bits":"', b'"bits":"?', 1),
+        lambda body: body.replace(b'"cohort":', b'"bohort":', 1),
+        lambda body: body.replace(b'{"batch_id"', b'{"sealed":true,"batch_id"'),
+        lambda body: body[:-1],
+        lambda _: b"[]",
+    ],
+)
+def test_what_another_version_may_have_stored_is_sent_as_it_is(change: Any) -> None:
+    body = change(batch_to_json(many_reports(1)))
+    with scripted_server() as server:
+        HttpSender(server.url).send(body)
+    (request,) = server.received
+    assert (request.headers["Content-Type"], request.body) == (JSON, body)

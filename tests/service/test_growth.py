@@ -1,0 +1,25 @@
+"""The measurement of large stores, on small ones: it runs, and every loaded id is recognised."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluation.growth import main
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_stores_of_two_sizes_are_compared(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--ids", "3000", "--few", "300", "--days", "3", "--turns", "1", "--seconds", "0.2"]
+    main(["--store", store, *small])
+    said = capsys.readouterr().out
+    assert "300 ids" in said
+    assert "3,000 ids" in said
+    assert "forgetting a day" in said
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_store_of_the_schema_before_is_migrated(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--store", store, "--ids", "3000", "--days", "3", "--migrate"])
+    assert "3,000 ids of 3 days" in capsys.readouterr().out

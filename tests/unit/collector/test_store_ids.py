@@ -1,0 +1,332 @@
+"""Batch ids by day: known on every day in force, counted once over midnight, forgotten by day."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.util import await_only
+
+from databases import PostgresqlServer
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store import NewBatch, Store, open_store, sqlite
+from hubbub.collector.store.ids import IdTable, id_table, parse_id_table
+from hubbub.collector.store.upkeep import Upkeep
+from unit.collector.batches import HOMEPAGE, make_new_batch
+from unit.collector.event_loop import in_event_loop
+
+_DAY = dt.date(2026, 3, 14)
+_TOMORROW = _DAY + dt.timedelta(days=1)
+_PARTITIONS = "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'batch_ids'::regclass"
+
+
+def _later(days: int) -> dt.date:
+    return _DAY + dt.timedelta(days=days)
+
+
+@in_event_loop
+async def test_batch_is_known_on_whatever_day_it_came(any_store_url: str) -> None:
+    """Also on days before: clocks differ, and may be set back."""
+    batches = [make_new_batch([number]) for number in range(20)]
+    async with open_store(any_store_url, create=True) as store:
+        for number, batch in enumerate(batches):
+            assert await store.append([batch], _later(number)) == [True]
+        for day in (_later(-1), _DAY, _later(10), _later(19), _later(40)):
+            assert await store.append(batches, day) == [False] * 20
+        assert await store.count(HOMEPAGE) == 20
+
+
+@in_event_loop
+async def test_group_of_known_and_new_batches_of_several_days(any_store_url: str) -> None:
+    """More than one statement takes."""
+    batches = [make_new_batch([number]) for number in range(1300)]
+    async with open_store(any_store_url, create=True) as store:
+        for number in range(3):
+            await store.append(batches[number::4], _later(number))
+        assert await store.append(batches, _later(3)) == [False, False, False, True] * 325
+        assert await store.count(HOMEPAGE) == 1300
+
+
+@in_event_loop
+async def test_days_are_forgotten_whole(any_store_url: str) -> None:
+    batches = [make_new_batch([number]) for number in range(600)]
+    async with open_store(any_store_url, create=True) as store:
+        await store.append(batches[::2], _DAY)
+        await store.append(batches[1::2], _TOMORROW)
+        assert await store.forget_ids(_DAY) == 0
+        assert await store.forget_ids(_TOMORROW) == 1
+        assert await store.forget_ids(_TOMORROW) == 0
+        assert await store.append(batches, _TOMORROW) == [True, False] * 300
+
+
+@in_event_loop
+async def test_day_that_was_forgotten_takes_new_ids(any_store_url: str) -> None:
+    batch = make_new_batch()
+    async with open_store(any_store_url, create=True) as store:
+        for _ in range(3):
+            assert await store.append([batch], _DAY) == [True]
+            assert await store.append([batch], _DAY) == [False]
+            assert await store.forget_ids(_TOMORROW) == 1
+
+
+@in_event_loop
+async def test_first_batches_of_a_day_come_from_many_at_once(any_store_url: str) -> None:
+    """Neither waits for the other to make the day's table, or makes it again."""
+
+    async def start(store: Store, day: dt.date) -> None:
+        await asyncio.gather(
+            store.append(batches, day),
+            store.append([make_new_batch()], day),
+            store.prepare_ids(day),
+        )
+
+    async with (
+        open_store(any_store_url, create=True) as one,
+        open_store(any_store_url, create=True) as other,
+    ):
+        for number in range(6):
+            batches = [make_new_batch()]
+            await asyncio.gather(start(one, _later(number)), start(other, _later(number)))
+        assert await one.count(HOMEPAGE) == 6 * 9
+
+
+@in_event_loop
+async def test_batch_that_two_collectors_get_on_different_days_counts_once(
+    any_store_url: str,
+) -> None:
+    """As at midnight, or with clocks that are apart."""
+    async with (
+        open_store(any_store_url, create=True) as one,
+        open_store(any_store_url, create=True) as other,
+    ):
+        for _ in range(40):
+            batch = make_new_batch()
+            answers = await asyncio.gather(
+                one.append([batch], _DAY),
+                other.append([batch], _TOMORROW),
+                one.append([batch], _later(-5)),
+            )
+            assert sorted(answers) == [[False], [False], [True]]
+        assert await one.count(HOMEPAGE) == 40 * 3
+
+
+@in_event_loop
+async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(
+    postgresql_url: str,
+) -> None:
+    """The first is held before its commit: what it inserted can't be seen yet."""
+    batch = make_new_batch()
+    again: list[asyncio.Task[list[bool]]] = []
+
+    def send_again(_connection: sa.Connection) -> None:
+        if not again:
+            again.append(asyncio.create_task(other.append([batch], _TOMORROW)))
+            done, _ = await_only(asyncio.wait(again, timeout=0.3))
+            assert not done
+
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        await one.append([make_new_batch()], _DAY)
+        await other.prepare_ids(_TOMORROW)
+        sa.event.listen(sa.Engine, "commit", send_again)
+        try:
+            assert await one.append([batch], _DAY) == [True]
+        finally:
+            sa.event.remove(sa.Engine, "commit", send_again)
+        assert await again[0] == [False]
+
+
+@in_event_loop
+async def test_day_is_begun_again_after_whoever_began_it_died(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """The connection ends after the partition was made and before anything is in it."""
+    batch = make_new_batch()
+    cut: list[str] = []
+
+    def cut_off(connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
+        if "INSERT INTO batch_ids" in statement and not cut:
+            cut.append(statement)
+            process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
+
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        await one.append([make_new_batch()], _DAY)
+        sa.event.listen(sa.Engine, "before_cursor_execute", cut_off)
+        try:
+            with pytest.raises(StoreError):
+                await one.append([batch], _TOMORROW)
+        finally:
+            sa.event.remove(sa.Engine, "before_cursor_execute", cut_off)
+        assert cut
+        assert postgresql.execute(_PARTITIONS, url=postgresql_url) == "batch_ids_20260314"
+        assert await other.append([batch], _TOMORROW) == [True]
+        assert await one.append([batch], _TOMORROW) == [False]
+
+
+@in_event_loop
+async def test_transactions_of_the_same_day_run_beside_each_other(postgresql_url: str) -> None:
+    begun: list[asyncio.Task[list[bool]]] = []
+    finished: list[list[bool]] = []
+
+    def commit_another(_connection: sa.Connection) -> None:
+        if not begun:
+            begun.append(asyncio.create_task(other.append([make_new_batch()], _DAY)))
+            finished.append(await_only(begun[0]))
+
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        await one.append([make_new_batch()], _DAY)
+        sa.event.listen(sa.Engine, "commit", commit_another)
+        try:
+            assert await one.append([make_new_batch()], _DAY) == [True]
+        finally:
+            sa.event.remove(sa.Engine, "commit", commit_another)
+    assert finished == [[True]]
+
+
+@in_event_loop
+async def test_upkeep_makes_the_partition_of_the_next_day(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    async with open_store(postgresql_url, create=True) as store:
+        upkeep = Upkeep(store, 14, None, 1e9)
+        await asyncio.gather(*[upkeep.run_once(_DAY) for _ in range(4)])
+        assert postgresql.execute(_PARTITIONS, url=postgresql_url) == "batch_ids_20260315"
+        assert await store.append([make_new_batch()], _TOMORROW) == [True]
+
+
+@in_event_loop
+async def test_long_reader_delays_forgetting_but_neither_ingest_nor_merging(
+    postgresql_url: str,
+) -> None:
+    """As pg_dump does, it keeps a lock on every table; at midnight, too."""
+    async with open_store(postgresql_url, create=True) as store:
+        upkeep = Upkeep(store, 14, None, 1e9)
+        await store.append([make_new_batch()], _later(-20))
+        await store.append([make_new_batch()], _DAY)
+        async with _connection(postgresql_url) as reader:
+            await reader.exec_driver_sql("SELECT count(*) FROM batch_ids, segments, open_day")
+            await store.append([make_new_batch()], _DAY)
+            upkeeping = asyncio.create_task(upkeep.run_once(_DAY))
+            while not upkeeping.done():
+                assert await store.append([make_new_batch()], _DAY) == [True]
+            done = await upkeeping
+            expected = "store: canceling statement due to lock timeout"
+            assert done.faults == {"forget": expected}
+            assert done.merged >= 2
+            assert await store.append([make_new_batch()], _TOMORROW) == [True]
+            assert await store.append([make_new_batch()], _later(2)) == [True]
+        done = await upkeep.run_once(_DAY)
+        assert (done.forgotten, done.faults) == (1, {})
+
+
+@in_event_loop
+async def test_each_day_is_searched_by_its_key(postgresql_url: str) -> None:
+    """Whatever the planner takes for cheapest: it may have looked while a partition was empty."""
+    plans: list[str] = []
+
+    def explain(
+        connection: sa.Connection, _cursor: object, statement: str, values: Any, *_: object
+    ) -> None:
+        if "INSERT INTO batch_ids" in statement and "EXPLAIN" not in statement:
+            rows = connection.exec_driver_sql(f"EXPLAIN {statement}", values).scalars()
+            plans.append("\n".join(rows))
+
+    async with open_store(postgresql_url, create=True) as store:
+        for number in range(4):
+            await store.append([make_new_batch() for _ in range(1000)], _later(number))
+        sa.event.listen(sa.Engine, "before_cursor_execute", explain)
+        try:
+            await store.append([make_new_batch() for _ in range(1000)], _later(3))
+        finally:
+            sa.event.remove(sa.Engine, "before_cursor_execute", explain)
+    (plan,) = plans
+    assert plan.count("Index Cond: (batch_id = id.id)") == 3
+    assert "Seq Scan" not in plan
+
+
+@in_event_loop
+async def test_very_many_days_are_searched(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_TABLES_A_STATEMENT", 7)
+    batches = [make_new_batch([number]) for number in range(30)]
+    async with open_store(sqlite_url, create=True) as store:
+        for number, batch in enumerate(batches):
+            await store.append([batch], _later(number))
+        assert await store.append([*batches, make_new_batch()], _later(30)) == [False] * 30 + [True]
+
+
+@in_event_loop
+async def test_other_tables_are_not_taken_for_ids(sqlite_url: str, tmp_path: Path) -> None:
+    others = ["batch_ids_of_mine", "batch_ids_20261345", "my_batch_ids_20260101"]
+    async with open_store(sqlite_url, create=True) as store:
+        with closing(sqlite3.connect(tmp_path / "hubbub.db")) as connection:
+            for name in others:
+                connection.execute(f"CREATE TABLE {name} (x)")
+        assert await store.append([make_new_batch()], _DAY) == [True]
+        assert await store.forget_ids(_later(1000)) == 1
+        with closing(sqlite3.connect(tmp_path / "hubbub.db")) as connection:
+            for name in others:
+                connection.execute(f"SELECT x FROM {name}")  # noqa: S608
+
+
+def test_name_tells_the_days_of_a_table() -> None:
+    table = id_table(_DAY)
+    assert table == IdTable("batch_ids_20260314", _DAY)
+    assert parse_id_table(table.name) == table
+    assert [table.holds(_later(number)) for number in (-1, 0, 1)] == [False, True, False]
+    until = parse_id_table("batch_ids_until_20260314")
+    assert until is not None
+    assert [until.holds(_later(number)) for number in (-400, 0, 1)] == [True, True, False]
+    assert parse_id_table("batch_ids") is None
+
+
+@in_event_loop
+async def test_size_includes_the_ids(any_store_url: str) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        empty = await store.size_bytes()
+        for number in range(2):
+            batches = [NewBatch(make_new_batch().batch_id, {}) for _ in range(5000)]
+            await store.append(batches, _later(number))
+        await store.tidy()
+        assert await store.size_bytes() - empty > 10_000 * 16
+
+
+@in_event_loop
+async def test_database_without_its_partitions_is_refused_without_values(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        postgresql.execute("DROP TABLE batch_ids_20260314", url=postgresql_url)
+        with pytest.raises(StoreError) as refused:
+            await store.append([make_new_batch()], _DAY)
+    assert str(refused.value) == 'store: no partition of relation "batch_ids" found for row'
+
+
+@asynccontextmanager
+async def _connection(url: str) -> AsyncIterator[AsyncConnection]:
+    """Connect as another program would, with one transaction."""
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
+    try:
+        async with engine.begin() as connection:
+            yield connection
+    finally:
+        await engine.dispose()
