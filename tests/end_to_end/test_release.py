@@ -118,8 +118,8 @@ def test_numbers_are_near_and_paid(
 @pytest.mark.parametrize(
     ("query", "delta", "answer"),
     [
-        (["histogram", "city"], "0", "Rows by city: 3 numbers, give or take 0"),
-        (["histogram", "home"], "1e-6", "Rows by home: 2 numbers, give or take 0"),
+        (["histogram", "city"], "0", "Rows by city: 3 numbers, each give or take 0"),
+        (["histogram", "home"], "1e-6", "Rows by home: 2 numbers, each give or take 0"),
         (["mode", "city"], "0", "The most common city: Rome."),
         (["mode", "home"], "1e-6", "The most common home: search.example."),
         (["topk", "city", "2", "--bins", "Rome,Paris,Oslo"], "0", "common of city: Rome, Oslo."),
@@ -162,6 +162,26 @@ def test_what_could_not_be_written_is_not_paid(run: Run) -> None:
     assert "spent        epsilon 0 " in run("ledger", "l.db").output
 
 
+def test_what_was_paid_for_is_shown_though_a_file_can_not_be_written(run: Run) -> None:
+    init(run)
+    result = run("count", "--ledger", "l.db", "--epsilon", "1", "--output", "/proc/r.csv", code=1)
+    assert "The number of rows is about" in result.stdout
+    assert "/proc/r.csv" in result.stderr
+
+
+def test_a_ledger_of_many_people_has_words_for_it(run: Run) -> None:
+    init(run)
+    run("histogram", "home", "--ledger", "l.db", "--epsilon", "1", "--delta", "1e-6")
+    assert "epsilon 1000 and delta 1:" in run("ledger", "l.db", "--people", "1000").output
+
+
+def test_keys_that_look_like_formulas_can_be_made_inert(run: Run) -> None:
+    init(run)
+    asked = ("histogram", "city", "--bins", "=1+1,Rome", "--ledger", "l.db", "--epsilon", "1")
+    result = run(*asked, "--output", "-", "--spreadsheet-safe")
+    assert result.stdout.splitlines()[1].startswith("'=1+1,")
+
+
 def test_a_tenth_three_times_is_three_tenths_and_no_more(run: Run) -> None:
     init(run, epsilon="0.3")
     for _ in range(3):
@@ -193,6 +213,7 @@ def test_candidates_are_a_sorted_list_and_with_a_file_they_are_counted(run: Run)
     init(run)
     counted = run("candidates", "people.parquet", "--ledger", "l.db", *budget, "--output", "r.json")
     assert counted.stdout == listed.output
+    assert json.loads(Path("r.json").read_text())["summary"]["of_users"] == "half"
     found = json.loads(Path("r.json").read_text())
     numbers = [row["value"] for row in found["rows"]]
     assert abs(found["summary"]["total"] - sum(numbers)) < 20  # noise of scales 1/18 and 1/2
@@ -215,16 +236,19 @@ def test_candidates_that_are_refused_leave_no_ledger(run: Run) -> None:
     ("arguments", "code", "reason"),
     [
         (["init", "people.parquet", "--user-column", "user", "--epsilon", "-1"], 2, "a finite num"),
+        (["count", "--ledger", "l.db", "--epsilon", "1e-400"], 1, "must be from 1e-06 to 1e+06"),
+        (["count", *ASK, "--output", "r.png"], 2, "'r.png' must end in .csv, .json, .parquet or"),
+        (["ledger", "l.db", "--output", "l.html"], 2, "'l.html' must end in .csv, .json or .parqu"),
         (["init", "people.parquet", "--user-column", "x", "--epsilon", "1"], 1, "no column is nam"),
         (["init", "none.csv", "--user-column", "user", "--epsilon", "1"], 1, "none.csv: no such"),
         (["count", "--ledger", "none.db", "--epsilon", "1"], 1, "none.db: must be a ledger"),
         (["ledger", "none.db"], 1, "none.db: must be a ledger"),
-        (["mean", "city", *ASK], 1, "city must hold numbers"),
+        (["mean", "city", *ASK], 1, "city: has no bounds"),
         (["mean", "size", *ASK], 1, "no column is named 'size'"),
         (["histogram", "home", *ASK], 1, "delta = 0: must be above 0"),
         (["mode", "home", *ASK], 1, "delta = 0: must be above 0"),
         (["quantile", "age", *ASK, "--method", "ptr"], 2, "--width must be given"),
-        (["histogram", "home", *ASK, "--bins", "@none"], 1, "none: No such file"),
+        (["histogram", "home", *ASK, "--bins", "@none"], 1, "bins: none: No such file"),
         ([*MINE, "mine:no", "--range", "0:1", *ASK], 1, "there is no no in mine"),
         ([*MINE, "mine:half", "--range", "1", *ASK], 2, "'1' must be LOW:HIGH"),
     ],

@@ -15,6 +15,8 @@ from fractions import Fraction
 
 from hubbub.release.noise import Cost, gaussian_epsilon
 
+_MOST_EXPONENT = 700.0  # of e, in a float
+
 
 class Composition(StrEnum):
     """How costs add up."""
@@ -31,7 +33,8 @@ class Composition(StrEnum):
             )
         return (
             "zCDP composition (Bun, Steinke 2016): rhos add up, epsilon^2/2 of a pure release; to "
-            "epsilon at what is left of delta (Canonne, Kamath, Steinke 2020)"
+            "epsilon at half of the delta (Canonne, Kamath, Steinke 2020), the other half is for "
+            "single releases"
         )
 
 
@@ -41,17 +44,15 @@ def total(costs: Iterable[Cost], composition: Composition, delta: Fraction) -> C
     Parameters
     ----------
     delta : Fraction
-        The whole budget's: zCDP converts at what single releases leave of it.
-
-    Returns
-    -------
-    Cost
-        With an infinite epsilon (the largest float) where no delta is left to convert at.
+        The whole budget's: with zCDP half of it is for conversion, half for single releases.
 
     Notes
     -----
     A release of (epsilon, delta) is delta-approximate epsilon^2/2-zCDP (Bun, Steinke 2016, section
-    8), Gaussian noise rho-zCDP without any delta.
+    8), Gaussian noise rho-zCDP without any delta. Rhos and deltas are bounded apart from each
+    other: were a delta that single releases leave free to be converted at, whoever asks could
+    decide by answers which of the two fails, and both could (the bounds of adaptive composition are
+    on each: Whitehouse, Ramdas, Rogers, Wu 2023).
     """
     every = list(costs)
     if composition is Composition.BASIC or not every:
@@ -59,12 +60,10 @@ def total(costs: Iterable[Cost], composition: Composition, delta: Fraction) -> C
         return Cost(epsilon, sum((cost.delta for cost in every), Fraction(0)))
     rho = sum((_rho(cost) for cost in every), Fraction(0))
     own = sum((cost.delta for cost in every if cost.rho is None), Fraction(0))
-    left = delta - own
-    if left <= 0:
-        return Cost(_UNBOUNDED, own, rho)
+    converted_at = delta / 2
     scale = math.sqrt(float(1 / (2 * rho)))  # of Gaussian noise with this rho
     scale = math.nextafter(scale, 0.0)
-    return Cost(gaussian_epsilon(scale, 1.0, left), delta, rho)
+    return Cost(gaussian_epsilon(scale, 1.0, converted_at), own + converted_at, rho)
 
 
 def group(cost: Cost, people: int) -> Cost:
@@ -77,12 +76,11 @@ def group(cost: Cost, people: int) -> Cost:
     if people == 1 or not cost.delta:
         return Cost(people * cost.epsilon, cost.delta)
     epsilon = float(cost.epsilon)
+    if people * epsilon > _MOST_EXPONENT:
+        return Cost(people * cost.epsilon, Fraction(1))
     growth = people if epsilon == 0 else math.expm1(people * epsilon) / math.expm1(epsilon)
     return Cost(people * cost.epsilon, min(cost.delta * Fraction(growth), Fraction(1)))
 
 
 def _rho(cost: Cost) -> Fraction:
     return cost.epsilon**2 / 2 if cost.rho is None else cost.rho
-
-
-_UNBOUNDED = Fraction(2**1000)

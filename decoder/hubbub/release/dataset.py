@@ -8,24 +8,25 @@ release, and nothing is released before its spend is on disk.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from typing import Self, TypeVar
 
 from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.results.text import visible
 from hubbub.release import tables
 from hubbub.release.accounting import Composition
 from hubbub.release.declaration import Declaration, Excess, unique
-from hubbub.release.errors import DataError, QueryError
+from hubbub.release.errors import DataError, LedgerError, QueryError
 from hubbub.release.estimators import run_estimator
 from hubbub.release.ledger import Ledger
 from hubbub.release.mechanisms import aggregation, counts, histograms, selection, stability
 from hubbub.release.mechanisms.mechanism import Mechanism
-from hubbub.release.noise import Cost, fraction, positive
+from hubbub.release.noise import Cost, delta_of, epsilon_of, fraction
 from hubbub.release.result import Account, Question, ReleaseResult
-from hubbub.release.tables import UserRows
+from hubbub.release.tables import Role, UserRows
 
 _Data = TypeVar("_Data")
 _Number = float | str | Fraction
@@ -105,18 +106,20 @@ class Dataset:
             If the ledger is there already, or can't be made.
         """
         path = Path(data)
-        total = Cost(positive("epsilon", epsilon), _below_one("delta", delta))
+        total = Cost(epsilon_of(epsilon), delta_of(delta))
         how = _choice(Composition, "composition", composition)
         if how is Composition.ZCDP and not total.delta:
             raise QueryError("delta = 0: must be above 0 for zCDP composition; or take basic")
-        held = tables.describe(path, user_column)
-        if absent := [column for column in columns or () if column not in held]:
-            names = ", ".join(sorted(held)) or "none"
+        if path.is_dir() and Path(ledger).absolute().is_relative_to(path.absolute()):
+            raise LedgerError(f"{ledger}: must not be in {path}, whose files are the data")
+        there = tables.column_names(path, user_column)
+        if absent := [column for column in columns or () if column not in there]:
+            names = ", ".join(map(visible, sorted(there))) or "none"
             raise QueryError(f"columns: no column is named {absent[0]!r}; there are: {names}")
         declaration = Declaration(
             data=path.absolute(),
             user_column=user_column,
-            columns=held if columns is None else {column: held[column] for column in columns},
+            columns=there if columns is None else tuple(columns),
             rows_per_user=rows_per_user,
             excess=_choice(Excess, "excess", excess),
             bounds={c: (float(low), float(high)) for c, (low, high) in (bounds or {}).items()},
@@ -124,13 +127,13 @@ class Dataset:
                 column: unique(f"bins of {column}", keys) for column, keys in (bins or {}).items()
             },
         )
+        for low, high in declaration.bounds.values():
+            counts.lattice(low, high)  # which refuses what sums would overflow by
+        rows = tables.load(path, user_column, dict.fromkeys(declaration.bounds, Role.NUMBERS))
         for column in declaration.bounds:
-            kind = declaration.columns[column]
-            tables.require_kind(f"bounds of {column}", column, kind, numeric=True)
-        for column in declaration.bins:
-            kind = declaration.columns[column]
-            tables.require_kind(f"bins of {column}", column, kind, numeric=False)
-        _refuse_excess(tables.load(path, user_column, ()), declaration)
+            if not len(rows.numbers(column)):
+                raise QueryError(f"bounds of {visible(column)}: none of its values is a number")
+        _refuse_excess(rows, declaration)
         facts = declaration.as_json(), tables.digest(path)
         return cls(Ledger.create(Path(ledger), total.epsilon, total.delta, how, *facts))
 
@@ -174,8 +177,9 @@ class Dataset:
         subject = "the number of rows" + (f" with {column}" if column else "")
         question = Question("count", column or "", subject)
         if column is None:
-            return self._release(question, mechanism, [], len)
-        return self._release(question, mechanism, [column], lambda rows: rows.present(column))
+            return self._release(question, mechanism, {}, len)
+        keyed = {column: Role.KEYS}
+        return self._release(question, mechanism, keyed, lambda rows: len(rows.keys(column)))
 
     def sum(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> ReleaseResult:
         """Release a column's sum, each value clipped to the declared bounds.
@@ -190,7 +194,7 @@ class Dataset:
             delta=cost.delta,
         )
         question = Question("sum", column, f"the sum of {column}")
-        return self._release(question, mechanism, [column], lambda rows: rows.numbers(column))
+        return self._release(question, mechanism, *_numbers_of(column))
 
     def mean(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> ReleaseResult:
         """Release a column's mean, each value clipped to the declared bounds.
@@ -205,7 +209,7 @@ class Dataset:
             delta=cost.delta,
         )
         question = Question("mean", column, f"the mean of {column}")
-        return self._release(question, mechanism, [column], lambda rows: rows.numbers(column))
+        return self._release(question, mechanism, *_numbers_of(column))
 
     def histogram(
         self,
@@ -231,8 +235,8 @@ class Dataset:
         other : str, optional
             Counts all rows with other keys than the public ones, which are left out without it.
         total : bool
-            Whether the number of rows is released as well, for a tenth of epsilon. It makes shares
-            of counts, as `hubbub-decoder decode --blend` needs it.
+            Whether the number of rows with any key is released as well, for a tenth of epsilon. It
+            makes shares of counts, as `hubbub-decoder decode --blend` needs it.
 
         Raises
         ------
@@ -240,7 +244,7 @@ class Dataset:
             As `count`.
         """
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
-        self._require("histogram", column, numeric=edges is not None)
+        self.declaration.require("histogram", column)
         if edges is not None and (bins is not None or other is not None):
             raise QueryError("edges: must be left out where there are bins or others")
         keys = self._bins(column, bins) if edges is None else histograms.buckets(edges)
@@ -267,7 +271,8 @@ class Dataset:
             return found if other is None else [k if k in public else other for k in found]
 
         question = Question("histogram", column, f"rows by {column}", keyed=True, total=total)
-        return self._release(question, mechanism, [column], keys_of)
+        role = Role.KEYS if edges is None else Role.NUMBERS
+        return self._release(question, mechanism, {column: role}, keys_of)
 
     def quantile(
         self,
@@ -275,7 +280,7 @@ class Dataset:
         level: _Number = "1/2",
         *,
         epsilon: _Number,
-        options: int | None = None,
+        options: int = OPTIONS,
     ) -> ReleaseResult:
         """Release a column's quantile by the exponential mechanism; "1/2" is the median.
 
@@ -285,29 +290,23 @@ class Dataset:
         Parameters
         ----------
         level : number or str
-            Share of values below, in (0, 1). Of small denominators ("1/2", "3/4") it costs least
-            accuracy.
-        options : int, optional
-            Values between the bounds to choose from; by default 65,536, or all whole numbers if
-            those are fewer and the column holds no others.
+            Share of values below, in (0, 1): "1/2", "1/3", 0.95.
+        options : int
+            Values to choose from, evenly spaced from bound to bound: of whole numbers from 0 to 120
+            take 121.
         """
-        share, price = fraction("level", level), positive("epsilon", epsilon)
-        self._require("quantile", column, numeric=True)
-        low, high = self.declaration.bounds_of(column)
-        whole = self.declaration.columns[column] in {tables.WHOLE, tables.BOOLEANS}
-        if options is None and whole and low.is_integer() and high - low < OPTIONS:
-            options = int(high - low) + 1  # so that each is a whole number if high is one
+        share, price = fraction("level", level), epsilon_of(epsilon)
+        self.declaration.require("quantile", column)
         mechanism = selection.quantile(
-            low,
-            high,
+            *self.declaration.bounds_of(column),
             share,
-            options=OPTIONS if options is None else options,
+            options=options,
             rows_per_user=self.declaration.rows_per_user,
             epsilon=price,
         )
         name = "median" if share == Fraction(1, 2) else f"quantile of {float(share):g}"
         question = Question("quantile", column, f"the {name} of {column}")
-        return self._release(question, mechanism, [column], lambda rows: rows.numbers(column))
+        return self._release(question, mechanism, *_numbers_of(column))
 
     def median_by_test(
         self, column: str, width: float, *, epsilon: _Number, delta: _Number
@@ -330,7 +329,7 @@ class Dataset:
             delta=cost.delta,
         )
         question = Question("quantile", column, f"the median of {column}")
-        return self._release(question, mechanism, [column], lambda rows: rows.numbers(column))
+        return self._release(question, mechanism, *_numbers_of(column))
 
     def mode(
         self,
@@ -348,7 +347,7 @@ class Dataset:
         (`hubbub.release.mechanisms.stability.stable_mode`). Raises as `count`.
         """
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
-        self._require("mode", column, numeric=False)
+        self.declaration.require("mode", column)
         keys = self._bins(column, options)
         question = Question("mode", column, f"the most common {column}")
         if keys is None:
@@ -359,7 +358,7 @@ class Dataset:
             raise QueryError(f"delta = {float(cost.delta):g}: must be 0 where keys are public")
         else:
             mechanism = selection.most_common(keys, 1, rows_per_user=most, epsilon=cost.epsilon)
-        return self._release(question, mechanism, [column], lambda rows: rows.keys(column))
+        return self._release(question, mechanism, *_keys_of(column))
 
     def topk(
         self,
@@ -378,8 +377,8 @@ class Dataset:
         options : sequence of str, optional
             By default the column's declared bins.
         """
-        price = positive("epsilon", epsilon)
-        self._require("topk", column, numeric=False)
+        price = epsilon_of(epsilon)
+        self.declaration.require("topk", column)
         keys = self._bins(column, options)
         if keys is None:
             raise QueryError(
@@ -390,7 +389,7 @@ class Dataset:
             keys, best, rows_per_user=self.declaration.rows_per_user, epsilon=price
         )
         question = Question("topk", column, f"the {best:,} most common of {column}")
-        return self._release(question, mechanism, [column], lambda rows: rows.keys(column))
+        return self._release(question, mechanism, *_keys_of(column))
 
     def aggregate(
         self,
@@ -417,8 +416,8 @@ class Dataset:
         Parameters
         ----------
         estimator : str
-            "module:function"; gets columns by name as arrays (numbers float64 and nan for null,
-            other values text and None for null), and returns a number.
+            "module:function"; gets columns by name as arrays, and returns a number. Columns with
+            declared bounds are float64 (not clipped; nan for null), others text (None for null).
         limits : (float, float)
             Between which the answer lies; public.
         blocks : int
@@ -455,20 +454,16 @@ class Dataset:
             )
         else:
             mechanism = aggregation.aggregate_mode(epsilon=cost.epsilon, delta=cost.delta)
-        if columns is None:
-            held = self.declaration.columns
-            wanted = [column for column, kind in held.items() if tables.is_askable(kind)]
-        else:
-            wanted = list(columns)
+        wanted = self.declaration.columns if columns is None else tuple(columns)
         for column in wanted:
-            kind = self.declaration.require("columns", column)
-            if not tables.is_askable(kind):
-                raise QueryError(f"columns: {column} must hold numbers or text; it holds {kind}")
+            self.declaration.require("columns", column)
+        bounded = self.declaration.bounds
+        roles = {name: Role.NUMBERS if name in bounded else Role.KEYS for name in wanted}
 
         def estimates(rows: UserRows) -> FloatArray:
             return run_estimator(
                 estimator,
-                rows.blocks(blocks, wanted, self.ledger.secret),
+                rows.blocks(blocks, self.ledger.secret),
                 default=(low + high) / 2 if default is None else default,
                 seconds=seconds,
                 processes=processes or os.cpu_count() or 1,
@@ -476,7 +471,7 @@ class Dataset:
             )
 
         question = Question("aggregate", ", ".join(columns or ()), f"the {method} of {estimator}")
-        return self._release(question, mechanism, wanted, estimates)
+        return self._release(question, mechanism, roles, estimates)
 
     def candidates(
         self, column: str, *, epsilon: _Number, delta: _Number, counted: bool = False
@@ -497,13 +492,16 @@ class Dataset:
             As `count`.
         """
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
-        self._require("candidates", column, numeric=False)
-        question = Question("candidates", column, f"rows by {column}", keyed=True, total=counted)
+        self.declaration.require("candidates", column)
+        subject, of_users = f"rows by {column}", "all"
+        if counted:
+            subject, of_users = f"rows by {column} in half of the users", "half"
+        question = Question("candidates", column, subject, True, counted, of_users)
         if not counted:
             mechanism = histograms.thresholded_histogram(
                 rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
             )
-            return self._release(question, mechanism, [column], lambda rows: rows.keys(column))
+            return self._release(question, mechanism, *_keys_of(column))
 
         def halves(rows: UserRows) -> tuple[Sequence[str], Sequence[str]]:
             finders, counters = rows.halves(self.ledger.secret)
@@ -512,25 +510,25 @@ class Dataset:
         both = histograms.found_and_counted(
             rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
         )
-        return self._release(question, both, [column], halves)
+        return self._release(question, both, {column: Role.KEYS}, halves)
 
     def _release(
         self,
         question: Question,
         mechanism: Mechanism[_Data],
-        columns: Sequence[str],
+        roles: Mapping[str, Role],
         data_of: Callable[[UserRows], _Data],
     ) -> ReleaseResult:
         """Pay for a question, then answer it."""
         self.ledger.refuse_beyond(question.text, mechanism.cost)
-        data = data_of(self._rows(columns))
+        data = data_of(self._rows(roles))
         self.ledger.spend(question.text, mechanism.name, mechanism.cost, self.ledger.digest)
         rows = mechanism(data)
         account = Account(self.ledger.composition, self.ledger.budget, self.ledger.spent())
         most = self.declaration.rows_per_user
         return ReleaseResult.of(question, mechanism, rows, account, most)
 
-    def _rows(self, columns: Iterable[str]) -> UserRows:
+    def _rows(self, roles: Mapping[str, Role]) -> UserRows:
         """Return the rows that count, of the data as they were declared."""
         now = tables.state(self._data)
         if now != self._unchanged:
@@ -540,18 +538,14 @@ class Dataset:
                     "one, and needs a ledger of its own"
                 )
             self._unchanged = now
-        rows = tables.load(self._data, self.declaration.user_column, columns)
+        rows = tables.load(self._data, self.declaration.user_column, roles)
         if tables.state(self._data) != now:
             raise DataError(f"{self._data}: changed while it was read")
         _refuse_excess(rows, self.declaration)
         return tables.limited(rows, self.declaration.rows_per_user, self.ledger.secret)
 
-    def _require(self, query: str, column: str, *, numeric: bool) -> None:
-        kind = self.declaration.require(query, column)
-        tables.require_kind(query, column, kind, numeric=numeric)
-
     def _lattice(self, query: str, column: str) -> counts.Lattice:
-        self._require(query, column, numeric=True)
+        self.declaration.require(query, column)
         return counts.lattice(*self.declaration.bounds_of(column))
 
     def _bins(self, column: str, bins: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -573,15 +567,16 @@ class Dataset:
         self.close()
 
 
+def _keys_of(column: str) -> tuple[Mapping[str, Role], Callable[[UserRows], list[str]]]:
+    return {column: Role.KEYS}, lambda rows: rows.keys(column)
+
+
+def _numbers_of(column: str) -> tuple[Mapping[str, Role], Callable[[UserRows], FloatArray]]:
+    return {column: Role.NUMBERS}, lambda rows: rows.numbers(column)
+
+
 def _cost(epsilon: _Number, delta: _Number) -> Cost:
-    return Cost(positive("epsilon", epsilon), _below_one("delta", delta))
-
-
-def _below_one(name: str, value: _Number) -> Fraction:
-    found = fraction(name, value)
-    if found >= 1:
-        raise QueryError(f"{name} = {value!r}: must be below 1")
-    return found
+    return Cost(epsilon_of(epsilon), delta_of(delta))
 
 
 _Choice = TypeVar("_Choice", Composition, Excess)

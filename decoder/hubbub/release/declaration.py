@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from hubbub.decoder.results.text import visible
 from hubbub.release.errors import LedgerError, QueryError
 
 
@@ -33,8 +34,8 @@ class Declaration:
         A file, or a directory of files of one form.
     user_column : str
         Says whose row a row is.
-    columns : mapping of str to str
-        What the other columns hold, as `hubbub.release.tables` names it.
+    columns : tuple of str
+        The other columns, those that may be asked for.
     rows_per_user : int
         Most rows that a user has in what is released.
     excess : Excess
@@ -46,7 +47,7 @@ class Declaration:
 
     data: Path
     user_column: str
-    columns: Mapping[str, str]
+    columns: tuple[str, ...]
     rows_per_user: int
     excess: Excess
     bounds: Mapping[str, tuple[float, float]]
@@ -60,30 +61,31 @@ class Declaration:
             for column in named:
                 self.require(option, column)
         for column, (low, high) in self.bounds.items():
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            if not (low < high and math.isfinite(high - low)):
                 raise QueryError(
-                    f"bounds of {column} = {low:g}:{high:g}: must be finite numbers, the lower one "
-                    "first"
+                    f"bounds of {visible(column)} = {low:g}:{high:g}: must be finite numbers, the "
+                    "lower one first"
                 )
         for column, keys in self.bins.items():
             if not keys or len(set(keys)) < len(keys):
-                raise QueryError(f"bins of {column}: must be at least one, each there once")
+                raise QueryError(
+                    f"bins of {visible(column)}: must be at least one, each there once"
+                )
 
-    def require(self, option: str, column: str) -> str:
-        """Return what a column holds (raises QueryError if there is none)."""
+    def require(self, option: str, column: str) -> None:
+        """Refuse a column that isn't there (raises QueryError)."""
         if column == self.user_column:
-            raise QueryError(f"{option}: {column} is the column of users, which none asks for")
+            raise QueryError(f"{option}: {visible(column)} is the column of users")
         if column not in self.columns:
-            names = ", ".join(sorted(self.columns)) or "none"
+            names = ", ".join(map(visible, sorted(self.columns))) or "none"
             raise QueryError(f"{option}: no column is named {column!r}; there are: {names}")
-        return self.columns[column]
 
     def bounds_of(self, column: str) -> tuple[float, float]:
         """Return a column's range (raises QueryError if none was declared)."""
         if column not in self.bounds:
             raise QueryError(
-                f"{column}: has no bounds; what a user moves at most must be declared when the "
-                f"ledger is made: --bounds {column}=LOW:HIGH"
+                f"{visible(column)}: has no bounds; they say what a user moves at most, and are "
+                f"declared when the ledger is made: --bounds {visible(column)}=LOW:HIGH"
             )
         return self.bounds[column]
 
@@ -93,7 +95,7 @@ class Declaration:
             {
                 "data": str(self.data),
                 "user_column": self.user_column,
-                "columns": dict(self.columns),
+                "columns": list(self.columns),
                 "rows_per_user": self.rows_per_user,
                 "excess": self.excess.value,
                 "bounds": {column: list(ends) for column, ends in self.bounds.items()},
@@ -110,7 +112,7 @@ class Declaration:
             return cls(
                 data=Path(facts["data"]),
                 user_column=facts["user_column"],
-                columns=facts["columns"],
+                columns=tuple(facts["columns"]),
                 rows_per_user=facts["rows_per_user"],
                 excess=Excess(facts["excess"]),
                 bounds={column: (low, high) for column, (low, high) in facts["bounds"].items()},

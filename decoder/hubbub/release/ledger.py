@@ -48,6 +48,11 @@ create trigger spends_stay before delete on spends
     begin select raise(abort, 'spends are never deleted'); end;
 create trigger spends_stay_as_they_are before update on spends
     begin select raise(abort, 'spends are never changed'); end;
+create trigger spends_are_new before insert on spends
+    when exists (select 1 from spends where number = new.number)
+    begin select raise(abort, 'spends are never changed'); end;
+create trigger facts_are_set_once before insert on facts when exists (select 1 from facts)
+    begin select raise(abort, 'the facts are never changed'); end;
 create trigger facts_stay before delete on facts
     begin select raise(abort, 'the facts are never deleted'); end;
 create trigger facts_stay_as_they_are before update on facts
@@ -66,7 +71,7 @@ class Spend:
     at : str
         UTC, to the second.
     query : str
-        With its public arguments.
+        What was asked; its public arguments are in what was released.
     cost : Cost
     digest : str
         Of the data that were asked.
@@ -103,9 +108,13 @@ class Ledger:
         row = connection.execute("select * from facts").fetchone()
         if row is None or row[0] != _VERSION:
             raise LedgerError(f"{path}: must be a ledger of version {_VERSION}")
-        self.epsilon, self.delta = Fraction(row[1]), Fraction(row[2])
-        self.composition = Composition(row[3])
-        self.declaration, self.digest, self.secret = str(row[4]), str(row[5]), bytes(row[6])
+        try:
+            self.epsilon, self.delta = Fraction(row[1]), Fraction(row[2])
+            self.composition = Composition(row[3])
+            self.declaration, self.digest, self.secret = str(row[4]), str(row[5]), bytes(row[6])
+        except (TypeError, ValueError) as error:
+            raise LedgerError(f"{path}: its facts are damaged: {error}") from error
+        self._file = path.stat().st_ino
 
     @classmethod
     def create(
@@ -153,8 +162,8 @@ class Ledger:
             raise LedgerError(f"{path}: must be a ledger; `hubbub-release init` makes one")
         try:
             return cls(path, _connect(path))
-        except sqlite3.Error as error:
-            raise LedgerError(f"{path}: must be a ledger: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"{path}: must be a ledger that can be read: {error}") from error
 
     def refuse_beyond(self, query: str, cost: Cost) -> None:
         """Refuse a cost for which less is left now, before any work (raises BudgetError)."""
@@ -177,6 +186,9 @@ class Ledger:
         LedgerError
             If it can't be written; then nothing was spent.
         """
+        if cost.epsilon < 0 or cost.delta < 0 or (cost.rho is not None and cost.rho < 0):
+            raise LedgerError(f"{query}: costs less than nothing")
+        self._refuse_lost()
         now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         rho = None if cost.rho is None else str(cost.rho)
         with _transaction(self.path, self._connection):
@@ -187,7 +199,13 @@ class Ledger:
                 "values (?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
+        self._refuse_lost()
         return Spend(int(cursor.lastrowid or 0), now, query, mechanism, cost, digest)
+
+    def _refuse_lost(self) -> None:
+        """Refuse to go on where the file isn't there any more, or is another one."""
+        if not self.path.exists() or self.path.stat().st_ino != self._file:
+            raise LedgerError(f"{self.path}: isn't the file any more that was opened")
 
     def spends(self) -> list[Spend]:
         """Return all spends, the first one first."""
@@ -236,7 +254,7 @@ def shown(cost: Cost) -> str:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+    connection = sqlite3.connect(path.absolute(), timeout=_PATIENCE, isolation_level=None)
     try:
         connection.execute("pragma journal_mode = wal")
         connection.execute("pragma synchronous = full")

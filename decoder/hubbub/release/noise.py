@@ -26,6 +26,8 @@ _MOST_RHO = 1e6  # beyond which OpenDP's map overflows
 _FAR = 12.0  # deviations, beyond which a discrete Gaussian's tail is below 1e-31
 _TABULATED = 1e5  # deviations up to which its law is added up term by term
 _STEPS = 200
+_LEAST_EPSILON, _MOST_EPSILON = Fraction("1e-6"), Fraction(10**6)
+_LEAST_DELTA = Fraction("1e-100")
 _ROUNDING = 1e-13  # relative, and more than that of a threshold
 
 
@@ -72,16 +74,33 @@ def fraction(name: str, value: object) -> Fraction:
     except (ValueError, ZeroDivisionError):
         found = Fraction(-1)
     if isinstance(value, bool) or found < 0:
-        raise QueryError(f"{name} = {value!r}: must be a finite number of at least 0")
+        raise QueryError(f"{name} = {_given(value)}: must be a finite number of at least 0")
     return found
 
 
-def positive(name: str, value: object) -> Fraction:
-    """Return a budget that must be above 0 (raises QueryError)."""
-    found = fraction(name, value)
-    if not found:
-        raise QueryError(f"{name} = {value!r}: must be above 0")
+def epsilon_of(value: object) -> Fraction:
+    """Return an epsilon (raises QueryError)."""
+    found = fraction("epsilon", value)
+    if not _LEAST_EPSILON <= found <= _MOST_EPSILON:
+        raise QueryError(
+            f"epsilon = {_given(value)}: must be from {float(_LEAST_EPSILON):g} to "
+            f"{float(_MOST_EPSILON):g}"
+        )
     return found
+
+
+def delta_of(value: object) -> Fraction:
+    """Return a delta, 0 for none (raises QueryError)."""
+    found = fraction("delta", value)
+    if found and not _LEAST_DELTA <= found < 1:
+        raise QueryError(
+            f"delta = {_given(value)}: must be 0, or at least {float(_LEAST_DELTA):g} and below 1"
+        )
+    return found
+
+
+def _given(value: object) -> str:
+    return f"{float(value):g}" if isinstance(value, Fraction) and value < _MOST else f"{value!r}"
 
 
 def laplace_scale(sensitivity: int, epsilon: Fraction) -> float:

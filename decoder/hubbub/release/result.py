@@ -48,6 +48,8 @@ class Question(NamedTuple):
         What a sentence about the answer begins with.
     keyed : bool
         Whether there is a number a key.
+    of_users : str
+        "half" if half of the users were counted, because the others chose the keys.
     total : bool
         Whether the first row is the number of all rows.
     """
@@ -57,6 +59,7 @@ class Question(NamedTuple):
     subject: str
     keyed: bool = False
     total: bool = False
+    of_users: str = "all"
 
     @property
     def text(self) -> str:
@@ -159,9 +162,9 @@ class ReleaseResult(Result):
         """What was found, in a sentence."""
         subject = self.question.subject[0].upper() + self.question.subject[1:]
         if not self.rows and self.question.keyed:
-            return f"{subject}: nothing could be released that enough people share."
+            return f"{subject}: no key has enough people to be released."
         if not self.rows:
-            return f"{subject} isn't released: too few people decide it."
+            return f"{subject} isn't released: a few people might change it."
         first = self.rows[0]
         if isinstance(first.value, str):
             names = ", ".join(visible(f"{row.value}") for row in self.rows)
@@ -171,7 +174,9 @@ class ReleaseResult(Result):
             if self.total is not None:
                 of_all = f" of about {_number(float(self.total.value))} rows"
             numbers = "1 number" if len(self.rows) == 1 else f"{len(self.rows):,} numbers"
-            return f"{subject}: {numbers}{of_all}{_give_or_take(first)}."
+            least = min(self.rows, key=lambda row: row.radius)
+            each = ", each" if least.radius == max(row.radius for row in self.rows) else ", most"
+            return f"{subject}: {numbers}{of_all}{_give_or_take(least, each)}."
         if math.isnan(first.value):
             return f"{subject} isn't known: too few rows for so small an epsilon."
         return f"{subject} is about {_number(first.value)}{_give_or_take(first)}."
@@ -201,6 +206,7 @@ class ReleaseResult(Result):
             "delta": float(self.cost.delta),
             "unit": self.unit,
             "rows_per_user": self.rows_per_user,
+            "of_users": question.of_users,
             "confidence": CONFIDENCE,
             "noise_variance": self.rows[0].variance if self.rows else None,
             "total": None if total is None else total.value,
@@ -238,7 +244,7 @@ class ReleaseResult(Result):
 
     def picture(self) -> tuple[Chart, ...]:
         """Return the largest numbers by key, with their radii."""
-        if not (self.question.keyed and self.rows):
+        if not self.question.keyed:
             return ()
         shown_rows = sorted(self.rows, key=lambda row: -float(row.value))[:_DRAWN]
         intervals = [
@@ -278,7 +284,7 @@ class ReleaseResult(Result):
         }
         if self.total is not None:
             total = f"{_number(float(self.total.value))}{_give_or_take(self.total)}"
-            facts = {"rows in all": total} | facts
+            facts = {"rows with a key": total} | facts
         return facts
 
 
@@ -392,7 +398,9 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:,.6g}"
 
 
-def _give_or_take(row: Row) -> str:
+def _give_or_take(row: Row, which: str = ",") -> str:
     if math.isnan(row.radius):
         return ""
-    return f", give or take {_number(row.radius)} ({CONFIDENCE:.0%} of releases are that close)"
+    return (
+        f"{which} give or take {_number(row.radius)} ({CONFIDENCE:.0%} of releases are that close)"
+    )

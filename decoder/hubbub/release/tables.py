@@ -1,19 +1,23 @@
 """Files -> rows of users, at most so many each.
 
-Which rows of a user count, and which block or half a user is in, follows from a keyed hash of the
-user's name and the order of the user's own rows alone. Invariant: adding or removing a user changes
-nothing of what is kept of others.
+What a cell means follows from that cell alone: as a key it is its text, as a number what its text
+says, and what says none doesn't count. Which rows of a user count, and which block or half a user
+is in, follows from a keyed hash of the user's name and the order of the user's own rows. Invariant:
+adding or removing a user changes nothing of what is kept of others, nor what it means.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,18 +26,21 @@ from numpy.typing import NDArray
 from pyarrow import csv, parquet
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.release.errors import DataError, QueryError
+from hubbub.decoder.results.text import visible
+from hubbub.release.errors import DataError
 
-NUMBERS, WHOLE, BOOLEANS, TEXT, DATES = "numbers", "whole numbers", "booleans", "text", "dates"
-"""What a column holds; others hold what can't be asked for."""
-_NUMERIC = (NUMBERS, WHOLE, BOOLEANS)
-_KEYS = (WHOLE, BOOLEANS, TEXT, DATES)
-_USERS = (WHOLE, TEXT)
 _HALVES = b"half"
-_WIDER = {"int64": "double", "null": "int64"}  # what a column of a CSV file is tried as next
+_EXACT = 2.0**53  # below which floats that are whole numbers are exact
 _MULTIPLIERS = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype="u8")
+_QUOTED_LINES = csv.ParseOptions(newlines_in_values=True)
 Hashes = NDArray[np.uint64]
-Reader = Callable[[Path, str, Sequence[str] | None], Any]
+
+
+class Role(Enum):
+    """What the cells of a column are read as."""
+
+    KEYS = auto()
+    NUMBERS = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +50,11 @@ class UserRows:
     Attributes
     ----------
     table : pyarrow.Table
-        Columns without that of users.
+        Columns without that of users: text (null if the cell is empty), or float64 (nan if it isn't
+        a number).
     users : int64 array, shape (n,)
         A number a user.
-    names : tuple of str
+    names : sequence of str
         A user's name by this number.
     """
 
@@ -63,73 +71,82 @@ class UserRows:
         return UserRows(self.table.filter(pa.array(rows)), self.users[rows], self.names)
 
     def numbers(self, column: str) -> FloatArray:
-        """Return a column's values, without those that are null or no number."""
-        values = _cast(self.table.column(column), pa.float64())
-        found: FloatArray = values.to_numpy(zero_copy_only=False)  # null is nan
+        """Return the numbers of a column that was read as such."""
+        found: FloatArray = self.table.column(column).to_numpy()
         return found[~np.isnan(found)]
 
     def keys(self, column: str) -> list[str]:
-        """Return a column's values as text, without those that are null."""
-        found: list[str] = _cast(self.table.column(column), pa.string()).drop_null().to_pylist()
+        """Return the keys of a column that was read as such."""
+        found: list[str] = self.table.column(column).drop_null().to_pylist()
         return found
-
-    def present(self, column: str) -> int:
-        """Return in how many rows a column isn't null."""
-        return len(self) - int(self.table.column(column).null_count)
 
     def halves(self, secret: bytes) -> tuple[UserRows, UserRows]:
         """Return the rows of about half of the users, and those of the others."""
         first = (_hashes(self.names, secret + _HALVES) % np.uint64(2) == 0)[self.users]
         return self.chosen(first), self.chosen(~first)
 
-    def blocks(
-        self, n_blocks: int, columns: Sequence[str], secret: bytes
-    ) -> list[Mapping[str, NDArray[Any]]]:
-        """Return columns in so many parts, each user's rows in one of them.
-
-        Numbers are float64 (nan for null), everything else is text (None for null).
-        """
+    def blocks(self, n_blocks: int, secret: bytes) -> list[Mapping[str, NDArray[Any]]]:
+        """Return all columns in so many parts, each user's rows in one of them."""
         block = (_hashes(self.names, secret) % np.uint64(n_blocks)).astype(np.int64)[self.users]
         order = np.argsort(block, kind="stable")
         ends = np.cumsum(np.bincount(block, minlength=n_blocks))[:-1]
-        arrays = {}
-        for column in columns:
-            values = self.table.column(column)
-            numeric = _holds(values.type) in _NUMERIC
-            array = _cast(values, pa.float64() if numeric else pa.string())
-            arrays[column] = np.split(array.to_numpy(zero_copy_only=False)[order], ends)
-        return [{column: arrays[column][i] for column in columns} for i in range(n_blocks)]
+        parts = {
+            column: np.split(self.table.column(column).to_numpy()[order], ends)
+            for column in self.table.column_names
+        }
+        return [{column: parts[column][i] for column in parts} for i in range(n_blocks)]
 
 
-def describe(path: Path, user_column: str) -> dict[str, str]:
-    """Return what the columns of a table hold, without that of users.
+def column_names(path: Path, user_column: str) -> tuple[str, ...]:
+    """Return the names of a table's columns, without that of users.
 
     Raises
     ------
     DataError
-        If there is no table, it has no rows, or none of its columns is that of users.
+        If there is no table, files differ in their columns, or none of these is that of users.
     """
-    table = _read(path, user_column, None)
-    if user_column not in table.column_names:
-        names = ", ".join(table.column_names)
-        raise DataError(f"{path}: no column is named {user_column!r}; there are: {names}")
-    if not table.num_rows:
+    first, *others = files_of(path)
+    names = _names(first)
+    for file in others:
+        if set(_names(file)) != set(names):
+            raise DataError(f"{file}: its columns aren't those of {first}")
+    if user_column not in names:
+        there = ", ".join(map(visible, names))
+        raise DataError(f"{path}: no column is named {user_column!r}; there are: {there}")
+    return tuple(name for name in names if name != user_column)
+
+
+def load(path: Path, user_column: str, roles: Mapping[str, Role]) -> UserRows:
+    """Read some columns of a table.
+
+    Raises
+    ------
+    DataError
+        If it can't be read, has no rows, or some row has no user.
+    """
+    parts = []
+    for file in files_of(path):
+        with _told_of(file):
+            table = _form(file).read(file, [user_column, *roles])
+            table.validate(full=True)
+        absent = [name for name in (user_column, *roles) if name not in table.column_names]
+        if absent:
+            raise DataError(f"{file}: no column is named {absent[0]!r}")
+        columns = {"": _texts(file, user_column, table.column(user_column))}
+        for name, role in roles.items():
+            read = _texts if role is Role.KEYS else _numbers
+            columns[f"={name}"] = read(file, name, table.column(name))
+        empty = pc.index(pc.is_null(columns[""]), pa.scalar(True)).as_py()
+        if empty >= 0:
+            raise DataError(f"{file}: row {empty + 1} has no {visible(user_column)}")
+        parts.append(pa.table(columns))
+    whole = pa.concat_tables(parts).combine_chunks()
+    if not whole.num_rows:
         raise DataError(f"{path}: has no rows")
-    _user_names(path, user_column, table)
-    held = {field.name: _holds(field.type) for field in table.schema}
-    return {name: kind for name, kind in held.items() if name != user_column}
-
-
-def load(path: Path, user_column: str, columns: Iterable[str]) -> UserRows:
-    """Read some columns of a table (raises DataError)."""
-    wanted = list(dict.fromkeys(columns))
-    table = _read(path, user_column, [user_column, *wanted])
-    missing = [name for name in [user_column, *wanted] if name not in table.column_names]
-    if missing:
-        raise DataError(f"{path}: no column is named {missing[0]!r}")
-    encoded = _user_names(path, user_column, table)
-    users = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return UserRows(table.select(wanted), users, encoded.dictionary.to_pylist())
+    users = whole.column("").combine_chunks().dictionary_encode()
+    numbers = users.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    table = whole.select([f"={name}" for name in roles]).rename_columns(list(roles))
+    return UserRows(table, numbers, users.dictionary.to_pylist())
 
 
 def limited(rows: UserRows, most: int, secret: bytes) -> UserRows:
@@ -151,19 +168,6 @@ def limited(rows: UserRows, most: int, secret: bytes) -> UserRows:
 def most_rows(rows: UserRows) -> int:
     """Return how many rows the user with the most has."""
     return int(np.bincount(rows.users).max()) if len(rows) else 0
-
-
-def require_kind(option: str, column: str, held: str, *, numeric: bool) -> None:
-    """Refuse a column that holds neither numbers nor keys, as asked (raises QueryError)."""
-    wanted = _NUMERIC if numeric else _KEYS
-    if held not in wanted:
-        some = ", ".join(wanted[:-1])
-        raise QueryError(f"{option}: {column} must hold {some} or {wanted[-1]}; it holds {held}")
-
-
-def is_askable(held: str) -> bool:
-    """Whether a column holds numbers or keys, and not lists or nothing but nulls."""
-    return held in _NUMERIC or held in _KEYS
 
 
 def state(path: Path) -> tuple[tuple[str, int, int, int], ...]:
@@ -191,7 +195,7 @@ def digest(path: Path) -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return a table's files in the order of their names.
+    """Return a table's files in the order of their names; not what begins with a dot or "_".
 
     Raises
     ------
@@ -201,81 +205,80 @@ def files_of(path: Path) -> list[Path]:
     if not path.exists():
         raise DataError(f"{path}: no such file or directory")
     if not path.is_dir():
-        _reader(path)
+        _form(path)
         return [path]
-    found = sorted(
-        Path(folder) / name
-        for folder, _, names in os.walk(path)
-        for name in names
-        if not name.startswith((".", "_"))
-    )
+    found = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        if any("=" in name for name in folders):
+            raise DataError(
+                f"{path}: columns in names of folders aren't read; write them into the files"
+            )
+        found += [Path(folder) / name for name in names if not name.startswith((".", "_"))]
     if not found:
         raise DataError(f"{path}: has no files")
-    readers = {_reader(file) for file in found}
-    if len(readers) > 1:
+    if len({_form(file) for file in found}) > 1:
         raise DataError(f"{path}: must hold files of one form, not of several")
-    return found
+    return sorted(found)
 
 
-def _reader(path: Path) -> Reader:
-    for suffix, reader in _READERS.items():
+class _Form(NamedTuple):
+    """How files of a form are read: the names of their columns, and some columns."""
+
+    names: Callable[[Path], list[str]]
+    read: Callable[[Path, Sequence[str]], Any]
+
+
+def _form(path: Path) -> _Form:
+    for suffix, form in _FORMS.items():
         if path.name.endswith(suffix):
-            return reader
-    raise DataError(f"{path}: must end in {', '.join(_READERS)}")
+            return form
+    raise DataError(f"{path}: must end in {', '.join(_FORMS)}")
 
 
-def _read(path: Path, user_column: str, columns: Sequence[str] | None) -> Any:
-    tables = []
-    for file in files_of(path):
-        try:
-            table = _reader(file)(file, user_column, columns)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{file}: can't be read: {_fault(file, error)}") from error
-        repeated = {name for name in table.column_names if table.column_names.count(name) > 1}
-        if repeated:
-            raise DataError(f"{file}: several columns are named {min(repeated)!r}")
-        tables.append(table)
+def _names(file: Path) -> list[str]:
+    with _told_of(file):
+        names = _form(file).names(file)
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise DataError(f"{file}: several columns are named {min(repeated)!r}")
+    return names
+
+
+@contextlib.contextmanager
+def _told_of(file: Path) -> Iterator[None]:
+    """Say which file can't be read, and why, without what pyarrow quotes of its values."""
     try:
-        whole = pa.concat_tables(tables, promote_options="permissive")
-        whole.validate(full=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        faults = _differing(tables)
-        if not faults:
-            raise DataError(f"{path}: holds text that isn't UTF-8") from error
-        raise DataError(f"{path}: its files differ in what {faults} holds") from error
-    return whole
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = f"not a whole {file.suffix} file ({type(error).__name__})"
+        wrong_line = re.search(r"(Row #\d+: )?Expected \d+ columns, got \d+", str(error))
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        elif not file.stat().st_size:
+            reason = "it is empty"
+        elif wrong_line:
+            reason = wrong_line[0]
+        elif "UTF8" in str(error):
+            reason = "it holds text that isn't UTF-8"
+        raise DataError(f"{file}: can't be read: {reason}") from error
 
 
-def _fault(file: Path, error: Exception) -> str:
-    """Return why a file can't be read, without what pyarrow quotes of its values."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    if not file.stat().st_size:
-        return "it is empty"
-    wrong_line = re.search(r"(Row #\d+: )?Expected \d+ columns, got \d+", str(error))
-    return (
-        wrong_line[0] if wrong_line else f"not a whole {file.suffix} file ({type(error).__name__})"
-    )
+def _parquet_names(path: Path) -> list[str]:
+    return list(parquet.read_schema(path).names)
 
 
-def _differing(tables: Sequence[Any]) -> str:
-    """Return the columns of which files hold different types."""
-    types: dict[str, set[str]] = {}
-    for table in tables:
-        for field in table.schema:
-            types.setdefault(field.name, set()).add(str(field.type))
-    return ", ".join(sorted(name for name, each in types.items() if len(each) > 1))
-
-
-def _read_parquet(path: Path, _user_column: str, columns: Sequence[str] | None) -> Any:
+def _read_parquet(path: Path, columns: Sequence[str]) -> Any:
     with parquet.ParquetFile(path) as file:
-        wanted = None
-        if columns is not None:
-            wanted = [name for name in columns if name in file.schema_arrow.names]
-        return file.read(columns=wanted)
+        there = set(file.schema_arrow.names)
+        return file.read(columns=[name for name in columns if name in there])
 
 
-def _read_arrow(path: Path, _user_column: str, columns: Sequence[str] | None) -> Any:
+def _arrow_names(path: Path) -> list[str]:
+    return list(_read_arrow(path, None).column_names)
+
+
+def _read_arrow(path: Path, columns: Sequence[str] | None) -> Any:
     with pa.memory_map(str(path)) as source:
         try:
             table = pa.ipc.open_file(source).read_all()
@@ -287,80 +290,88 @@ def _read_arrow(path: Path, _user_column: str, columns: Sequence[str] | None) ->
     return table.select([name for name in columns if name in table.column_names])
 
 
-def _read_csv(path: Path, user_column: str, columns: Sequence[str] | None) -> Any:
+def _csv_names(path: Path) -> list[str]:
+    with _row_numbers(path), csv.open_csv(path, parse_options=_QUOTED_LINES) as reader:
+        return list(reader.schema.names)
+
+
+def _read_csv(path: Path, columns: Sequence[str]) -> Any:
+    """Read cells as they are; guesses of types would let one row change what others are."""
+    there = _csv_names(path)
+    wanted = [name for name in columns if name in there]
+    convert = csv.ConvertOptions(
+        column_types=dict.fromkeys(there, pa.string()), include_columns=wanted
+    )
+    with _row_numbers(path):
+        return csv.read_csv(path, parse_options=_QUOTED_LINES, convert_options=convert)
+
+
+@contextlib.contextmanager
+def _row_numbers(path: Path) -> Iterator[None]:
+    """Read a file that can't be read once more, by one thread, whose errors tell the row."""
     try:
-        return _read_csv_columns(path, user_column, columns)
+        yield
     except pa.ArrowInvalid:
-        csv.read_csv(path, csv.ReadOptions(use_threads=False))  # which tells the row
+        csv.read_csv(path, csv.ReadOptions(use_threads=False), _QUOTED_LINES)
         raise
 
 
-def _read_csv_columns(path: Path, user_column: str, columns: Sequence[str] | None) -> Any:
-    """Read a CSV file; what is no number somewhere is text everywhere in its column."""
-    types: dict[str, Any] = {user_column: pa.string()}
-    with csv.open_csv(path) as reader:
-        names = reader.schema.names
-    wanted = None if columns is None else [name for name in columns if name in names]
-    while True:
-        convert = csv.ConvertOptions(column_types=types, include_columns=wanted or None)
-        try:
-            return csv.read_csv(path, convert_options=convert)
-        except pa.ArrowInvalid as error:
-            fault = re.search(r"In CSV column #(\d+): CSV conversion error to (\w+)", str(error))
-            if fault is None or types.get(names[int(fault[1])]) == pa.string():
-                raise
-            types[names[int(fault[1])]] = pa.type_for_alias(_WIDER.get(fault[2], "string"))
-
-
-_READERS: dict[str, Reader] = {
-    ".parquet": _read_parquet,
-    ".csv": _read_csv,
-    ".csv.gz": _read_csv,
-    ".arrow": _read_arrow,
-    ".feather": _read_arrow,
+_CSV = _Form(_csv_names, _read_csv)
+_ARROW = _Form(_arrow_names, _read_arrow)
+_FORMS = {
+    ".parquet": _Form(_parquet_names, _read_parquet),
+    ".csv": _CSV,
+    ".csv.gz": _CSV,
+    ".arrow": _ARROW,
+    ".feather": _ARROW,
 }
 
 
-def _holds(kind: Any) -> str:
-    """Return what a type of pyarrow is, in words."""
-    if pa.types.is_dictionary(kind):
-        return _holds(kind.value_type)
+def _texts(file: Path, name: str, column: Any) -> Any:
+    """Return cells as text; null for empty ones and nan. A whole number's has no point."""
+    column, kind = _plain(column)
+    if pa.types.is_floating(kind):
+        column = pa.chunked_array([[_number_text(x) for x in column.to_pylist()]], pa.string())
+    try:
+        texts = column.cast(pa.large_string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise DataError(f"{file}: {visible(name)} can't be asked for: it holds {kind}") from error
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.large_string()), texts)
+
+
+def _number_text(value: float | None) -> str | None:
+    if value is None or math.isnan(value):
+        return None
+    return str(int(value)) if value.is_integer() and abs(value) < _EXACT else repr(value)
+
+
+def _numbers(_file: Path, _name: str, column: Any) -> Any:
+    """Return cells as float64; nan for what isn't a number."""
+    column, kind = _plain(column)
     if pa.types.is_boolean(kind):
-        return BOOLEANS
-    if pa.types.is_integer(kind):
-        return WHOLE
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return NUMBERS
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return TEXT
-    if pa.types.is_date(kind):
-        return DATES
-    return "nothing but nulls" if pa.types.is_null(kind) else f"{kind}"
+        column = column.cast(pa.int8())
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if numeric or pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
+        found = column.cast(pa.float64(), safe=False).to_numpy()
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        found = np.array([_parsed(text) for text in column.to_pylist()], dtype=np.float64)
+    else:
+        found = np.full(len(column), np.nan)
+    return pa.array(found, pa.float64(), from_pandas=False)
 
 
-def _user_names(path: Path, user_column: str, table: Any) -> Any:
-    """Return the users as a dictionary of names and a number a row."""
-    users = table.column(user_column)
-    if _holds(users.type) not in _USERS:
-        raise DataError(
-            f"{path}: {user_column} must hold text or whole numbers; it holds {_holds(users.type)}"
-        )
-    users = _cast(users, pa.large_string()).combine_chunks()
-    absent = pc.fill_null(pc.equal(users, ""), True)
-    place = pc.index(absent, pa.scalar(True)).as_py()
-    if place >= 0:
-        raise DataError(
-            f"{path}: {user_column} must name a user in every row; row {place + 1} has none"
-        )
-    return users.dictionary_encode()
+def _parsed(text: str | None) -> float:
+    try:
+        return math.nan if text is None else float(text)
+    except ValueError:
+        return math.nan
 
 
-def _cast(column: Any, kind: Any) -> Any:
+def _plain(column: Any) -> tuple[Any, Any]:
+    """Return a column without its dictionary, and its type."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if pa.types.is_boolean(column.type) and kind == pa.float64():
-        column = column.cast(pa.int8())
-    return column.cast(kind, safe=False)
+    return column, column.type
 
 
 def _hashes(names: Sequence[str], secret: bytes) -> Hashes:

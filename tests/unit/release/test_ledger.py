@@ -11,7 +11,10 @@ import time
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hubbub.release.accounting import Composition, group, total
 from hubbub.release.errors import BudgetError, LedgerError
@@ -80,12 +83,37 @@ def test_delta_is_a_budget_of_its_own(path: Path) -> None:
             spend(ledger, Cost(Fraction("0.21")))
 
 
+def test_a_ledger_that_is_gone_or_another_one_releases_nothing(path: Path) -> None:
+    with make(path) as ledger:
+        path.unlink()
+        with pytest.raises(LedgerError, match="isn't the file any more that was opened"):
+            spend(ledger, Cost(TENTH))
+        make(path).close()
+        with pytest.raises(LedgerError, match="isn't the file any more that was opened"):
+            spend(ledger, Cost(TENTH))
+
+
+def test_a_ledger_of_any_name_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with make(Path(":memory:")) as ledger:
+        spend(ledger, Cost(TENTH))
+    with Ledger.open(Path(":memory:")) as ledger:
+        assert ledger.spent() == Cost(TENTH)
+
+
+def test_nothing_costs_less_than_nothing(path: Path) -> None:
+    with make(path) as ledger, pytest.raises(LedgerError, match="costs less than nothing"):
+        spend(ledger, Cost(-TENTH))
+
+
 def test_rows_can_be_neither_changed_nor_deleted(path: Path) -> None:
     with make(path) as ledger:
         spend(ledger, Cost(TENTH))
     connection = sqlite3.connect(path)
     for statement in ("delete from spends", "update spends set epsilon = '0'", "delete from facts",
-                      "update facts set epsilon = '9'"):  # fmt: skip
+                      "update facts set epsilon = '9'",
+                      "insert or replace into facts select * from facts",
+                      "insert or replace into spends select * from spends"):  # fmt: skip
         with pytest.raises(sqlite3.IntegrityError, match="never"):
             connection.execute(statement)
     connection.close()
@@ -107,33 +135,41 @@ def test_what_is_no_ledger_is_named(path: Path, content: bytes | None) -> None:
 
 
 def test_killed_spenders_never_overspend_and_release_nothing_unpaid(path: Path) -> None:
-    """Three processes at once, killed again and again; HUBBUB_KILLS says how often."""
-    make(path, epsilon="3").close()
+    """Three processes at once, each killed at work, again and again; HUBBUB_KILLS says how often.
+
+    The budget outlasts them all.
+    """
+    make(path, epsilon=str(KILLS)).close()
     run = [sys.executable, "-c", SPENDER, str(path)]
+    rng = np.random.default_rng(1)
     released: list[int] = []
 
     def started() -> subprocess.Popen[bytes]:
         return subprocess.Popen(run, stdout=subprocess.PIPE)
 
-    def ended(process: subprocess.Popen[bytes]) -> None:
-        out, _ = process.communicate(timeout=60)
-        released.extend(int(line) for line in out.split(b"\n")[:-1])
-
     spenders = [started() for _ in range(3)]
-    for kill in range(KILLS):
-        time.sleep(0.25 + 0.01 * (kill % 5))
+    for kill in range(KILLS + 3):
         victim = spenders.pop(0)
+        assert victim.stdout is not None
+        first = victim.stdout.readline()  # it spends
+        assert first
+        time.sleep(rng.uniform(0, 0.05))
         victim.send_signal(signal.SIGKILL)
-        ended(victim)
-        spenders.append(started())
-    for process in spenders:
-        ended(process)
+        rest, _ = victim.communicate(timeout=60)
+        released += [int(line) for line in (first + rest).split(b"\n")[:-1]]
+        if kill < KILLS:
+            spenders.append(started())
     with Ledger.open(path) as ledger:
         numbers = [spend.number for spend in ledger.spends()]
-        assert ledger.spent().epsilon == 3
-    assert len(set(released)) == len(released)
-    assert set(released) <= set(numbers)
-    assert len(numbers) == 300
+        assert len(set(released)) == len(released)
+        assert set(released) <= set(numbers)
+        assert ledger.spent().epsilon == Fraction(len(numbers), 100)
+        left = KILLS - ledger.spent().epsilon
+        assert left > 0
+        with pytest.raises(BudgetError):
+            spend(ledger, Cost(left + Fraction(1, 10**9)))
+        spend(ledger, Cost(left))
+        assert ledger.spent().epsilon == KILLS
 
 
 def test_many_small_releases_cost_less_by_zcdp_and_few_large_ones_more() -> None:
@@ -151,15 +187,37 @@ def test_gaussian_releases_add_up_to_one_of_the_same_rho() -> None:
     assert scale == pytest.approx(4.53, abs=0.01)
     assert cost.rho is not None
     quarter = Cost(Fraction(1), delta, cost.rho / 4)
-    together = total([quarter] * 4, Composition.ZCDP, delta)
+    together = total([quarter] * 4, Composition.ZCDP, 2 * delta)  # half of it is for conversion
     assert float(together.epsilon) == pytest.approx(1, rel=1e-6)
+    assert together.delta == delta
 
 
-def test_zcdp_without_any_delta_left_refuses(path: Path) -> None:
+def test_zcdp_bounds_what_is_spent_of_delta_apart_from_epsilon(path: Path) -> None:
+    """Or an adaptive reader could let both bounds fail, each for its own answers."""
     with make(path, epsilon="5", delta="1e-6", composition="zcdp") as ledger:
-        spend(ledger, Cost(TENTH, Fraction("9e-7")))
         with pytest.raises(BudgetError):
-            spend(ledger, Cost(TENTH, Fraction("1e-7")))
+            spend(ledger, Cost(TENTH, Fraction("5.1e-7")))
+        spend(ledger, Cost(TENTH, Fraction("5e-7")))
+        with pytest.raises(BudgetError):
+            spend(ledger, Cost(TENTH, Fraction("1e-9")))
+        spend(ledger, Cost(TENTH))
+
+
+RHOS = st.fractions(Fraction(1, 1000), Fraction(1, 2))
+DELTAS = st.fractions(0, Fraction("1e-6"))
+
+
+@given(RHOS, RHOS, DELTAS, DELTAS)
+def test_zcdp_admits_whatever_its_rho_and_its_delta_admit_alone(
+    rho: Fraction, other_rho: Fraction, delta: Fraction, other_delta: Fraction
+) -> None:
+    def admitted(rho: Fraction, delta: Fraction) -> bool:
+        costs = [Cost(Fraction(0), Fraction(0), rho), Cost(Fraction(0), delta)]
+        found = total(costs, Composition.ZCDP, Fraction("1e-6"))
+        return found.epsilon <= 2 and found.delta <= Fraction("1e-6")
+
+    if admitted(rho, delta) and admitted(other_rho, other_delta):
+        assert admitted(rho, other_delta)
 
 
 def test_groups_are_protected_by_so_many_times_epsilon() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import csv, feather, parquet
+from pyarrow import feather, parquet
 
-from hubbub.release.errors import DataError, QueryError
+from hubbub.release.errors import DataError
 from hubbub.release.tables import (
+    Role,
     UserRows,
-    describe,
+    column_names,
     digest,
     limited,
     load,
     most_rows,
-    require_kind,
     state,
 )
+
+KEYS, NUMBERS = Role.KEYS, Role.NUMBERS
 
 SECRET = bytes(range(32))
 PEOPLE = pa.table(
@@ -67,49 +70,71 @@ def test_the_same_rows_come_from_any_form(tmp_path: Path, form: str) -> None:
         ".arrow": write_arrow_stream,
     }
     write[form](PEOPLE, path)
-    assert describe(path, "user") == {
-        "age": "whole numbers",
-        "height": "numbers",
-        "city": "text",
-        "member": "booleans",
-        "since": "dates",
-        "tags": "list<element: string>" if form == ".parquet" else "list<item: string>",
-    }
-    rows = load(path, "user", ["age", "height", "city", "member", "since"])
-    assert rows.numbers("age").tolist() == [31, 32, 80]
-    assert rows.numbers("height").tolist() == [1.7, float("inf")]
-    assert rows.numbers("member").tolist() == [1, 0, 1]
-    assert rows.keys("city") == ["Rome", "Oslo", "Rome"]
-    assert rows.keys("member") == ["true", "false", "true"]
-    assert rows.keys("since")[0] == "2026-11-01"
-    assert rows.present("city") == 3
-    assert [rows.names[i] for i in rows.users] == ["ann", "bob", "ann", "eve"]
+    columns = ("age", "height", "city", "member", "since")
+    assert column_names(path, "user") == (*columns, "tags")
+    numbers = load(path, "user", dict.fromkeys(columns, NUMBERS))
+    assert numbers.numbers("age").tolist() == [31, 32, 80]
+    assert numbers.numbers("height").tolist() == [1.7, float("inf")]
+    assert numbers.numbers("member").tolist() == [1, 0, 1]
+    assert numbers.numbers("city").tolist() == numbers.numbers("since").tolist() == []
+    keys = load(path, "user", dict.fromkeys(columns, KEYS))
+    assert keys.keys("age") == ["31", "32", "80"]
+    assert keys.keys("height") == ["1.7", "inf"]
+    assert keys.keys("city") == ["Rome", "Oslo", "Rome"]
+    assert keys.keys("member") == ["true", "false", "true"]
+    assert keys.keys("since")[0] == "2026-11-01"
+    assert [keys.names[i] for i in keys.users] == ["ann", "bob", "ann", "eve"]
+    with pytest.raises(DataError, match="tags can't be asked for: it holds list"):
+        load(path, "user", {"tags": KEYS})
 
 
-def test_users_of_csv_files_are_text_whatever_they_look_like(tmp_path: Path) -> None:
+def test_cells_of_csv_files_are_what_they_are(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
-    path.write_text("user,city\n007,Rome\n7,Oslo\n")
-    assert load(path, "user", ["city"]).names == ["007", "7"]
+    path.write_text('user,city,n\n007,Rome,1e3\n7,"two\nlines",+0.5\n8,NA,x\n9,,-inf\n')
+    rows = load(path, "user", {"city": KEYS, "n": NUMBERS})
+    assert rows.names == ["007", "7", "8", "9"]
+    assert rows.keys("city") == ["Rome", "two\nlines", "NA"]
+    assert rows.numbers("n").tolist() == [1_000, 0.5, float("-inf")]
 
 
-def test_a_csv_column_that_turns_out_to_be_text_is_text_everywhere(tmp_path: Path) -> None:
-    """pyarrow guesses from the first megabyte; the text comes later."""
-    path = tmp_path / "people.csv"
-    lines = [f"u{i},{i},{i}," for i in range(100_000)]
-    path.write_text("user,code,number,late\n" + "\n".join(lines) + "\nz,K1A,0.5,x\n")
-    assert describe(path, "user") == {"code": "text", "number": "numbers", "late": "text"}
-    rows = load(path, "user", ["code", "number"])
-    assert rows.keys("code")[-2:] == ["99999", "K1A"]
-    assert rows.numbers("number")[-1] == 0.5
+CELLS = st.one_of(
+    st.sampled_from(["", "7", "007", "7.0", "1e3", "x", "NA", "true", "2026-11-01", "nan", "-1"]),
+    st.text(st.characters(codec="utf-8", exclude_characters='"\r\0'), max_size=5),
+)
+
+
+@given(st.lists(CELLS, min_size=1, max_size=20), CELLS)
+def test_whatever_another_user_writes_no_cell_of_others_means_anything_else(
+    cells: list[str], his: str
+) -> None:
+    """Neither as a key nor as a number: types aren't guessed."""
+
+    def read(rows: list[tuple[str, str]]) -> tuple[list[str], list[float]]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "t.csv"
+            lines = [f'{user},"{cell}","{cell}"\n' for user, cell in rows]
+            path.write_text("user,k,n\n" + "".join(lines), encoding="utf-8", newline="")
+            found = load(path, "user", {"k": KEYS, "n": NUMBERS})
+            return found.keys("k"), found.numbers("n").tolist()
+
+    others = [(f"u{i}", cell) for i, cell in enumerate(cells)]
+    without, with_him = read(others), read([*others, ("him", his)])
+    assert with_him[0][: len(without[0])] == without[0]
+    assert repr(with_him[1][: len(without[1])]) == repr(without[1])
+    assert len(with_him[0]) <= len(without[0]) + 1
+    assert len(with_him[1]) <= len(without[1]) + 1
 
 
 def test_a_directory_is_one_table_in_the_order_of_its_names(tmp_path: Path) -> None:
     folder = tmp_path / "days"
     (folder / "later").mkdir(parents=True)
     (folder / "_SUCCESS").touch()
-    parquet.write_table(PEOPLE.slice(2), folder / "later" / "b.parquet")
+    (folder / "_temporary").mkdir()
+    (folder / ".git").mkdir()
+    for name in ("later/b", "_temporary/b", ".git/b"):
+        parquet.write_table(PEOPLE.slice(2), folder / f"{name}.parquet")
     parquet.write_table(PEOPLE.slice(0, 2), folder / "a.parquet")
-    assert load(folder, "user", ["age"]).numbers("age").tolist() == [31, 32, 80]
+    assert load(folder, "user", {"age": NUMBERS}).numbers("age").tolist() == [31, 32, 80]
     before = digest(folder)
     (folder / "a.parquet").rename(folder / "c.parquet")
     assert digest(folder) != before
@@ -169,7 +194,7 @@ def half_of(rows: UserRows) -> dict[str, list[int]]:
 def test_a_user_is_in_one_half_and_in_one_block(users: list[str]) -> None:
     rows = rows_of(users, [ord(user) for user in users])
     assert all(len(set(halves)) == 1 for halves in half_of(rows).values())
-    blocks = [set(block["value"].tolist()) for block in rows.blocks(5, ["value"], SECRET)]
+    blocks = [set(block["value"].tolist()) for block in rows.blocks(5, SECRET)]
     assert len(blocks) == 5
     for user in set(users):
         assert [ord(user) in values for values in blocks].count(True) == 1
@@ -211,61 +236,65 @@ def write_csv(path: Path, text: str) -> Path:
         ("t.csv", "user,age\n", r"t\.csv: has no rows"),
         ("t.csv", "user,age\na,1,2\n", r"t\.csv: can't be read: Row #2: Expected 2 columns, got 3"),
         ("t.csv", "name,age\na,1\n", "no column is named 'user'; there are: name, age"),
-        ("t.csv", "user,age\na,1\n,2\n", "user must name a user in every row; row 2 has none"),
+        ("t.csv", "user,age\na,1\n,2\n", r"t\.csv: row 2 has no user"),
         ("t.csv", "user,age,age\na,1,2\n", "several columns are named 'age'"),
         ("t.txt", "user\na\n", r"t\.txt: must end in \.parquet, "),
         ("t.parquet", "user\na\n", r"can't be read: not a whole \.parquet file \(ArrowInvalid\)"),
     ],
 )
 def test_faults_of_files_are_named(tmp_path: Path, name: str, text: str, reason: str) -> None:
+    path = write_csv(tmp_path / name, text)
+
+    def read() -> None:
+        load(path, "user", dict.fromkeys(column_names(path, "user"), NUMBERS))
+
     with pytest.raises(DataError, match=reason):
-        describe(write_csv(tmp_path / name, text), "user")
+        read()
 
 
 def test_faults_of_directories_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file or directory"):
-        describe(tmp_path / "none", "user")
+        column_names(tmp_path / "none", "user")
     with pytest.raises(DataError, match="has no files"):
-        describe(tmp_path, "user")
+        column_names(tmp_path, "user")
     write_csv(tmp_path / "a.csv", "user,age\na,1\n")
     parquet.write_table(pa.table({"user": ["b"], "age": ["old"]}), tmp_path / "b.parquet")
     with pytest.raises(DataError, match="must hold files of one form"):
-        describe(tmp_path, "user")
+        column_names(tmp_path, "user")
     (tmp_path / "b.parquet").unlink()
-    write_csv(tmp_path / "b.csv", "user,age\nb,old\n")
-    with pytest.raises(DataError, match="its files differ in what age holds"):
-        describe(tmp_path, "user")
+    write_csv(tmp_path / "b.csv", "user,years\nb,old\n")
+    with pytest.raises(DataError, match=r"b\.csv: its columns aren't those of .*a\.csv"):
+        column_names(tmp_path, "user")
+    (tmp_path / "country=DE").mkdir()
+    with pytest.raises(DataError, match="columns in names of folders aren't read"):
+        column_names(tmp_path, "user")
+
+
+def test_files_of_a_directory_may_hold_different_types(tmp_path: Path) -> None:
+    for name, ages in (("a", [1, 2]), ("b", [3.0, None]), ("c", ["4", "old"])):
+        table = pa.table({"user": [name, name], "age": ages})
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    rows = load(tmp_path, "user", {"age": KEYS})
+    assert rows.keys("age") == ["1", "2", "3", "4", "old"]
+    assert load(tmp_path, "user", {"age": NUMBERS}).numbers("age").tolist() == [1, 2, 3, 4]
 
 
 def test_a_fault_quotes_nothing_of_the_data(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        describe(write_csv(tmp_path / "t.csv", "user,age\nann,secret,42\n"), "user")
+        load(write_csv(tmp_path / "t.csv", "user,age\nann,secret,42\n"), "user", {})
     assert "secret" not in str(caught.value)
 
 
-def test_users_are_text_or_whole_numbers(tmp_path: Path) -> None:
-    parquet.write_table(pa.table({"user": [1.5, 2.5]}), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="user must hold text or whole numbers; it holds numbers"):
-        describe(tmp_path / "t.parquet", "user")
-    parquet.write_table(pa.table({"user": [1, 2, 1]}), tmp_path / "t.parquet")
-    assert load(tmp_path / "t.parquet", "user", ()).names == ["1", "2"]
+def test_users_are_text_or_numbers(tmp_path: Path) -> None:
+    for users in ([1, 2, 1], [1.0, 2.0, 1.0], ["1", "2", "1"]):
+        parquet.write_table(pa.table({"user": users}), tmp_path / "t.parquet")
+        assert load(tmp_path / "t.parquet", "user", {}).names == ["1", "2"]
 
 
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     broken = pa.array([b"\xff\xfe", b"b"]).view(pa.string())
     parquet.write_table(pa.table({"user": ["a", "b"], "city": broken}), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="holds text that isn't UTF-8"):
-        describe(tmp_path / "t.parquet", "user")
-    csv_file = tmp_path / "t.csv"
-    csv_file.write_bytes(b"user,city\na,\xff\n")
-    assert csv.read_csv(csv_file).schema.field("city").type == pa.binary()
-    assert describe(csv_file, "user") == {"city": "binary"}
-
-
-def test_columns_are_asked_for_what_they_hold() -> None:
-    require_kind("mean", "age", "whole numbers", numeric=True)
-    require_kind("histogram", "age", "whole numbers", numeric=False)
-    with pytest.raises(QueryError, match="mean: city must hold numbers, whole numbers or booleans"):
-        require_kind("mean", "city", "text", numeric=True)
-    with pytest.raises(QueryError, match=r"histogram: height must hold .*; it holds numbers"):
-        require_kind("histogram", "height", "numbers", numeric=False)
+    (tmp_path / "t.csv").write_bytes(b"user,city\na,\xff\n")
+    for name in ("t.parquet", "t.csv"):
+        with pytest.raises(DataError, match="it holds text that isn't UTF-8"):
+            load(tmp_path / name, "user", {"city": KEYS})

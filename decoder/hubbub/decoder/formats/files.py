@@ -77,7 +77,10 @@ def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
             write(file)
         temporary.replace(target)
     except OSError as error:
-        if error.filename == str(temporary):  # which nobody asked for
+        if error.filename in {
+            None,
+            str(temporary),
+        }:  # a full disk names none; nobody asked for that
             error.filename, error.filename2 = str(target), None
         raise
     finally:

@@ -6,14 +6,13 @@ from fractions import Fraction
 
 import click
 
+from hubbub.decoder.cli.options import only_files
 from hubbub.release.cli.options import (
     LEDGER,
     Budget,
     Range,
     by_column,
     keys_of,
-    output_option,
-    refuse_unwritable,
     with_errors,
 )
 
@@ -89,7 +88,8 @@ def init(
     What is hidden is whether one user's rows, at most so many, are in it. Bounds and bins are
     public: choose them without a look at the data. The ledger is the curator's, like the data.
     """
-    from hubbub.release.dataset import Dataset  # noqa: PLC0415 - --help stays quick
+    from hubbub.decoder.results.text import visible  # noqa: PLC0415 - --help stays quick
+    from hubbub.release.dataset import Dataset  # noqa: PLC0415
     from hubbub.release.ledger import shown  # noqa: PLC0415
 
     ranges = {
@@ -111,7 +111,7 @@ def init(
         composition=composition,
     )
     with made:
-        held = ", ".join(f"{name} ({kind})" for name, kind in made.declaration.columns.items())
+        held = ", ".join(map(visible, made.declaration.columns))
         click.echo(f"{made.ledger.path}: {shown(made.ledger.budget)}, {composition} composition")
         click.echo(f"columns: {held or 'none but that of users'}")
 
@@ -125,7 +125,14 @@ def init(
     type=click.IntRange(1),
     help="Also what the releases reveal of so many people together.",
 )
-@output_option
+@click.option(
+    "--output",
+    "files",
+    multiple=True,
+    callback=only_files(".csv", ".json", ".parquet"),
+    metavar="FILE",
+    help="Also write .csv, .json or .parquet; may be repeated.",
+)
 @with_errors
 def ledger(ledger: str, people: int, files: tuple[str, ...]) -> None:
     """Show what was spent, on what, and what remains.
@@ -138,6 +145,5 @@ def ledger(ledger: str, people: int, files: tuple[str, ...]) -> None:
     from hubbub.release.ledger import Ledger  # noqa: PLC0415
     from hubbub.release.result import LedgerResult  # noqa: PLC0415
 
-    refuse_unwritable(files)
     with Ledger.open(Path(ledger)) as opened:
         write_results(LedgerResult.of(opened, people), files, width=160)

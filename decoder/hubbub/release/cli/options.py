@@ -6,11 +6,14 @@ import functools
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hubbub.decoder.cli.options import cli_errors
+
+if TYPE_CHECKING:
+    from hubbub.decoder.results.result import Result
 
 Command = Callable[..., None]
 LEDGER = ".ledger.db"
@@ -72,6 +75,8 @@ def keys_of(text: str) -> tuple[str, ...]:
         return tuple(text.split(","))
     try:
         lines = Path(text[1:]).read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise click.ClickException(f"bins: {text[1:]}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{text[1:]}: must be UTF-8, one key a line") from error
     return tuple(line.removesuffix("\r") for line in lines if line.strip())
@@ -105,19 +110,52 @@ output_option = click.option(
     "files",
     multiple=True,
     metavar="FILE",
+    help="Also write the release to FILE.csv, .json, .parquet or .html; - writes CSV to stdout "
+    "instead of the table. May be repeated.",
+)
+drawn_output_option = click.option(
+    "--output",
+    "files",
+    multiple=True,
+    metavar="FILE",
     help="Also write the release to FILE.csv, .json, .parquet, .html, .svg or .png; - writes CSV "
     "to stdout instead of the table. May be repeated.",
 )
+spreadsheet_option = click.option(
+    "--spreadsheet-safe",
+    is_flag=True,
+    help="In CSV, put ' before keys that a spreadsheet would run as a formula.",
+)
 
 
-def refuse_unwritable(files: Sequence[str]) -> None:
+def refuse_unwritable(files: Sequence[str], *, pictures: bool) -> None:
     """Refuse files that can't be written, before anything is spent."""
     from hubbub.decoder.formats import writers  # noqa: PLC0415 - --help stays quick
 
     try:
-        writers.refuse_unwritable(files, pictures=True)
+        writers.refuse_unwritable(files, pictures=pictures)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--output'") from error
+
+
+def show_and_write(result: Result, files: Sequence[str], *, spreadsheet_safe: bool) -> None:
+    """Show what was paid for, whatever happens to the files; then say what couldn't be written."""
+    from functools import partial  # noqa: PLC0415 - as above
+
+    from hubbub.decoder.formats import writers  # noqa: PLC0415
+    from hubbub.decoder.formats.data_files import write_csv  # noqa: PLC0415
+    from hubbub.decoder.formats.files import STDOUT  # noqa: PLC0415
+
+    csv = partial(write_csv, spreadsheet_safe=spreadsheet_safe)
+    fault = None
+    try:
+        writers.write_files(result, files, csv)
+    except OSError as error:
+        fault = error
+    stdout = [path for path in files if path == STDOUT]
+    writers.write_results(result, stdout, spreadsheet_safe=spreadsheet_safe)
+    if fault is not None:
+        raise fault
 
 
 def with_errors(command: Command) -> Command:

@@ -16,11 +16,14 @@ from hubbub.release.cli.options import (
     data_option,
     delta_option,
     delta_option_of_keys,
+    drawn_output_option,
     epsilon_option,
     keys_of,
     ledger_option,
     output_option,
     refuse_unwritable,
+    show_and_write,
+    spreadsheet_option,
     with_errors,
 )
 
@@ -31,25 +34,38 @@ if TYPE_CHECKING:
 _BINS = "Public keys, or @FILE with one a line.  [default: those that `init` declared]"
 
 
-def _query(ask: Callable[..., ReleaseResult]) -> click.Command:
-    """Return a query's command: the table is opened, and what `ask` releases is written.
+def _query(
+    ask: Callable[..., ReleaseResult], output: Callable[..., Any] = output_option
+) -> click.Command:
+    """Return a query's command: the table is opened, and what `ask` releases is shown and written.
 
-    Nothing is spent if it couldn't be written.
+    What surely can't be written is refused before anything is spent.
     """
 
     @functools.wraps(ask)
-    def command(ledger: str, data: str | None, files: tuple[str, ...], **options: Any) -> None:
-        from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415 - quick --help
-        from hubbub.release.dataset import Dataset  # noqa: PLC0415
+    def command(
+        ledger: str,
+        data: str | None,
+        files: tuple[str, ...],
+        spreadsheet_safe: bool,
+        **options: Any,
+    ) -> None:
+        from hubbub.release.dataset import Dataset  # noqa: PLC0415 - --help stays quick
 
-        refuse_unwritable(files)
+        refuse_unwritable(files, pictures=output is drawn_output_option)
         with Dataset.open(ledger, data=data) as dataset:
-            write_results(ask(dataset, **options), files)
+            result = ask(dataset, **options)
+        show_and_write(result, files, spreadsheet_safe=spreadsheet_safe)
 
     run = with_errors(command)
-    for option in (output_option, epsilon_option, data_option, ledger_option):
+    for option in (spreadsheet_option, output, epsilon_option, data_option, ledger_option):
         run = option(run)
     return click.command()(run)
+
+
+def _keyed_query(ask: Callable[..., ReleaseResult]) -> click.Command:
+    """Return the command of a query whose answer can be drawn."""
+    return _query(ask, drawn_output_option)
 
 
 def _numbers(text: str) -> list[float]:
@@ -103,7 +119,7 @@ def mean(
     return dataset.mean(column, epsilon=epsilon, delta=delta)
 
 
-@_query
+@_keyed_query
 @click.argument("column")
 @click.option("--bins", metavar="A,B,...", help=_BINS)
 @click.option(
@@ -115,8 +131,8 @@ def mean(
 @click.option(
     "--total",
     is_flag=True,
-    help="Also the number of all rows, for a tenth of epsilon; `hubbub-decoder decode --blend` "
-    "needs it.",
+    help="Also the number of rows with any key, for a tenth of epsilon; "
+    "`hubbub-decoder decode --blend` needs it.",
 )
 @delta_option_of_keys
 def histogram(
@@ -156,8 +172,11 @@ def histogram(
 @click.option(
     "--options",
     "n_options",
+    default=65_536,
+    show_default=True,
     type=click.IntRange(2),
-    help="Values between the bounds to choose from.  [default: 65536, or all whole numbers]",
+    help="Values to choose from, evenly spaced from bound to bound: of whole numbers from 0 to 120 "
+    "take 121.",
 )
 @click.option(
     "--method",
@@ -184,7 +203,7 @@ def quantile(
     epsilon: Fraction,
     delta: Fraction,
     level: Fraction,
-    n_options: int | None,
+    n_options: int,
     method: str,
     width: float | None,
 ) -> ReleaseResult:
@@ -308,7 +327,7 @@ def aggregate(
     metavar="COLUMN",
     help="Make the ledger, with this query's cost as its whole budget; says whose row a row is.",
 )
-@output_option
+@drawn_output_option
 @with_errors
 def candidates(
     data: str,
@@ -334,7 +353,7 @@ def candidates(
     from hubbub.decoder.formats.writers import write_files  # noqa: PLC0415
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
 
-    refuse_unwritable(files)
+    refuse_unwritable(files, pictures=True)
     if not delta:
         raise click.BadParameter("must be above 0", param_hint="'--delta'")
     if STDOUT in files:
@@ -353,12 +372,12 @@ def candidates(
         )
     with opened as dataset:
         result = dataset.candidates(column, epsilon=epsilon, delta=delta, counted=bool(files))
-    write_files(result, files)
     lines = [row.key for row in result.rows if not {"\n", "\r"} & set(row.key)]
     click.echo("".join(f"{line}\n" for line in lines), nl=False)
     left_out = len(result.rows) - len(lines)
     if left_out:
         click.echo(f"note: {left_out:,} keys with line breaks aren't printed", err=True)
+    write_files(result, files)
 
 
 QUERIES = (count, sum, mean, histogram, quantile, mode, topk, aggregate, candidates)

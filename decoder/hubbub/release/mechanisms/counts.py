@@ -31,6 +31,7 @@ from hubbub.release.noise import (
 
 _STEPS = 2**20
 """About how many steps of the lattice lie between the bounds of a column."""
+_SMALLEST, _LARGEST = 1e-200, 1e200  # between which no step is lost
 _FARTHEST = 2**31  # steps from 0, so that no sum of fewer than 2^31 values overflows
 
 
@@ -106,9 +107,10 @@ class Lattice(NamedTuple):
 
     def numbers(self, values: FloatArray) -> IntArray:
         """Return values as integers, at a bound where they are beyond it; nan at the lower one."""
-        nearest = np.rint(np.ldexp(values, -self.exponent))
-        inside = np.clip(nearest, self.low, self.high)
-        return np.where(np.isnan(inside), self.low, inside).astype(np.int64)
+        ends = np.ldexp([float(self.low), float(self.high)], self.exponent)
+        inside = np.clip(values, *ends)  # first, for far larger ones would overflow
+        nearest = np.rint(np.ldexp(inside, -self.exponent))
+        return np.where(np.isnan(nearest), self.low, nearest).astype(np.int64)
 
 
 def lattice(low: float, high: float) -> Lattice:
@@ -119,8 +121,12 @@ def lattice(low: float, high: float) -> Lattice:
     QueryError
         If the bounds aren't finite and ascending.
     """
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+    if not (low < high and math.isfinite(high - low)):
         raise QueryError(f"bounds = {low}:{high}: must be finite numbers, the lower one first")
+    if not _SMALLEST <= high - low <= _LARGEST:
+        raise QueryError(
+            f"bounds = {low}:{high}: must be {_SMALLEST:g} to {_LARGEST:g} apart; use another unit"
+        )
     exponent = math.frexp((high - low) / _STEPS)[1] - 1
     smallest, largest = math.ldexp(low, -exponent), math.ldexp(high, -exponent)
     if max(abs(smallest), abs(largest)) > _FARTHEST:
@@ -182,8 +188,8 @@ def bounded_mean(
     Notes
     -----
     With sum s and number n, noisy s' and n', and radii r_s and r_n that both hold with probability
-    .95 (each .975): |s/n - s'/n'| <= (|s' - s| + |s/n| |n' - n|) / n', and |s/n| is at most half
-    the range. nan where n' isn't above its radius.
+    .95 (each .975): s/n - s'/n' = ((s - s') + (s'/n') (n' - n)) / n, which is at most
+    (r_s + |s'/n'| r_n) / (n' - r_n). nan where n' isn't above its radius.
     """
     middle, half = (bounds.low + bounds.high) // 2, Fraction(1, 2)
     widest = max(bounds.high - middle, middle - bounds.low)

@@ -20,6 +20,7 @@ from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms.counts import count, noise_for
 from hubbub.release.mechanisms.mechanism import Mechanism, Row
 from hubbub.release.noise import (
+    CONFIDENCE,
     Cost,
     add_laplace,
     laplace_radius,
@@ -28,6 +29,8 @@ from hubbub.release.noise import (
     laplace_variance,
 )
 
+_GIVEN_RELEASE = 1 - (1 - CONFIDENCE) * 0.95
+"""What radii of a threshold's numbers hold without it, so that 95% hold of the released ones."""
 FOR_TOTAL = Fraction(1, 10)
 """Part of epsilon for the number of all rows, which is one number, and mostly a large one."""
 
@@ -78,18 +81,26 @@ def thresholded_histogram(
     ------
     QueryError
         If delta is 0.
+
+    Notes
+    -----
+    Numbers are released because they came out high, so radii must hold given that. Of a key with c
+    rows, c <= T, the excess over T has the same distribution whatever c is: it is above ln(20)
+    scales in 5% of releases. Below that a number may be of any c, and its radius reaches down to 1.
+    Beyond that, and for c > T, misses are at most 2 P(Z > r), or P(|Z| > r) / .975.
     """
     if not delta:
         raise QueryError("delta = 0: must be above 0 for keys that aren't public")
     scale = laplace_scale(rows_per_user, epsilon)
     least = threshold(scale, rows_per_user, delta)
-    radius, variance = laplace_radius(scale), laplace_variance(scale)
+    radius, variance = laplace_radius(scale, _GIVEN_RELEASE), laplace_variance(scale)
+    near = least + math.ceil(scale * math.log(1 / (1 - CONFIDENCE)))
 
     def release(keys: Sequence[str]) -> tuple[Row, ...]:
         numbers = sorted(Counter(keys).items())
         noisy = add_laplace([number for _, number in numbers], scale)
         return tuple(
-            Row(key, value, radius, variance)
+            Row(key, value, radius if value >= near else max(radius, value - 1), variance)
             for (key, _), value in zip(numbers, noisy, strict=True)
             if value >= least
         )

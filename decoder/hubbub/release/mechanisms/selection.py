@@ -13,11 +13,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms.mechanism import Mechanism, Row
 from hubbub.release.noise import Cost, select, select_best, select_scale
 
+_LARGEST_DENOMINATOR = 10_000  # 2^31 values times this are far below 2^63
+_MOST_OPTIONS = 2**20
 EXPONENTIAL = "exponential mechanism (permute-and-flip)"
 _THEOREM = "epsilon = {factor}sensitivity / scale (McSherry, Talwar 2007; McKenna, Sheldon 2020)"
 
@@ -57,8 +59,13 @@ def quantile(
     """
     if not 0 < level < 1:
         raise QueryError(f"level = {float(level):g}: must be between 0 and 1")
-    if options < 2:
-        raise QueryError(f"options = {options}: must be at least 2")
+    if level.denominator > _LARGEST_DENOMINATOR:
+        raise QueryError(
+            f"level = {level}: must have a denominator of at most {_LARGEST_DENOMINATOR:,}; write "
+            '0.95 or "1/3"'
+        )
+    if not 2 <= options <= _MOST_OPTIONS:
+        raise QueryError(f"options = {options}: must be from 2 to {_MOST_OPTIONS:,}")
     sensitivity = rows_per_user * max(level.numerator, level.denominator - level.numerator)
     scale = select_scale(sensitivity, epsilon, monotonic=False)
     points = np.linspace(low, high, options)
@@ -66,14 +73,24 @@ def quantile(
     def release(values: FloatArray) -> tuple[Row, ...]:
         places = np.rint((np.clip(values, low, high) - low) / (high - low) * (options - 1))
         equal = np.bincount(places.astype(np.int64), minlength=options)
-        at_most = np.cumsum(equal)
-        wanted = level.numerator * len(values)
-        too_many = level.denominator * (at_most - equal) - wanted
-        too_few = wanted - level.denominator * at_most
-        scores = -np.maximum(np.maximum(too_many, too_few), 0)
+        scores = quantile_scores(equal, level)
         return (Row("", float(points[select(scores, scale, monotonic=False)])),)
 
     return Mechanism(EXPONENTIAL, _THEOREM.format(factor="2 "), Cost(epsilon), release)
+
+
+def quantile_scores(equal: IntArray, level: Fraction) -> IntArray:
+    """Return each option's score, given how many values are equal to it; see `quantile`.
+
+    Parameters
+    ----------
+    equal : int64 array, shape (options,)
+    """
+    at_most, wanted = np.cumsum(equal), level.numerator * int(equal.sum())
+    too_many = level.denominator * (at_most - equal) - wanted
+    too_few = wanted - level.denominator * at_most
+    scores: IntArray = -np.maximum(np.maximum(too_many, too_few), 0)
+    return scores
 
 
 def most_common(
