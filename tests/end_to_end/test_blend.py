@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,10 +125,13 @@ def test_names_and_counts_of_the_opted_in_are_blended_with_the_others_reports(
 def test_a_function_does_what_the_command_does(
     collected: Collected, blended: tuple[dict[str, Any], str]
 ) -> None:
-    result: Any = decode_metric(
-        "homepage", metrics=collected.metrics, store=collected.store,
-        candidates=collected.names, blend=collected.release,
-    )  # fmt: skip
+    with warnings.catch_warnings():
+        # The release's noise is new in each run: by chance the groups seem to differ in 5% of them.
+        warnings.filterwarnings("ignore", message="same population")
+        result: Any = decode_metric(
+            "homepage", metrics=collected.metrics, store=collected.store,
+            candidates=collected.names, blend=collected.release,
+        )  # fmt: skip
     assert result.document()["blend"]["p_value"] == blended[0]["blend"]["p_value"]
 
 

@@ -90,8 +90,9 @@ def pool(local: FloatArray, central: FloatArray, variances: Variances) -> Pooled
         if np.max(np.abs(moved - pooled), initial=0.0) < _STANDS:
             break
         pooled = (pooled + moved) / 2
-    weight, variance = _weights(pooled, variances)
+    weight, _ = _weights(pooled, variances)
     share = weight * central + (1 - weight) * known
+    _, variance = _weights(share, variances)
     return Pooled(share, np.sqrt(variance), weight)
 
 
