@@ -44,6 +44,7 @@ def fails(block):
     if x == 9: return 1j
     if x == 10: return 10**400
     if x == 11: os.kill(os.getppid(), signal.SIGKILL)
+    if x == 13: return np.array(x)
     return np.float32(x)
 
 def sleeps(block):
