@@ -382,7 +382,7 @@ def top_law(scores: Sequence[int], best: int, scale: float) -> dict[tuple[int, .
 
 @pytest.mark.parametrize("best", [2, 3])
 def test_rankings_have_the_law_of_one_selection_after_the_other(best: int) -> None:
-    scores, draws = [2, 1, 0, 1], 6_000
+    scores, draws = [2, 1, 0, 1], 3_000
     for monotonic in (False, True):
         scale = select_scale(1, FOUR, monotonic=monotonic, best=best)
         found = Counter(
