@@ -326,8 +326,9 @@ def test_thresholds_of_textbooks_release_more_than_delta(epsilon: Fraction) -> N
 def test_opendp_counts_keys_at_the_threshold_as_not_released(law: str) -> None:
     """Its map for integers is too low, so thresholds are ours; if this fails, take OpenDP's.
 
-    Of keys with one row a share is released, with noise of scale 1 and threshold 3, that is more
-    than twice what the map says of one such key.
+    With noise of scale 1 and threshold 3, the share of keys with one row that is released is more
+    than one and a half times what the map says of one such key: .099 for .036 with Laplace noise,
+    .059 for .023 with Gaussian.
     """
     import opendp.prelude as dp
 
@@ -343,7 +344,7 @@ def test_opendp_counts_keys_at_the_threshold_as_not_released(law: str) -> None:
     mechanism: Any = make(*space, scale=1.0, threshold=3)
     draws = 10_000
     released_keys = len(mechanism(dict.fromkeys(many(draws, 1), 1)))
-    assert bounds(released_keys, draws)[0] > 2 * mechanism.map((1, 1, 1))[1]
+    assert bounds(released_keys, draws)[0] > 1.5 * mechanism.map((1, 1, 1))[1]
 
 
 def selection_law(scores: Sequence[int], scale: float) -> list[float]:
@@ -381,7 +382,7 @@ def top_law(scores: Sequence[int], best: int, scale: float) -> dict[tuple[int, .
 
 @pytest.mark.parametrize("best", [2, 3])
 def test_rankings_have_the_law_of_one_selection_after_the_other(best: int) -> None:
-    scores, draws = [2, 1, 0, 1], 6_000
+    scores, draws = [2, 1, 0, 1], 3_000
     for monotonic in (False, True):
         scale = select_scale(1, FOUR, monotonic=monotonic, best=best)
         found = Counter(
