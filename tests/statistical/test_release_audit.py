@@ -117,6 +117,11 @@ def is_option(*values: float | str) -> Callable[[Rows], int]:
     return lambda rows: int(tuple(row.value for row in rows) == values)
 
 
+def is_between(low: float, high: float) -> Callable[[Rows], int]:
+    """Return the event that a released number lies between two."""
+    return lambda rows: int(low < float(rows[0].value) < high)
+
+
 def released(rows: Rows) -> int:
     return len(rows)
 
@@ -153,18 +158,27 @@ def gaussian_mean_attack() -> Attack:
     return Attack(mechanism, likely, unlikely, event, share=Fraction(1, 6))
 
 
+def clusters(low: int, between: int, high: int) -> FloatArray:
+    """Return values at 0, 4 and 65: three of 66 options lie between the first, 60 the last."""
+    return np.repeat([0.0, 4.0, 65.0], [low, between, high])
+
+
 def quantile_attack() -> Attack:
-    """A user between two options whose scores were equal raises one and lowers the other."""
-    values = [1.0] * 6 + [8.0] * 5
-    mechanism = quantile(0, 9, HALF, options=4, rows_per_user=1, epsilon=TWO)
-    return Attack(mechanism, np.array(values), np.array([*values, 5.0]), is_option(6.0))
+    """A user above lowers the scores of three options, and raises those of sixty others."""
+    mechanism = quantile(0, 65, HALF, options=66, rows_per_user=1, epsilon=TWO)
+    return Attack(
+        mechanism, clusters(5, 2, 4), clusters(5, 2, 5), is_between(0.5, 3.5),
+        draws=6_000, calls=6_000, share=Fraction(2, 5),
+    )  # fmt: skip
 
 
 def replaced_estimate_attack() -> Attack:
-    """A user replaces an estimate below two options by one above: their scores change places."""
-    mechanism = aggregate_median(0, 9, options=4, epsilon=TWO)
-    likely, unlikely = ([1.0] * low + [5.0] + [8.0] * (11 - low) for low in (6, 5))
-    return Attack(mechanism, np.array(likely), np.array(unlikely), is_option(3.0))
+    """A user replaces a low estimate by a high one: as above, by twice as much."""
+    mechanism = aggregate_median(0, 65, options=66, epsilon=TWO)
+    return Attack(
+        mechanism, clusters(5, 2, 4), clusters(4, 2, 5), is_between(0.5, 3.5),
+        draws=9_000, calls=9_000, share=Fraction(2, 5),
+    )  # fmt: skip
 
 
 def two_heaps(n: int) -> FloatArray:
