@@ -61,6 +61,13 @@ class DayCount(NamedTuple):
     bytes: int
 
 
+class Head(NamedTuple):
+    """The beginning of a segment: so many bytes of its records."""
+
+    segment_id: int
+    size: int
+
+
 class Reader(Protocol):
     """What the decoder reads, from a database or an exported directory."""
 
@@ -143,6 +150,13 @@ class Database(abc.ABC):
         """Insert ids of batches in this order, and return those that weren't there.
 
         The one statement that SQLAlchemy doesn't build, because it is run for every batch.
+        """
+
+    @abc.abstractmethod
+    async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+        """Return the beginnings of segments' records, and read next to nothing of the rest.
+
+        Segments that are gone are left out.
         """
 
     @abc.abstractmethod

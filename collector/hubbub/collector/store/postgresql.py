@@ -19,7 +19,13 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from hubbub.collector.errors import StoreError, mask_address
-from hubbub.collector.store.interfaces import Database, Prepared, Result, translate_errors
+from hubbub.collector.store.interfaces import (
+    Database,
+    Head,
+    Prepared,
+    Result,
+    translate_errors,
+)
 from hubbub.collector.store.schema import metadata
 
 _CONNECT_SECONDS = 5.0
@@ -28,6 +34,7 @@ _GRACE_SECONDS = 5
 """Later than that, a server that doesn't report the timeout itself is given up."""
 
 _CONNECTIONS = 4
+_HEADS_A_STATEMENT = 1000
 _MIGRATIONS = 0x68756262  # "hubb": the lock that a migration takes
 _DURABLE = ("on", "remote_apply")
 
@@ -73,6 +80,20 @@ class PostgresqlDatabase(Database):
             "ON CONFLICT DO NOTHING RETURNING batch_id"
         )
         return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
+
+    async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+        """Read slices, for which the server fetches only the pieces of 2 kB that hold them."""
+        statement = (
+            "SELECT substr(records, 1, head.size) FROM segments "
+            "JOIN unnest($1::bigint[], $2::int[]) AS head(segment_id, size) USING (segment_id)"
+        )
+        records: list[bytes] = []
+        for start in range(0, len(heads), _HEADS_A_STATEMENT):
+            ids, sizes = zip(*heads[start : start + _HEADS_A_STATEMENT], strict=True)
+            async with self.read() as connection:
+                found = await connection.exec_driver_sql(statement, (list(ids), list(sizes)))
+                records.extend(found.scalars())
+        return records
 
     def note_written(self, size: int) -> None:
         """Do nothing: the server sees to its log itself."""

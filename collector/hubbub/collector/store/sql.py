@@ -38,6 +38,7 @@ from hubbub.collector.store.segments import (
     delete_ids,
     delete_reports,
     merge_segments,
+    sample_segments,
     segment_rows,
 )
 from hubbub.protocol.metrics import Metric
@@ -144,6 +145,25 @@ class Store(Reader):
             options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
             async for row in await connection.stream(query, execution_options=options):
                 yield row.records
+
+    async def sample(
+        self, key: MetricVersion, reports: int, width: int, since: dt.date | None = None
+    ) -> bytes:
+        """Return the records of so many reports from a day on, or of all if there are fewer.
+
+        Each stored report is as likely to be among them as any other, whatever its day, segment and
+        bits. Besides these, next to nothing is read.
+
+        Parameters
+        ----------
+        key : MetricVersion
+        reports : int
+        width : int
+            Bytes of a record.
+        since : datetime.date, optional
+        """
+        which = _conditions(key, since, None)
+        return await sample_segments(self._database, reports, width, *which)
 
     async def count(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -273,12 +293,18 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
 def _only(
     query: sa.Select[Any], key: MetricVersion, since: dt.date | None, until: dt.date | None
 ) -> sa.Select[Any]:
-    query = query.where(_segments.c.metric == key.metric, _segments.c.version == key.version)
+    return query.where(*_conditions(key, since, until))
+
+
+def _conditions(
+    key: MetricVersion, since: dt.date | None, until: dt.date | None
+) -> list[sa.ColumnElement[bool]]:
+    which = [_segments.c.metric == key.metric, _segments.c.version == key.version]
     if since is not None:
-        query = query.where(_segments.c.day >= since)
+        which.append(_segments.c.day >= since)
     if until is not None:
-        query = query.where(_segments.c.day <= until)
-    return query
+        which.append(_segments.c.day <= until)
+    return which
 
 
 def _parameter_row(metric: Metric) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from sqlalchemy.util import await_only
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import (
     Database,
+    Head,
     Prepared,
     Result,
     translate_errors,
@@ -124,6 +126,31 @@ class SqliteDatabase(Database):
                 connection.exec_driver_sql(statement, tuple(new))
             unseen.update(new)
         return unseen
+
+    async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+        """Read from open blobs, because a SELECT would read each whole, whatever it takes of it."""
+        async with translate_errors():
+            return await asyncio.to_thread(self._read_heads, heads)
+
+    def _read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        ids = json.dumps([head.segment_id for head in heads])
+        query = (
+            "SELECT segment_id FROM segments WHERE segment_id IN (SELECT value FROM json_each(?))"
+        )
+        records = []
+        with contextlib.closing(
+            sqlite3.connect(address, timeout=BUSY_SECONDS, uri=True)
+        ) as connection:
+            connection.execute("BEGIN")  # so that what is there stays there until it has been read
+            there = {row[0] for row in connection.execute(query, (ids,))}
+            for segment_id, size in heads:
+                if segment_id in there:
+                    with connection.blobopen(
+                        "segments", "records", segment_id, readonly=True
+                    ) as blob:
+                        records.append(blob.read(size))
+        return records
 
     def note_written(self, size: int) -> None:
         """Have the log copied in the background once it is long."""
