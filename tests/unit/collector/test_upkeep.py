@@ -140,7 +140,7 @@ def test_metric_is_deleted_after_asking(any_store_url: str) -> None:
     options = ["homepage", "--store", any_store_url]
     said = CliRunner().invoke(delete, options, input="n\n")
     assert said.exit_code == 1
-    assert "Delete 3 reports of homepage for good? [y/N]: n" in said.output
+    assert f"Delete 3 reports of homepage from {any_store_url} for good? [y/N]: n" in said.output
     assert _count(any_store_url, HOMEPAGE) == 3
     said = CliRunner().invoke(delete, options, input="y\n")
     assert said.exit_code == 0
@@ -160,10 +160,13 @@ def test_one_version_is_deleted_without_asking(any_store_url: str) -> None:
 
 def test_mistyped_metric_is_refused_instead_of_deleting_nothing(any_store_url: str) -> None:
     _store(any_store_url, _TODAY, make_new_batch())
-    said = CliRunner().invoke(delete, ["hompage", "--yes", "--store", any_store_url])
-    assert said.exit_code == 1
-    expected = "Error: metric 'hompage': must be one that was collected: homepage, search\n"
-    assert said.output == expected
+    for mistyped, expected in (
+        (["hompage"], "metric 'hompage': must be one that was collected: homepage, search"),
+        (["search", "--version", "2"], "version 2 of search: must be one that was collected: 1"),
+    ):
+        for answered in ([], ["--yes"]):  # nobody is asked about it
+            said = CliRunner().invoke(delete, [*mistyped, *answered, "--store", any_store_url])
+            assert (said.exit_code, said.output) == (1, f"Error: {expected}\n")
 
 
 @pytest.mark.parametrize("arguments", [["maintain"], ["delete", "homepage", "--yes"]])
@@ -196,6 +199,7 @@ def _store(url: str, day: dt.date, *batches: NewBatch) -> None:
     async def run() -> None:
         async with open_store(url, create=True) as store:
             await store.declare([make_metric(), make_metric("search")])
+            await store.declare([make_metric(version=2)])
             for batch in batches:
                 await store.append([batch], day)
 

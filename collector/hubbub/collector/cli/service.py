@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -12,9 +11,10 @@ import click
 from pydantic import ValidationError
 
 from hubbub.collector.access.auth import Purpose, generate_secret
+from hubbub.collector.cli.configuration import config_option, read_configuration
 from hubbub.collector.cli.group import cli_errors
-from hubbub.collector.config.settings import ConfigError, Scope, Settings
-from hubbub.collector.config.sources import describe_default, load, to_toml, toml_value
+from hubbub.collector.config.settings import Scope, Settings
+from hubbub.collector.config.sources import describe_default, to_toml, toml_value
 
 _WITHOUT_FLAG = {"ingest_keys", "admin_tokens"}  # tables, for the file or the environment
 _OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}
@@ -45,12 +45,7 @@ def _with_flags(command: _Command) -> _Command:
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="TOML file with settings; HUBBUB_COLLECTOR_CONFIG names it too.",
-)
+@config_option
 @click.option(
     "--print-config", is_flag=True, help="Print the effective settings and their sources; end."
 )
@@ -64,13 +59,7 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     A flag wins over the environment (HUBBUB_COLLECTOR_PORT for --port), that over the file of
     --config, that over the default. Ingest keys and admin tokens come from file or environment.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
-    try:
-        configuration = load(given, config)
-    except ConfigError as error:
-        for fault in error.faults:
-            click.echo(f"Error: {fault}", err=True)
-        sys.exit(2)
+    configuration = read_configuration(flags, config)
     if print_config:
         click.echo(to_toml(configuration), nl=False)
         return
