@@ -1,10 +1,12 @@
 """Whether a request is admitted: its key (401), that key's quota, and the room there is (429).
 
 Each key has a token bucket, which holds at most `burst` tokens and gains `rate` of them a second; a
-report takes one. So in any t seconds a key gets at most burst + rate * t reports through. Each
-worker process has buckets of its own with its share of the rate, because a shared one would cost
-every request a lock. Without keys in the configuration anyone may send what there is room for.
-Requests that were let in are served to their end; one too many is shed before its body is read.
+report takes one. So in any t seconds a key gets at most burst + rate * t reports through. What is
+stored already and comes again costs nothing of that but has a second bucket of the same size, so
+that nobody makes more than twice the work of a quota. Each worker process has buckets of its own
+with its share of the rate, because shared ones would cost every request a lock. Without keys in the
+configuration anyone may send what there is room for. Requests that were let in are served to their
+end; one too many is shed before its body is read.
 Invariant: the probes of an orchestrator never pass through here.
 """
 
@@ -71,6 +73,10 @@ class TokenBucket:
         self._tokens = max(0.0, -missing)
         return 0.0
 
+    def put(self, n: int) -> None:
+        """Put back n tokens that were taken; what doesn't fit is lost."""
+        self._tokens = min(self._burst, self._tokens + n)
+
 
 class Quotas:
     """The buckets of all ingest keys, in one worker process.
@@ -91,10 +97,13 @@ class Quotas:
         workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._buckets = {
-            name: TokenBucket(key.reports_per_second / workers, key.burst, clock)
-            for name, key in keys.items()
-        }
+        self._buckets, self._repeats = (
+            {
+                name: TokenBucket(key.reports_per_second / workers, key.burst, clock)
+                for name, key in keys.items()
+            }
+            for _ in range(2)
+        )
 
     def take(self, name: str | None, reports: int) -> float:
         """Return 0.0 if a key may send so many reports now, else the seconds to wait.
@@ -107,6 +116,15 @@ class Quotas:
             Infinity is returned for more than the key's burst: such a batch is too large (413).
         """
         return 0.0 if name is None else self._buckets[name].take(reports)
+
+    def repeat(self, name: str | None, reports: int) -> bool:
+        """Return whether a key may now send again so many reports, and count them as sent again."""
+        return name is None or self._repeats[name].take(reports) == 0
+
+    def refund(self, name: str | None, reports: int) -> None:
+        """Give back what was taken for reports that had been stored already, as far as allowed."""
+        if name is not None and self.repeat(name, reports):
+            self._buckets[name].put(reports)
 
 
 class Admission:
@@ -143,6 +161,14 @@ class Admission:
         if wait:
             detail = "quota of this key is used up; see Retry-After"
             raise RefusalError(429, "quota", detail, retry_after=wait)
+
+    def may_repeat(self, key: str | None, reports: int) -> bool:
+        """Return whether a key without quota may ask if these reports are stored already."""
+        return self._quotas.repeat(key, reports)
+
+    def refund(self, key: str | None, reports: int) -> None:
+        """Give back the quota for reports that turned out to be stored already."""
+        self._quotas.refund(key, reports)
 
 
 class LoadLimiter:

@@ -26,7 +26,7 @@ from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import problem, refusal, unexpected
-from hubbub.collector.store import Store
+from hubbub.collector.store import NewBatch, Store
 from hubbub.protocol.registry import Registry
 
 _GOOD_FOR_SECONDS = 1.0
@@ -67,6 +67,9 @@ class Frontend:
         self._validator = validator
         self._count = metrics.request
         self._count_shed = metrics.shed
+        self._count_duplicates = metrics.duplicates
+        self._store = store
+        self._looking = asyncio.Lock()
         self._readiness = Readiness(settings, store, commit)
         self.use(registry, reader)
         self._routes: dict[str, dict[str, _Handler]] = {
@@ -128,14 +131,35 @@ class Frontend:
             batch = self._reader.read(body, request.content_type)
             self._validator.check(batch)
             reports = sum([records.reports for records in batch.records.values()])
-            self._admission.spend(key, reports)
-            if await self._commit.submit(batch):
+            if await self._store_once(batch, key, reports):
                 self._count(201, "stored")
                 return web.Response(body=_ACCEPTED % reports, status=201, content_type=_JSON)
             self._count(200, "duplicate")
             return web.Response(body=_DUPLICATE % reports, content_type=_JSON)
         finally:
             slot.release()
+
+    async def _store_once(self, batch: NewBatch, key: str | None, reports: int) -> bool:
+        """Store a batch at the expense of its key; return whether it was new.
+
+        One that is stored already costs no quota, and is acknowledged again without any: its sender
+        never got the answer.
+        """
+        try:
+            self._admission.spend(key, reports)
+        except RefusalError as error:
+            if error.status == 429 and self._admission.may_repeat(key, reports):
+                # One at a time, so that those without quota keep nobody else from the store.
+                async with self._looking:
+                    is_known = await self._store.knows(batch.batch_id)
+                if is_known:
+                    self._count_duplicates(1)
+                    return False
+            raise
+        is_new = await self._commit.submit(batch)
+        if not is_new:
+            self._admission.refund(key, reports)
+        return is_new
 
     async def _get_livez(self, _request: web.BaseRequest) -> web.Response:
         return web.json_response({"status": "alive"})

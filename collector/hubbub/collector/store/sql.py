@@ -29,6 +29,7 @@ from hubbub.collector.store.interfaces import (
     NewBatch,
     Reader,
 )
+from hubbub.collector.store.schema import batches as _batches
 from hubbub.collector.store.schema import check_schema, migrate
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
@@ -131,6 +132,12 @@ class Store(Reader):
             are_new.append(batch.batch_id in unseen)
             unseen.discard(batch.batch_id)
         return are_new
+
+    async def knows(self, batch_id: bytes) -> bool:
+        """Return whether a batch with this id is stored."""
+        query = sa.select(_batches.c.batch_id).where(_batches.c.batch_id == batch_id)
+        async with self._database.read() as connection:
+            return await connection.scalar(query) is not None
 
     async def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
