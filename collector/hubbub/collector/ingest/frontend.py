@@ -33,6 +33,10 @@ _GOOD_FOR_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
 _JSON = "application/json"
 _DUPLICATE = b'{"accepted": %d, "duplicate": true}'
+_NOT_READY = "not ready"
+_STORE_FAILED = "the store failed; send the same batch again"
+"""Strangers read these: why is in the log and in the metrics."""
+
 _ACCEPTED = b'{"accepted": %d}'
 
 _log = logging.getLogger("hubbub.collector")
@@ -95,7 +99,8 @@ class Frontend:
             answer = refusal(error)
         except StoreError as error:
             self._count(503, "store")
-            answer = problem(503, str(error), retry_after=self._settings.retry_after_seconds)
+            _log.debug("the store failed: %s", error)
+            answer = problem(503, _STORE_FAILED, retry_after=self._settings.retry_after_seconds)
         except ConnectionError:
             self._count(499, "gone")
             raise
@@ -165,9 +170,8 @@ class Frontend:
         return web.json_response({"status": "alive"})
 
     async def _get_readyz(self, _request: web.BaseRequest) -> web.Response:
-        reason = "draining" if self.draining else await self._readiness()
-        if reason:
-            return problem(503, reason, retry_after=self._settings.retry_after_seconds)
+        if self.draining or not await self._readiness():
+            return problem(503, _NOT_READY, retry_after=self._settings.retry_after_seconds)
         return web.json_response({"status": "ready"})
 
     async def _get_description(self, _request: web.BaseRequest) -> web.Response:
@@ -177,7 +181,8 @@ class Frontend:
 class Readiness:
     """The answer to GET /readyz.
 
-    Orchestrators ask every few seconds, and anyone may, so an answer is cached for a moment.
+    Orchestrators ask every few seconds, and anyone may, so an answer is cached for a moment and is
+    no more than yes or no. The reason is logged when it changes.
     """
 
     def __init__(self, settings: Settings, store: Store, commit: GroupCommit) -> None:
@@ -188,21 +193,24 @@ class Readiness:
         self._asked_at = -float("inf")
         self._asking = asyncio.Lock()
 
-    async def __call__(self) -> str | None:
-        """Return None, or why reports can't be taken."""
+    async def __call__(self) -> bool:
+        """Return whether reports can be taken."""
         async with self._asking:
             if time.monotonic() - self._asked_at > _GOOD_FOR_SECONDS:
-                self._reason = await self._ask()
+                reason = await self._ask()
+                if reason != self._reason:
+                    _log.warning("ready again" if reason is None else f"not ready: {reason}")
+                self._reason = reason
                 self._asked_at = time.monotonic()
-            return self._reason
+            return self._reason is None
 
     async def _ask(self) -> str | None:
+        """Return None, or why reports can't be taken."""
         try:
             if self._store.folder is not None:
-                free = shutil.disk_usage(self._store.folder).free
-                if free < self._settings.min_free_bytes:
-                    least = self._settings.min_free_bytes
-                    return f"disk: {free} bytes free; must be at least {least}"
+                least = self._settings.min_free_bytes
+                if shutil.disk_usage(self._store.folder).free < least:
+                    return f"disk: fewer than min_free_bytes = {least} are free"
         except OSError:
             return "disk: the store's folder can't be reached"
         # After a pause a refusal counts no more: only new reports can show whether the store takes

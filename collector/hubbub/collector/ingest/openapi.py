@@ -59,7 +59,7 @@ def openapi_document(settings: Settings, registry: Registry) -> _Json:
                 "Whether reports can be stored",
                 "ready",
                 "The store answers and takes reports, and there is room on its disk.",
-                {503: "Reports can't be stored now; `detail` says why."},
+                {503: "Reports can't be stored now."},
             ),
             "/openapi.json": _get("openapi", "This document", {"type": "object"}, "The document."),
         },

@@ -114,6 +114,9 @@ FAMILIES: Mapping[str, Family] = {
     "connections": Family(_GAUGE, "hubbub_connections", "Open connections"),
     "processes": Family(_GAUGE, "hubbub_processes", "Processes that take reports"),
     "store_size": Family(_LATEST, "hubbub_store_size_bytes", "Bytes that the store takes"),
+    "store_free": Family(
+        _LATEST, "hubbub_store_free_bytes", "Bytes free on the disk under an SQLite store"
+    ),
     "sampled": Family(
         _LATEST,
         "hubbub_sampled_reports",
@@ -361,6 +364,10 @@ class Metrics(Collector):
     def store_size(self, size: int) -> None:
         """Set how many bytes the store takes; one process does it for all."""
         self._values[self._slot("store_size")] = size
+
+    def store_free(self, size: int) -> None:
+        """Set how many bytes are free under the store; one process does it for all."""
+        self._values[self._slot("store_free")] = size
 
     def snapshot(self) -> MetricValues:
         """Return the totals of all processes."""

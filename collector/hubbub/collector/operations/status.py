@@ -187,6 +187,8 @@ class Status:
     application, software : str
     store_kind : str
     store_bytes : int, optional
+    store_free_bytes : int, optional
+        Free on its disk; None: on a server, which watches its own.
     store_fault : str, optional
         Why the store can't be read; what comes from it is then older.
     stored_at : datetime.datetime, optional
@@ -207,6 +209,7 @@ class Status:
     software: str
     store_kind: str
     store_bytes: int | None
+    store_free_bytes: int | None
     store_fault: str | None
     stored_at: dt.datetime | None
     processes: int
@@ -232,6 +235,8 @@ class Stored:
     declared, days, samples
     size : int, optional
         Bytes on disk.
+    free : int, optional
+        Bytes that are free there, if it is a disk of this machine.
     at : datetime.datetime, optional
         When all this was read; None: never yet.
     fault : str, optional
@@ -242,6 +247,7 @@ class Stored:
     days: Sequence[DayCount] = ()
     samples: Mapping[MetricVersion, Sample] = field(default_factory=dict)
     size: int | None = None
+    free: int | None = None
     at: dt.datetime | None = None
     fault: str | None = None
 

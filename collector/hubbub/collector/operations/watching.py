@@ -12,6 +12,7 @@ import dataclasses
 import datetime as dt
 import importlib.metadata
 import logging
+import shutil
 import time
 from collections.abc import Callable
 
@@ -94,6 +95,7 @@ class Watch:
             software=importlib.metadata.version("hubbub"),
             store_kind=self._store.dialect,
             store_bytes=stored.size,
+            store_free_bytes=stored.free,
             store_fault=stored.fault,
             stored_at=stored.at,
             processes=int(values.total("processes")),
@@ -124,13 +126,19 @@ class Watch:
                     days = await self._store.overview()
                     size = await self._store.size_bytes()
                     self._metrics.store_size(size)
+                    free = None
+                    if (folder := self._store.folder) is not None:
+                        free = shutil.disk_usage(folder).free
+                        self._metrics.store_free(free)
                     await self._sampler.sample(declared, days)
                 now = dt.datetime.now(dt.UTC)
-                self._stored = Stored(declared, days, self._sampler.samples, size, now)
+                self._stored = Stored(declared, days, self._sampler.samples, size, free, now)
             except StoreError as error:
                 self._fail(str(error))
             except TimeoutError:
                 self._fail(f"store: no answer within {_PATIENCE_SECONDS:g} seconds")
+            except OSError as error:
+                self._fail(f"store: its folder can't be reached: {error.strerror}")
             self._asked_at = time.monotonic()
         return self._stored
 
