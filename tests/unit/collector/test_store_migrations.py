@@ -64,6 +64,7 @@ async def test_store_without_a_version_is_adopted_without_loss(any_store_url: st
     async with open_store(any_store_url, create=True) as store:
         assert await store.declared() == [Declared("homepage", 1, make_metric().definition)]
         assert await stored_segments(store) == [[1, 2, 3]]
+        assert await store.upkeep_day() == _DAY  # when it was last in use
         assert await store.append([_BATCH, make_new_batch(range(4))], _DAY) == [False, True]
         with pytest.raises(StoreError, match="need a new version"):
             await store.declare([make_metric(params=make_params(k=64))])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from factories import make_metric
 from hubbub.collector.cli.stores import delete, maintain
 from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
-from hubbub.collector.store.upkeep import Upkeep, running_upkeep
+from hubbub.collector.store.upkeep import ClockError, Upkeep, running_upkeep
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -72,6 +72,43 @@ async def test_ageing_goes_on_when_the_day_changes(sqlite_url: str) -> None:
         for later, expected in ((0, (0, 0)), (1, (0, 0)), (2, (1, 3)), (3, (0, 0))):
             done = await upkeep.run_once(_TODAY + dt.timedelta(days=later))
             assert (done.forgotten, done.dropped) == expected
+
+
+@pytest.mark.parametrize("jump", [8, 3650, -9, -3650])
+@in_event_loop
+async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_that_it_is_right(
+    any_store_url: str, jump: int
+) -> None:
+    there, steps = _TODAY + dt.timedelta(days=jump), dict[str, bool]()
+    async with open_store(any_store_url, create=True) as store:
+        batch = make_new_batch()
+        await store.append([batch], _TODAY)
+        await Upkeep(store, 1, 1, _FOR_EVER).run_once(_TODAY)
+        upkeep = Upkeep(store, 1, 1, _FOR_EVER, observe=steps.__setitem__)
+        for day in (there, there + dt.timedelta(days=1)):  # it goes on, wrong as it is
+            await store.append([make_new_batch()], day)
+            await store.append([make_new_batch()], day)
+            with pytest.raises(ClockError, match=f"it is {day}, .* was on {_TODAY}, .*trust-clock"):
+                await upkeep.run_once(day)
+            assert steps == {"age": False, "merge": True, "tidy": True}
+        assert await store.append([batch], _TODAY) == [False]
+        assert await store.count(HOMEPAGE) == 15
+        assert len(await stored_segments(store)) == 3
+        later = there + dt.timedelta(days=2)
+        done = await upkeep.run_once(later, trust_clock=True)
+        assert done.dropped == (9 if jump > 0 else 6)
+        await upkeep.run_once(later + dt.timedelta(days=1))
+
+
+@in_event_loop
+async def test_clock_that_is_set_right_again_is_believed(any_store_url: str) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        upkeep = Upkeep(store, 14, 7, _FOR_EVER)
+        await store.append([make_new_batch()], _days_ago(8))
+        for day in (_days_ago(7), _days_ago(3000), _days_ago(6), _TODAY + dt.timedelta(days=3650)):
+            with contextlib.suppress(ClockError):
+                assert (await upkeep.run_once(day)).dropped == 0
+        assert (await upkeep.run_once(_TODAY)).dropped == 3
 
 
 @in_event_loop
@@ -135,6 +172,23 @@ def test_maintaining_by_hand_merges_and_forgets(any_store_url: str) -> None:
     assert said.exit_code == 0
 
 
+def test_maintaining_by_hand_after_a_long_time_asks_whether_the_clock_is_right(
+    any_store_url: str,
+) -> None:
+    long_ago = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=100)
+    _store(any_store_url, long_ago, make_new_batch())
+    _run_upkeep(any_store_url, long_ago)
+    options = ["--store", any_store_url, "--retention-days", "30"]
+    said = CliRunner().invoke(maintain, options)
+    assert said.exit_code == 1
+    assert f"the last upkeep was on {long_ago}, so nothing was deleted" in said.output
+    assert _count(any_store_url, HOMEPAGE) == 3
+    said = CliRunner().invoke(maintain, [*options, "--trust-clock"])
+    assert said.exit_code == 0
+    assert _count(any_store_url, HOMEPAGE) == 0
+    assert CliRunner().invoke(maintain, options).exit_code == 0
+
+
 def test_metric_is_deleted_after_asking(any_store_url: str) -> None:
     _store(any_store_url, _TODAY, make_new_batch(), make_new_batch(range(4), key=_SEARCH))
     options = ["homepage", "--store", any_store_url]
@@ -191,7 +245,7 @@ async def _until(store: Store, reached: Callable[[int], bool]) -> None:
 
 
 def _alter(folder: Path, statement: str) -> None:
-    with closing(sqlite3.connect(folder / "hubbub.db", timeout=_SECONDS)) as connection:
+    with contextlib.closing(sqlite3.connect(folder / "hubbub.db", timeout=_SECONDS)) as connection:
         connection.execute(statement)
 
 
@@ -202,6 +256,14 @@ def _store(url: str, day: dt.date, *batches: NewBatch) -> None:
             await store.declare([make_metric(version=2)])
             for batch in batches:
                 await store.append([batch], day)
+
+    asyncio.run(run())
+
+
+def _run_upkeep(url: str, day: dt.date) -> None:
+    async def run() -> None:
+        async with open_store(url, create=True) as store:
+            await Upkeep(store, 14, None, _FOR_EVER).run_once(day)
 
     asyncio.run(run())
 

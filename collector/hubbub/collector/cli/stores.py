@@ -194,16 +194,27 @@ def import_(
     metavar="DAYS",
     help="Delete reports after so many days.  [default: as configured, or never]",
 )
+@click.option(
+    "--trust-clock",
+    is_flag=True,
+    help="Delete what is too old although the last upkeep was more than 7 days ago, or in what "
+    "the clock takes for the future.",
+)
 def maintain(
     store: str | None,
     config: Path | None,
     deduplication_days: str | None,
     retention_days: str | None,
+    trust_clock: bool,
 ) -> None:
     """Merge small segments, and forget what is too old.
 
     A running collector does so by itself; this is for stores whose collectors are stopped, and for
     whoever prefers cron.
+
+    A clock that jumps ahead would make all reports too old at once. So nothing is deleted for its
+    age more than 7 days after the last upkeep, by anybody, until --trust-clock says that it is
+    really so late.
     """
     settings = _settings(
         config, store=store, deduplication_days=deduplication_days, retention_days=retention_days
@@ -212,7 +223,8 @@ def maintain(
     async def run() -> None:
         async with _existing_store(settings.store) as opened:
             upkeep = Upkeep(opened, settings.deduplication_days, settings.retention_days, seconds=0)
-            done = await upkeep.run_once(dt.datetime.now(dt.UTC).date())
+            today = dt.datetime.now(dt.UTC).date()
+            done = await upkeep.run_once(today, trust_clock=trust_clock)
         click.echo(
             f"merged {done.merged:,} segments, forgot {done.forgotten:,} ids of batches, "
             f"deleted {done.dropped:,} old reports"

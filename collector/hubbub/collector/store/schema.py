@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import Database
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0004")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
 VERSION_TABLE = "hubbub_schema"
@@ -23,6 +23,8 @@ VERSION_TABLE = "hubbub_schema"
 _HEAD = REVISIONS[-1]
 _EMPTY = ""
 """The version of a database without our tables."""
+
+_OLDEST_TABLES = {"segments", "batches", "parameters"}
 
 metadata = sa.MetaData()
 
@@ -63,6 +65,10 @@ parameters = sa.Table(
 )
 
 
+upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_key=True))
+"""The day of the last upkeep; several only if collectors wrote them at once."""
+
+
 async def migrate(database: Database, url: str) -> None:
     """Bring a database to today's schema; make the tables if there are none.
 
@@ -99,7 +105,7 @@ def _version(connection: sa.Connection) -> str:
     if VERSION_TABLE in tables:
         query = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608
         return str(connection.exec_driver_sql(query).scalar() or _EMPTY)
-    return REVISIONS[0] if set(metadata.tables) <= tables else _EMPTY
+    return REVISIONS[0] if tables >= _OLDEST_TABLES else _EMPTY
 
 
 def _migrate(connection: sa.Connection, url: str) -> None:

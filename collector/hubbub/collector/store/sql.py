@@ -33,6 +33,7 @@ from hubbub.collector.store.schema import batches as _batches
 from hubbub.collector.store.schema import check_schema, migrate
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
+from hubbub.collector.store.schema import upkeep_day as _upkeep_day
 from hubbub.collector.store.segments import (
     SMALL,
     Row,
@@ -235,6 +236,19 @@ class Store(Reader):
             The number of segments that were replaced.
         """
         return await merge_segments(self._database, small)
+
+    async def upkeep_day(self) -> dt.date | None:
+        """Return the day of the last upkeep, or None if there was none yet."""
+        async with self._database.read() as connection:
+            day: dt.date | None = await connection.scalar(sa.select(sa.func.max(_upkeep_day.c.day)))
+            return day
+
+    async def set_upkeep_day(self, day: dt.date) -> None:
+        """Remember that upkeep was done on this day, whatever other day was remembered."""
+        async with self._database.write() as connection:
+            await connection.execute(sa.delete(_upkeep_day).where(_upkeep_day.c.day != day))
+            row = {"day": day}
+            await connection.execute(self._database.insert_if_absent(_upkeep_day).values(row))
 
     async def forget_ids(self, before: dt.date) -> int:
         """Delete the ids of batches from before a day; return how many there were.

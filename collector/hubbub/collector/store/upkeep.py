@@ -1,8 +1,9 @@
 """The periodic maintenance of a store: merging, forgetting, and tidying up.
 
 The batches of a quiet minute stay apart until they are merged with others, so this is part of what
-makes reports unlinkable, and not only housekeeping. Invariant: every step may run in several
-processes at once, beside appends and readers, and may fail and be repeated.
+makes reports unlinkable, and not only housekeeping. Invariants: every step may run in several
+processes at once, beside appends and readers, and may fail and be repeated; and nothing is deleted
+because of its age on the word of a clock that has jumped.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from hubbub.collector.store import Store
 _LAST_SECONDS = 10
 """How long the last run may take, because the service is being stopped."""
 
+_JUMP = dt.timedelta(days=7)
+"""A clock that is further than this from the last upkeep isn't believed unless somebody says so."""
+
 _log = logging.getLogger("hubbub.collector")
+
+
+class ClockError(StoreError):
+    """The clock is so far from the last upkeep that it may be wrong."""
 
 
 class UpkeepResult(NamedTuple):
@@ -74,21 +82,53 @@ class Upkeep:
         self._stopping = asyncio.Event()
         self._aged_on: dt.date | None = None
 
-    async def run_once(self, today: dt.date) -> UpkeepResult:
+    async def run_once(self, today: dt.date, *, trust_clock: bool = False) -> UpkeepResult:
         """Run all steps; days are counted back from `today`.
+
+        Parameters
+        ----------
+        today : datetime.date
+        trust_clock : bool
+            Believe that it is this day, however long ago the last upkeep was.
 
         Raises
         ------
+        ClockError
+            If it may not be this day; then nothing was deleted, and the rest was done.
         StoreError
             If the store refuses; what was done until then stays done.
         """
-        with self._observed("age"):
-            forgotten, dropped = await self._age(today)
+        forgotten = dropped = 0
+        doubt: ClockError | None = None
+        try:
+            with self._observed("age"):
+                if today != self._aged_on:
+                    await self._check_clock(today, trust_clock=trust_clock)
+                forgotten, dropped = await self._age(today)
+        except ClockError as error:
+            doubt = error
         with self._observed("merge"):
             merged = await self._store.merge()
         with self._observed("tidy"):
             await self._store.tidy()
+        if doubt:
+            raise doubt
         return UpkeepResult(merged, forgotten, dropped)
+
+    async def _check_clock(self, today: dt.date, *, trust_clock: bool) -> None:
+        """Remember that this is a day of upkeep, unless it is far from the last one.
+
+        A wrong clock dates whatever is stored meanwhile, so nothing but the last upkeep can tell.
+        """
+        last = await self._store.upkeep_day()
+        if last is not None and abs(today - last) > _JUMP and not trust_clock:
+            raise ClockError(
+                f"clock: it is {today}, but the last upkeep was on {last}, so nothing was deleted "
+                "for its age; if the clock is right, and the service was just stopped for long, "
+                "say so: hubbub-collector maintain --trust-clock"
+            )
+        if last is None or trust_clock or today > last:
+            await self._store.set_upkeep_day(today)
 
     async def _age(self, today: dt.date) -> tuple[int, int]:
         """Forget and drop what is too old; once a day, because finding old ids reads them all."""
