@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import cast
 
 from aiohttp import web
 
@@ -19,7 +20,7 @@ from hubbub.collector.operations.admin import make_admin_app
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.listening import address_of, quiet_logger, reserved_port, start_site
+from hubbub.collector.serving.listening import Connections, listening, quiet_logger, reserved_port
 from hubbub.collector.serving.service import RegistrySource, on_hangup, running_ingest, stop_event
 from hubbub.collector.serving.workers import Workers
 from hubbub.collector.store import Store, open_store
@@ -29,6 +30,8 @@ from hubbub.protocol.errors import HubbubError
 Announce = Callable[[str], None]
 
 _CLOSE_SECONDS = 1.0
+_ADMIN_CONNECTIONS = 64
+_ADMIN_BACKLOG = 128
 _lifecycle = get_logger(LIFECYCLE)
 
 
@@ -124,8 +127,20 @@ async def _operations(
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await start_site(runner, settings.admin_host, settings.admin_port)
-        yield address_of("http", runner.addresses[0])
+        # The application's requests and answers, on connections that are bounded as public ones.
+        server = cast("web.Server", runner.server)
+        connections = Connections(
+            server.request_handler,
+            request_factory=server.request_factory,
+            most=_ADMIN_CONNECTIONS,
+            idle_seconds=settings.header_seconds,
+            send_seconds=settings.body_seconds,
+            turned_away=lambda: metrics.shed("admin_connections"),
+        )
+        listener = await stack.enter_async_context(
+            listening(connections, settings.admin_host, settings.admin_port, backlog=_ADMIN_BACKLOG)
+        )
+        yield listener.address
 
 
 def _announce(announce: Announce, address: str, admin: str | None) -> None:

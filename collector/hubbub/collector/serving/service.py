@@ -29,9 +29,9 @@ from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.listening import (
     Connections,
     Listener,
-    allow_open_files,
     listening,
     load_certificate,
+    room_for_connections,
     tls_context,
 )
 from hubbub.collector.store import Store
@@ -41,7 +41,6 @@ from hubbub.protocol.registry import Registry, check_compatible
 _GAUGE_SECONDS = 1.0
 _OBJECTS_A_COLLECTION = 20_000
 _SWITCH_SECONDS = 0.0005
-_OTHER_FILES = 256
 _lifecycle = get_logger(LIFECYCLE)
 
 
@@ -163,8 +162,9 @@ async def running_ingest(
         Where to listen, which may have been reserved for several processes.
     """
     tls, registry = None, source.current
-    if not allow_open_files(settings.max_connections + _OTHER_FILES):
-        _lifecycle.warning("the limit of open files is too low for max_connections")
+    room = room_for_connections(settings.max_connections)
+    if room.most < settings.max_connections:
+        _lifecycle.warning("fewer connections, as the limit of open files is low", most=room.most)
     if settings.tls_certificate and settings.tls_key:
         tls = tls_context(settings.tls_certificate, settings.tls_key)
     reader = await _make_reader(settings, registry, store)
@@ -176,7 +176,7 @@ async def running_ingest(
         frontend = Frontend(settings, registry, reader, store, commit, limiter, validator, metrics)
         connections = Connections(
             frontend.handle,
-            most=settings.max_connections,
+            most=room.most,
             idle_seconds=settings.header_seconds,
             handshake_seconds=settings.header_seconds if tls else 0.0,
             send_seconds=settings.body_seconds,
@@ -191,6 +191,7 @@ async def running_ingest(
                 tls=tls,
                 tls_seconds=settings.header_seconds,
                 shared=settings.workers > 1,
+                backlog=room.backlog,
             ) as listener:
                 _tune_interpreter()
                 ingest = Ingest(
