@@ -97,13 +97,23 @@ class Quotas:
         workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._buckets, self._repeats = (
-            {
-                name: TokenBucket(key.reports_per_second / workers, key.burst, clock)
-                for name, key in keys.items()
-            }
-            for _ in range(2)
-        )
+        self._workers = workers
+        self._clock = clock
+        self._keys: Mapping[str, IngestKey] = {}
+        self._buckets: dict[str, TokenBucket] = {}
+        self._repeats: dict[str, TokenBucket] = {}
+        self.use(keys)
+
+    def use(self, keys: Mapping[str, IngestKey]) -> None:
+        """Go by these keys from now on; one that is as it was has spent what it had."""
+        for buckets in (self._buckets, self._repeats):
+            for name in self._keys.keys() - keys.keys():
+                del buckets[name]
+            for name, key in keys.items():
+                if self._keys.get(name) != key:
+                    rate = key.reports_per_second / self._workers
+                    buckets[name] = TokenBucket(rate, key.burst, self._clock)
+        self._keys = keys
 
     def take(self, name: str | None, reports: int) -> float:
         """Return 0.0 if a key may send so many reports now, else the seconds to wait.
@@ -115,25 +125,33 @@ class Quotas:
         reports : int
             Infinity is returned for more than the key's burst: such a batch is too large (413).
         """
-        return 0.0 if name is None else self._buckets[name].take(reports)
+        bucket = self._buckets.get(name or "")  # none: revoked since the request was let in
+        return bucket.take(reports) if bucket else 0.0
 
     def repeat(self, name: str | None, reports: int) -> bool:
         """Return whether a key may now send again so many reports, and count them as sent again."""
-        return name is None or self._repeats[name].take(reports) == 0
+        bucket = self._repeats.get(name or "")
+        return not bucket or bucket.take(reports) == 0
 
     def refund(self, name: str | None, reports: int) -> None:
         """Give back what was taken for reports that had been stored already, as far as allowed."""
-        if name is not None and self.repeat(name, reports):
-            self._buckets[name].put(reports)
+        bucket = self._buckets.get(name or "")
+        if bucket and self.repeat(name, reports):
+            bucket.put(reports)
 
 
 class Admission:
     """The ingest keys and quotas of one worker process."""
 
     def __init__(self, settings: Settings) -> None:
+        self._quotas = Quotas({}, settings.workers)
+        self.use(settings)
+
+    def use(self, settings: Settings) -> None:
+        """Go by the keys of these settings from now on."""
         self._keys = settings.ingest_keys
         self._gate = IngestGate(settings.ingest_keys, anonymous=settings.anonymous)
-        self._quotas = Quotas(settings.ingest_keys, settings.workers)
+        self._quotas.use(settings.ingest_keys)
 
     def key(self, authorization: str | None) -> str | None:
         """Return the name of the key in an Authorization header, or None.

@@ -34,9 +34,8 @@ def read_configuration(
     only : collection of str, optional
         The settings that the command needs.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
     try:
-        return load(given, file, only)
+        return load(flags, file, only)
     except ConfigError as error:
         for fault in error.faults:
             click.echo(f"Error: {fault}", err=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -14,7 +15,7 @@ from hubbub.collector.access.auth import Purpose, generate_secret
 from hubbub.collector.cli.configuration import config_option, read_configuration
 from hubbub.collector.cli.group import cli_errors
 from hubbub.collector.config.settings import Scope, Settings
-from hubbub.collector.config.sources import describe_default, to_toml, toml_value
+from hubbub.collector.config.sources import describe_default, load, to_toml, toml_value
 
 _WITHOUT_FLAG = {"ingest_keys", "admin_tokens"}  # tables, for the file or the environment
 _OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}
@@ -70,7 +71,12 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     settings = configuration.settings
     logs.configure(settings.log_level, log_times=settings.log_times)
     with cli_errors():
-        server.run(settings, click.echo)
+        server.run(settings, partial(_read_settings, flags, config), click.echo)
+
+
+def _read_settings(flags: Mapping[str, Any], config: Path | None) -> Settings:
+    """Return the settings as they are now; at the start they were in order."""
+    return load(flags, config).settings
 
 
 @click.command()

@@ -100,7 +100,7 @@ def load(
     Parameters
     ----------
     flags : mapping of str to object
-        Values by the names of the settings; only those that were given.
+        Values by the names of the settings; None: not given.
     file : Path, optional
         By default what HUBBUB_COLLECTOR_CONFIG names, if anything.
     only : collection of str, optional
@@ -115,7 +115,7 @@ def load(
     if file is None and (named := os.environ.get(CONFIG_VARIABLE)):
         file = Path(named)
     sources = (
-        SettingsSource(flags, "flag"),
+        SettingsSource({n: value for n, value in flags.items() if value is not None}, "flag"),
         SettingsSource(_Environment()(), "environment"),
         SettingsSource(_read(file) if file else {}, str(file)),
     )

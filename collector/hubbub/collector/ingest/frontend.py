@@ -64,7 +64,6 @@ class Frontend:
         metrics: Metrics,
     ) -> None:
         self.draining = False
-        self._settings = settings
         self._admission = Admission(settings)
         self._commit = commit
         self._limiter = limiter
@@ -75,7 +74,7 @@ class Frontend:
         self._store = store
         self._looking = asyncio.Lock()
         self._readiness = Readiness(settings, store, commit)
-        self.use(registry, reader)
+        self.use(settings, registry, reader)
         self._routes: dict[str, dict[str, _Handler]] = {
             "/v1/reports": {"POST": self._post_reports},
             "/livez": {"GET": self._get_livez, "HEAD": self._get_livez},
@@ -83,10 +82,12 @@ class Frontend:
             "/openapi.json": {"GET": self._get_description, "HEAD": self._get_description},
         }
 
-    def use(self, registry: Registry, reader: BatchReader) -> None:
-        """Read batches with this reader from now on, and describe its registry."""
+    def use(self, settings: Settings, registry: Registry, reader: BatchReader) -> None:
+        """Go by these keys, this reader and the description of its registry from now on."""
+        self._settings = settings
+        self._admission.use(settings)
         self._reader = reader
-        self._description = json.dumps(openapi_document(self._settings, registry)).encode()
+        self._description = json.dumps(openapi_document(settings, registry)).encode()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request; every failure becomes a problem document that quotes no secret."""

@@ -193,6 +193,8 @@ class Status:
         Why the store can't be read; what comes from it is then older.
     stored_at : datetime.datetime, optional
         When the store was last read; None: never yet.
+    processes_not_reloaded : int
+        Processes whose last attempt to read registry, keys and certificate again failed.
     requests : tuple of (str, str, int)
         Status, reason and number of all answers since the start.
     shed : tuple of (str, int)
@@ -213,6 +215,7 @@ class Status:
     store_fault: str | None
     stored_at: dt.datetime | None
     processes: int
+    processes_not_reloaded: int
     connections: int
     queue_depth: int
     rates: Rates

@@ -99,6 +99,7 @@ class Watch:
             store_fault=stored.fault,
             stored_at=stored.at,
             processes=int(values.total("processes")),
+            processes_not_reloaded=int(values.total("reload_failing")),
             connections=int(values.total("connections")),
             queue_depth=int(values.total("queue_depth")),
             rates=self._history.rates(time.monotonic(), Totals.of(values)),

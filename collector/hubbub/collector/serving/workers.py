@@ -19,11 +19,10 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.logs import LIFECYCLE, configure, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.service import RegistrySource, on_hangup, running_ingest, stop_event
+from hubbub.collector.serving.service import ServiceFiles, on_hangup, running_ingest, stop_event
 from hubbub.collector.store import open_store
 from hubbub.protocol.errors import HubbubError
 
@@ -51,9 +50,8 @@ class Workers:
 
     Parameters
     ----------
-    settings : Settings
-    source : RegistrySource
-        What it holds is in force for a worker that replaces another, even if its file has changed.
+    files : ServiceFiles
+        What is in force there is so for a worker that replaces another, even if a file has changed.
     counters : Path
         The directory where all processes count.
     port : int
@@ -69,14 +67,13 @@ class Workers:
 
     def __init__(
         self,
-        settings: Settings,
-        source: RegistrySource,
+        files: ServiceFiles,
         counters: Path,
         port: int,
         settle: Callable[[], object],
     ) -> None:
-        self._settings = settings
-        self._source = source
+        self._settings = files.current.settings
+        self._files = files
         self._settle = settle
         self._counters = counters
         self._port = port
@@ -101,7 +98,7 @@ class Workers:
         await self._stop()
 
     async def hang_up(self) -> None:
-        """Let each worker read the registry and the certificate again."""
+        """Let each worker read the registry, the keys and the certificate again."""
         for process, _ in self._workers.values():
             if process.pid and process.is_alive():
                 os.kill(process.pid, signal.SIGHUP)
@@ -110,7 +107,7 @@ class Workers:
         ours, theirs = _spawn.Pipe()
         process = _spawn.Process(
             target=_work,
-            args=(self._settings, self._source, self._counters, self._port, theirs),
+            args=(self._files, self._counters, self._port, theirs),
             daemon=True,
         )
         process.start()
@@ -182,26 +179,23 @@ def _await_start(pipe: Connection) -> str:
     return str(text)
 
 
-def _work(
-    settings: Settings, source: RegistrySource, counters: Path, port: int, pipe: Connection
-) -> None:
+def _work(files: ServiceFiles, counters: Path, port: int, pipe: Connection) -> None:
     """Run a worker process."""
+    settings = files.current.settings
     configure(settings.log_level, log_times=settings.log_times)
     try:
-        asyncio.run(_serve(settings, source, counters, port, pipe))
+        asyncio.run(_serve(files, counters, port, pipe))
     except (HubbubError, StoreError) as error:
         with contextlib.suppress(OSError):
             pipe.send((False, str(error)))
 
 
-async def _serve(
-    settings: Settings, source: RegistrySource, counters: Path, port: int, pipe: Connection
-) -> None:
+async def _serve(files: ServiceFiles, counters: Path, port: int, pipe: Connection) -> None:
     stop = stop_event()
     asyncio.get_running_loop().add_reader(pipe.fileno(), stop.set)
     async with (
-        open_store(settings.store, create=True) as store,
-        running_ingest(settings, source, store, Metrics(counters), port) as ingest,
+        open_store(files.current.settings.store, create=True) as store,
+        running_ingest(files, store, Metrics(counters), port) as ingest,
     ):
         on_hangup(ingest.reload)
         pipe.send((True, ingest.listener.address))
