@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import ssl
@@ -14,6 +15,7 @@ import trustme
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.store import open_store
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import errors_kept_in, kill, workers_of
 from service.posting import Answer, make_batch, post, send, stored_count, wait_until
@@ -37,6 +39,32 @@ def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
         assert post(collector.url, make_batch(4, _OLD)).status == 201
     assert stored_count(database, _OLD) == 7
     assert stored_count(database, _OTHER) == 1
+
+
+def test_what_only_another_collector_knows_yet_is_put_off_and_what_nobody_knows_is_refused(
+    metrics_file: Path, any_store_url: str, tmp_path: Path
+) -> None:
+    gone = make_metric("gone")
+    newer_file = tmp_path / "newer.toml"
+    newer_file.write_text(registry_toml(_NEW, _OTHER), encoding="utf-8")
+    _declare(any_store_url, gone)  # and isn't in any registry now
+    with running_collector(metrics_file, any_store_url) as old:
+        for metric in (_NEW, _OTHER, gone):
+            assert post(old.url, make_batch(1, metric)).status == 422
+        with running_collector(newer_file, any_store_url) as new:
+            for metric in (_NEW, _OTHER):
+                batch = make_batch(1, metric)
+                answer = post(old.url, batch)
+                assert answer.status == 503
+                assert int(answer.headers["Retry-After"]) > 0
+                assert "errors" not in answer.json  # by which the client would drop reports
+                assert post(new.url, batch).status == 201
+            for nobodys in (gone, make_metric(version=3), make_metric("page")):
+                assert post(old.url, make_batch(1, nobodys)).status == 422
+        assert post(old.url, make_batch(1, _OLD)).status == 201
+        metrics_file.write_text(newer_file.read_text(encoding="utf-8"), encoding="utf-8")
+        old.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: _takes(old, _NEW, times=1))
 
 
 @pytest.mark.parametrize(
@@ -214,6 +242,14 @@ def test_old_tls_and_plain_http_are_refused(
             plain.sendall(b"GET /livez HTTP/1.1\r\nHost: collector\r\n\r\n")
             assert b"200" not in plain.recv(1000)
         assert _shown_certificate(collector, authority)
+
+
+def _declare(url: str, metric: Metric) -> None:
+    async def run() -> None:
+        async with open_store(url, create=True) as store:
+            await store.declare([metric])
+
+    asyncio.run(run())
 
 
 def _takes(collector: Collector, metric: Metric, times: int) -> bool:

@@ -18,15 +18,16 @@ from aiohttp import web
 
 from hubbub.collector.access.admission import Admission, LoadLimiter
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import RefusalError, StoreError
+from hubbub.collector.errors import BatchError, RefusalError, StoreError
 from hubbub.collector.ingest.body import read_body
 from hubbub.collector.ingest.commit import GroupCommit
 from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.report_validator import ReportValidator
+from hubbub.collector.ingest.rollout import Rollout
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import problem, refusal, unexpected
-from hubbub.collector.store import NewBatch, Store
+from hubbub.collector.store import MetricVersion, NewBatch, Store
 from hubbub.protocol.registry import Registry
 
 _GOOD_FOR_SECONDS = 1.0
@@ -73,6 +74,7 @@ class Frontend:
         self._count_duplicates = metrics.duplicates
         self._store = store
         self._looking = asyncio.Lock()
+        self._rollout = Rollout(store)
         self._readiness = Readiness(settings, store, commit)
         self.use(settings, registry, reader)
         self._routes: dict[str, dict[str, _Handler]] = {
@@ -134,7 +136,7 @@ class Frontend:
         try:
             settings = self._settings
             body = await read_body(request, slot, settings.max_body_bytes, settings.body_seconds)
-            batch = self._reader.read(body, request.content_type)
+            batch = await self._read(body, request.content_type)
             self._validator.check(batch)
             reports = sum([records.reports for records in batch.records.values()])
             if await self._store_once(batch, key, reports):
@@ -144,6 +146,18 @@ class Frontend:
             return web.Response(body=_DUPLICATE % reports, content_type=_JSON)
         finally:
             slot.release()
+
+    async def _read(self, body: bytes, content_type: str) -> NewBatch:
+        """Read a batch; put its sender off if another collector knows what this one doesn't yet."""
+        try:
+            return self._reader.read(body, content_type)
+        except BatchError as error:
+            unknown = {MetricVersion(*one) for one in error.unknown}
+            if unknown and await self._rollout.has_any(unknown, self._reader.declared):
+                detail = "reports: of a metric or version that this collector doesn't know yet"
+                wait = self._settings.retry_after_seconds
+                raise RefusalError(503, "newer", detail, retry_after=wait) from error
+            raise
 
     async def _store_once(self, batch: NewBatch, key: str | None, reports: int) -> bool:
         """Store a batch at the expense of its key; return whether it was new.

@@ -32,7 +32,8 @@ _REFUSALS = {
     429: "The collector is too busy, or the key's quota is used up. Send the batch again after "
     "Retry-After.",
     500: "A fault of the collector. Send the same batch again.",
-    503: "The store can't be reached. Send the same batch again after Retry-After.",
+    503: "The store can't be reached, or a metric or version isn't known here yet but to another "
+    "collector on the same store. Send the same batch again after Retry-After.",
 }
 _RETRYABLE = {429, 503}
 
