@@ -103,6 +103,7 @@ def test_no_column_links_reports_to_a_batch(collector: Collector, database: Path
             "segments": ["segment_id", "metric", "version", "day", "reports", "records"],
             "batches": ["batch_id", "day"],
             "parameters": ["metric", "version", "parameters"],
+            "upkeep_day": ["day"],
             "hubbub_schema": ["version_num"],
         }
         for table in columns:
@@ -130,7 +131,7 @@ def test_times_are_kept_as_days(collector: Collector, database: Path) -> None:
     assert post(collector.url, make_batch()).status == 201
     days = {before.isoformat(), dt.datetime.now(dt.UTC).date().isoformat()}
     with contextlib.closing(sqlite3.connect(database)) as connection:
-        for table in ("segments", "batches"):
+        for table in ("segments", "batches", "upkeep_day"):
             kept = connection.execute(f"SELECT day FROM {table}").fetchall()  # noqa: S608
             assert {day for (day,) in kept} <= days
 
