@@ -59,6 +59,7 @@ class _CountingStore:
 
     async def declared(self) -> list[Declared]:
         self.questions += 1
+        await asyncio.sleep(0.01)  # so that others ask meanwhile
         if self.questions <= self._failures:
             raise StoreError("not now")
         return await self._store.declared()

@@ -24,7 +24,7 @@ class Rollout:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._turn = asyncio.Lock()
-        self._begun = 0
+        self._begun = self._answered = 0
         self._declared: frozenset[MetricVersion] = frozenset()
 
     async def has_any(
@@ -46,12 +46,10 @@ class Rollout:
         """
         arrived = self._begun
         async with self._turn:
-            if self._begun == arrived:
+            # Questions are numbered: one from after the arrival may have been answered meanwhile.
+            if self._answered <= arrived:
                 self._begun += 1
-                try:
-                    declared = await self._store.declared()
-                except BaseException:
-                    self._begun -= 1  # who waits asks again
-                    raise
+                declared = await self._store.declared()
                 self._declared = frozenset(MetricVersion(it.metric, it.version) for it in declared)
+                self._answered = self._begun
         return not (self._declared & set(unknown)) <= set(before)
