@@ -62,6 +62,13 @@ class DayCount(NamedTuple):
     bytes: int
 
 
+class Head(NamedTuple):
+    """The beginning of a segment: so many bytes of its records."""
+
+    segment_id: int
+    size: int
+
+
 class Reader(Protocol):
     """What the decoder reads, from a database or an exported directory."""
 
@@ -152,6 +159,10 @@ class Database(abc.ABC):
         """
 
     @abc.abstractmethod
+    async def has_id(self, batch_id: bytes) -> bool:
+        """Return whether any day's table has this id."""
+
+    @abc.abstractmethod
     async def id_tables(self) -> Sequence[IdTable]:
         """Return the tables of ids there are."""
 
@@ -167,6 +178,13 @@ class Database(abc.ABC):
         ------
         StoreError
             If others use it for longer than that.
+        """
+
+    @abc.abstractmethod
+    async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+        """Return the beginnings of segments' records, and read next to nothing of the rest.
+
+        Segments that are gone are left out.
         """
 
     @abc.abstractmethod

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import Database
 
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
 VERSION_TABLE = "hubbub_schema"
@@ -73,6 +73,10 @@ batch_ids = sa.Table(
 
 open_day = sa.Table("open_day", postgresql_metadata, sa.Column("day", sa.Date, primary_key=True))
 """One row at most: the day whose ids were written last."""
+
+
+upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_key=True))
+"""The day of the last upkeep; several only if collectors wrote them at once."""
 
 
 async def migrate(database: Database, url: str) -> None:

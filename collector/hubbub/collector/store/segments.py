@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.collector.store.interfaces import Database, MetricVersion, NewBatch
+from hubbub.collector.store.interfaces import Database, Head, MetricVersion, NewBatch
 from hubbub.collector.store.schema import segments as _segments
 from hubbub.protocol.records import Records, joined, shuffled
 
@@ -32,6 +32,7 @@ _SEGMENTS_AT_ONCE = 1024
 _CHUNKS_BETWEEN_TIDYING = 16
 """The space of old segments is then used for new ones, so that a merge needs little of its own."""
 
+_SAMPLING_ATTEMPTS = 3
 _IDS_A_STATEMENT = 500
 _BYTES_OF_REPORT = 32  # about
 
@@ -105,6 +106,36 @@ async def _groups(
         of_group = [column == value for column, value in zip(group, row, strict=True)]
         groups.append((MetricVersion(row.metric, row.version), row.day, of_group))
     return groups
+
+
+async def sample_segments(
+    database: Database, reports: int, width: int, *which: sa.ColumnElement[bool]
+) -> bytes:
+    """Return so many records of the segments that fulfil conditions, each as likely as any other.
+
+    A segment gives its first records, as many as its size is worth. They are in random order, so
+    these are as good as any, and next to nothing of the others is read.
+    """
+    sizes = sa.select(_segments.c.segment_id, _segments.c.reports).where(*which)
+    total = sa.select(sa.func.sum(_segments.c.reports)).where(*which)
+    records: list[bytes] = []
+    for _ in range(_SAMPLING_ATTEMPTS):
+        heads = []
+        async with database.read() as connection:
+            if not (stored := int(await connection.scalar(total) or 0)):
+                return b""
+            wanted = min(reports, stored)
+            # Every (stored / wanted)-th report, counted from a random one on.
+            rest = secrets.randbelow(stored)
+            async for segment_id, n in await connection.stream(sizes):
+                share, rest = divmod(rest + n * wanted, stored)
+                if share:
+                    heads.append(Head(segment_id, share * width))
+        records = await database.read_heads(heads)
+        if len(records) == len(heads):
+            break
+        # Some were merged meanwhile, so their reports are in another segment.
+    return b"".join(records)
 
 
 async def delete_reports(database: Database, *which: sa.ColumnElement[bool]) -> int:

@@ -32,11 +32,13 @@ from hubbub.collector.store.interfaces import (
 from hubbub.collector.store.schema import check_schema, migrate
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
+from hubbub.collector.store.schema import upkeep_day as _upkeep_day
 from hubbub.collector.store.segments import (
     SMALL,
     Row,
     delete_reports,
     merge_segments,
+    sample_segments,
     segment_rows,
 )
 from hubbub.protocol.metrics import Metric
@@ -131,6 +133,10 @@ class Store(Reader):
             unseen.discard(batch.batch_id)
         return are_new
 
+    async def knows(self, batch_id: bytes) -> bool:
+        """Return whether a batch with this id is stored."""
+        return await self._database.has_id(batch_id)
+
     async def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> AsyncGenerator[bytes, None]:
@@ -144,6 +150,25 @@ class Store(Reader):
             options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
             async for row in await connection.stream(query, execution_options=options):
                 yield row.records
+
+    async def sample(
+        self, key: MetricVersion, reports: int, width: int, since: dt.date | None = None
+    ) -> bytes:
+        """Return the records of so many reports from a day on, or of all if there are fewer.
+
+        Each stored report is as likely to be among them as any other, whatever its day, segment and
+        bits. Besides these, next to nothing is read.
+
+        Parameters
+        ----------
+        key : MetricVersion
+        reports : int
+        width : int
+            Bytes of a record.
+        since : datetime.date, optional
+        """
+        which = _conditions(key, since, None)
+        return await sample_segments(self._database, reports, width, *which)
 
     async def count(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -214,6 +239,19 @@ class Store(Reader):
             The number of segments that were replaced.
         """
         return await merge_segments(self._database, small, today)
+
+    async def upkeep_day(self) -> dt.date | None:
+        """Return the day of the last upkeep, or None if there was none yet."""
+        async with self._database.read() as connection:
+            day: dt.date | None = await connection.scalar(sa.select(sa.func.max(_upkeep_day.c.day)))
+            return day
+
+    async def set_upkeep_day(self, day: dt.date) -> None:
+        """Remember that upkeep was done on this day, whatever other day was remembered."""
+        async with self._database.write() as connection:
+            await connection.execute(sa.delete(_upkeep_day).where(_upkeep_day.c.day != day))
+            row = {"day": day}
+            await connection.execute(self._database.insert_if_absent(_upkeep_day).values(row))
 
     async def forget_ids(self, before: dt.date) -> int:
         """Forget the ids of the batches of all days before one; return how many days there were.
@@ -286,12 +324,18 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
 def _only(
     query: sa.Select[Any], key: MetricVersion, since: dt.date | None, until: dt.date | None
 ) -> sa.Select[Any]:
-    query = query.where(_segments.c.metric == key.metric, _segments.c.version == key.version)
+    return query.where(*_conditions(key, since, until))
+
+
+def _conditions(
+    key: MetricVersion, since: dt.date | None, until: dt.date | None
+) -> list[sa.ColumnElement[bool]]:
+    which = [_segments.c.metric == key.metric, _segments.c.version == key.version]
     if since is not None:
-        query = query.where(_segments.c.day >= since)
+        which.append(_segments.c.day >= since)
     if until is not None:
-        query = query.where(_segments.c.day <= until)
-    return query
+        which.append(_segments.c.day <= until)
+    return which
 
 
 def _parameter_row(metric: Metric) -> dict[str, Any]:

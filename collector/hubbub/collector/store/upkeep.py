@@ -3,7 +3,8 @@
 The batches of a quiet minute stay apart until they are merged with others, so this is part of what
 makes reports unlinkable, and not only housekeeping; merging therefore comes first. Invariants:
 every step may run in several processes at once, beside appends and readers, and may fail and be
-repeated; and a step that fails keeps no other from running.
+repeated; a step that fails keeps no other from running; but nothing is deleted because of its age
+on the word of a clock that has jumped.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from hubbub.collector.store import Store
 
 _LAST_SECONDS = 10
 """How long the last run may take, because the service is being stopped."""
+
+_JUMP = dt.timedelta(days=7)
+"""A clock that is further than this from the last upkeep isn't believed unless somebody says so."""
 
 _log = logging.getLogger("hubbub.collector")
 
@@ -61,8 +65,8 @@ class Upkeep:
     seconds : float
         Time between two runs of `run_for_ever`.
     observe : callable, optional
-        Called with the name of each step ("merge", "prepare", "forget", "drop" or "tidy") and
-        whether it succeeded.
+        Called with the name of each step that was tried ("merge", "prepare", "check", "forget",
+        "drop" or "tidy") and whether it succeeded.
     """
 
     def __init__(
@@ -79,12 +83,23 @@ class Upkeep:
         self._seconds = seconds
         self._observe = observe
         self._stopping = asyncio.Event()
+        self._checked_on: dt.date | None = None
         self._dropped_on: dt.date | None = None
 
-    async def run_once(self, today: dt.date) -> UpkeepResult:
-        """Run all steps; days are counted back from `today`."""
+    async def run_once(self, today: dt.date, *, trust_clock: bool = False) -> UpkeepResult:
+        """Run all steps; days are counted back from `today`.
+
+        Unless the day passes the step "check", the steps that delete for age are left out.
+
+        Parameters
+        ----------
+        today : datetime.date
+        trust_clock : bool
+            Believe that it is this day, however long ago the last upkeep was.
+        """
         tomorrow = today + dt.timedelta(days=1)
         faults: dict[str, str] = {}
+        forgotten = dropped = None
 
         async def run(step: str, work: Awaitable[_Done]) -> _Done | None:
             try:
@@ -99,10 +114,35 @@ class Upkeep:
 
         merged = await run("merge", self._store.merge(today))
         await run("prepare", self._store.prepare_ids(tomorrow))
-        forgotten = await run("forget", self._store.forget_ids(today - self._deduplication))
-        dropped = await run("drop", self._drop_reports(today))
+        await run("check", self._check_clock(today, trust_clock=trust_clock))
+        if "check" not in faults:
+            forgotten = await run("forget", self._store.forget_ids(today - self._deduplication))
+            dropped = await run("drop", self._drop_reports(today))
         await run("tidy", self._store.tidy())
         return UpkeepResult(merged or 0, forgotten or 0, dropped or 0, faults)
+
+    async def _check_clock(self, today: dt.date, *, trust_clock: bool) -> None:
+        """Remember that this is a day of upkeep, unless it is far from the last one.
+
+        A wrong clock dates whatever is stored meanwhile, so nothing but the last upkeep can tell.
+
+        Raises
+        ------
+        StoreError
+            If it may not be this day.
+        """
+        if today == self._checked_on and not trust_clock:
+            return
+        last = await self._store.upkeep_day()
+        if last is not None and abs(today - last) > _JUMP and not trust_clock:
+            raise StoreError(
+                f"clock: it is {today}, but the last upkeep was on {last}, so nothing was deleted "
+                "for its age; if the clock is right, and the service was just stopped for long, "
+                "say so: hubbub-collector maintain --trust-clock"
+            )
+        if last is None or trust_clock or today > last:
+            await self._store.set_upkeep_day(today)
+        self._checked_on = today
 
     async def _drop_reports(self, today: dt.date) -> int:
         """Drop what is too old, once a day, because finding it reads the whole index."""
