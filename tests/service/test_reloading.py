@@ -42,16 +42,16 @@ def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
 
 
 def test_what_only_another_collector_knows_yet_is_put_off_and_what_nobody_knows_is_refused(
-    metrics_file: Path, any_store_url: str, tmp_path: Path
+    metrics_file: Path, postgresql_url: str, tmp_path: Path
 ) -> None:
     gone = make_metric("gone")
     newer_file = tmp_path / "newer.toml"
     newer_file.write_text(registry_toml(_NEW, _OTHER), encoding="utf-8")
-    _declare(any_store_url, gone)  # and isn't in any registry now
-    with running_collector(metrics_file, any_store_url) as old:
+    _declare(postgresql_url, gone)  # and isn't in any registry now
+    with running_collector(metrics_file, postgresql_url) as old:
         for metric in (_NEW, _OTHER, gone):
             assert post(old.url, make_batch(1, metric)).status == 422
-        with running_collector(newer_file, any_store_url) as new:
+        with running_collector(newer_file, postgresql_url) as new:
             for metric in (_NEW, _OTHER):
                 batch = make_batch(1, metric)
                 answer = post(old.url, batch)

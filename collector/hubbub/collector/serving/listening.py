@@ -299,14 +299,18 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
 class _LoopTrouble:
     """Logs what goes wrong in an event loop, but not each time that no file can be opened.
 
-    asyncio tells of that a thousand times a second while connections wait to be accepted.
+    asyncio tells of that a thousand times a second while connections wait to be accepted; and each
+    time it has itself called back to accept again, which fails if the socket is closed by then.
     """
 
     def __init__(self) -> None:
         self._logged_at = float("-inf")
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if "accept() out of system resource" not in context["message"]:
+        message = context["message"]
+        if "._start_serving(" in message:
+            return
+        if "accept() out of system resource" not in message:
             loop.default_exception_handler(context)
         elif loop.time() > self._logged_at + _PAUSE_SECONDS:
             self._logged_at = loop.time()
