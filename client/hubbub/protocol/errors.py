@@ -29,3 +29,7 @@ class EncodingError(HubbubError, ValueError):
 
 class UnknownCategoryError(EncodingError):
     """A value isn't one of an enum's categories."""
+
+
+class RecordsError(HubbubError, ValueError):
+    """Stored records, or counts of them, aren't what their parameters say."""
