@@ -131,9 +131,9 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
     assert set(caplog.messages) == {
         "upkeep failed to merge and will try again: store: no such table: segments"
     }
-    others = [(step, True) for step in ("prepare", "forget", "drop", "tidy")]
-    assert steps[:6] == [("merge", False), *others, ("merge", False)]
-    assert steps[-5:] == [("merge", True), *others]
+    others = [(step, True) for step in ("count", "prepare", "forget", "drop", "tidy")]
+    assert steps[:7] == [("merge", False), *others, ("merge", False)]
+    assert steps[-6:] == [("merge", True), *others]
 
 
 def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -> None:

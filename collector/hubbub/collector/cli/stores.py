@@ -64,8 +64,9 @@ def export(
 
     A file DIR/metric=NAME/version=N/day=DAY/part-0.parquet for each day, with the columns cohort
     (uint16) and bits (k/8 bytes; bit j of the report is bit j%8 of byte j//8), in random order, and
-    a _definition.json for each version. A day that is exported again replaces its file. Days that
-    the store no longer has stay where they are: delete them by hand.
+    a _definition.json for each version. Of reports that are kept as counts alone, these are in
+    _counts.pq instead. A day that is exported again replaces its files. Days that the store no
+    longer has stay where they are: delete them by hand.
     """
 
     async def run() -> None:
@@ -81,7 +82,8 @@ def export(
             with _bar("exporting") as progress:
                 async for written in export_partitions(opened, directory, plan, progress=progress):
                     click.echo(
-                        f"{written.path}: {written.reports:,} reports, {written.size:,} bytes"
+                        f"{written.path}: {'counts of ' if written.only_counts else ''}"
+                        f"{written.reports:,} reports, {written.size:,} bytes"
                     )
                     files += 1
                     reports += written.reports
@@ -147,7 +149,8 @@ def import_(
                 with _bar(f"importing {source.path.name}") as progress:
                     found = await import_file(opened, source, progress=progress)
                 click.echo(
-                    f"{source.path}: {found.new:,} reports of {source.metric.name} version "
+                    f"{source.path}: {'counts of ' if source.only_counts else ''}"
+                    f"{found.new:,} reports of {source.metric.name} version "
                     f"{source.metric.version}, {source.day}"
                     + (f"; {found.known:,} were imported before" if found.known else "")
                 )
@@ -172,10 +175,17 @@ def import_(
 @click.option(
     "--retention-days",
     type=click.IntRange(1, 36_500),
-    help="Delete reports after so many days; kept for ever by default.",
+    help="Delete reports, and counts, after so many days; kept for ever by default.",
 )
-def maintain(store: str, deduplication_days: int, retention_days: int | None) -> None:
-    """Merge small segments, and forget what is too old.
+@click.option(
+    "--report-days",
+    type=click.IntRange(1, 36_500),
+    help="Keep only their day's counts of reports after so many days; by default reports are kept.",
+)
+def maintain(
+    store: str, deduplication_days: int, retention_days: int | None, report_days: int | None
+) -> None:
+    """Merge small segments, count old reports, and forget what is too old.
 
     A running collector does so by itself; this is for stores whose collectors are stopped, and for
     whoever prefers cron.
@@ -183,11 +193,14 @@ def maintain(store: str, deduplication_days: int, retention_days: int | None) ->
 
     async def run() -> None:
         async with _existing_store(store) as opened:
-            upkeep = Upkeep(opened, deduplication_days, retention_days, seconds=0)
+            upkeep = Upkeep(
+                opened, deduplication_days, retention_days, seconds=0, report_days=report_days
+            )
             done = await upkeep.run_once(dt.datetime.now(dt.UTC).date())
+        counted = f", kept only counts of {done.counted:,} reports" if report_days else ""
         click.echo(
             f"merged {done.merged:,} segments, forgot the batch ids of {done.forgotten:,} days, "
-            f"deleted {done.dropped:,} old reports"
+            f"deleted {done.dropped:,} old reports{counted}"
         )
         if done.faults:
             faults = [f"failed to {step}: {fault}" for step, fault in done.faults.items()]
