@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.protocol.errors import RecordsError
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol.params import MOST_BITS, RapporParams
 from hubbub.protocol.records import COHORT_BYTES, Records, column, record_width, set_bits, table
 
 _BLOCK = 2**17
@@ -27,6 +27,7 @@ _BLOCK = 2**17
 _MOST = 255
 _LOWEST_BITS = np.uint64(0x0101_0101_0101_0101)
 _SIZES = struct.Struct("<II")
+_MOST_COHORTS = 2**16
 _IntArray = NDArray[np.int64]
 
 
@@ -189,6 +190,10 @@ def unpack_counts(data: bytes) -> KeptCounts:
     """
     try:
         m, k = _SIZES.unpack_from(data)
+        if m > _MOST_COHORTS or k > MOST_BITS:
+            raise RecordsError(
+                f"counts of m = {m}, k = {k}: must be at most {_MOST_COHORTS} and {MOST_BITS}"
+            )
         size = 8 * (m + m * k + k + 1)
         planes = zlib.decompressobj().decompress(data[_SIZES.size :], size + 1)
     except (struct.error, zlib.error) as error:

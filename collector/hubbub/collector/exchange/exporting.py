@@ -191,17 +191,16 @@ async def export_partitions(
         width = record_width(int(str(definition["k"])))
         folder = directory / partition.path
         path, counts_path = folder / PART, folder / COUNTS
-        kept, records = None, 0
+        kept, records, counted = None, 0, 0
         with BulkShuffle(width, reports, directory, block_bytes) as shuffle:
             async for stored in store.contents(partition.key, partition.day, partition.day):
                 if isinstance(stored, StoredRecords):
                     shuffle.add(stored.records)
                     records += len(stored.records) // width
                 else:
-                    kept = stored.kept
-                counted = kept.total if kept else 0
+                    kept, counted = stored.kept, stored.kept.total
                 progress(done + records + counted, sum(expected))
-            done += records + (kept.total if kept else 0)
+            done += records + counted
             if kept is None:
                 counts_path.unlink(missing_ok=True)
             # Reports first: what has become counts since an earlier export is never there twice.
@@ -213,4 +212,4 @@ async def export_partitions(
             yield WrittenPartition(path, records, path.stat().st_size)
         if kept:
             size = counts_path.stat().st_size
-            yield WrittenPartition(counts_path, kept.total, size, only_counts=True)
+            yield WrittenPartition(counts_path, counted, size, only_counts=True)

@@ -10,7 +10,8 @@ for each other.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -21,38 +22,50 @@ from hubbub.protocol.counts import KeptCounts, pack_counts, unpack_counts
 from hubbub.protocol.errors import RecordsError
 
 
-def add_counts(
-    connection: sa.Connection,
-    insert_if_absent: Callable[[sa.Table], sa.Insert],
-    key: MetricVersion,
-    day: dt.date,
-    kept: KeptCounts,
-) -> int:
-    """Add counts to those of a day; return the bytes that were written.
+class DayRow(NamedTuple):
+    """The row of a metric's version and day."""
+
+    key: MetricVersion
+    day: dt.date
+
+    def values(self) -> dict[str, object]:
+        """Return the columns of its key."""
+        return {"metric": self.key.metric, "version": self.key.version, "day": self.day}
+
+    def selected(self) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions that it alone fulfils."""
+        return [_counts.c[name] == value for name, value in self.values().items()]
+
+
+def lock_row(
+    connection: sa.Connection, insert_if_absent: Callable[[sa.Table], sa.Insert], row: DayRow
+) -> bytes:
+    """Lock a row until the transaction ends; return its packed counts, or none if it is new.
 
     Parameters
     ----------
-    connection : Connection
-        In a transaction.
     insert_if_absent : callable
         `Database.insert_if_absent`.
     """
-    row = {"metric": key.metric, "version": key.version, "day": day}
-    is_row = [_counts.c[name] == value for name, value in row.items()]
     # First inserted: a row that isn't there can't be locked.
-    connection.execute(insert_if_absent(_counts), [{**row, "reports": 0, "counts": b""}])
-    there = connection.scalar(sa.select(_counts.c.counts).where(*is_row).with_for_update())
-    if there:
-        kept += read_counts(there, key, day, kept.counts.bits.shape)
-    packed = pack_counts(kept)
-    changed = sa.update(_counts).where(*is_row).values(reports=kept.total, counts=packed)
-    connection.execute(changed)
-    return len(packed)
+    connection.execute(insert_if_absent(_counts), [{**row.values(), "reports": 0, "counts": b""}])
+    query = sa.select(_counts.c.counts).where(*row.selected()).with_for_update()
+    return bytes(connection.execute(query).scalar_one())
 
 
-def read_counts(
-    packed: bytes, key: MetricVersion, day: dt.date, shape: tuple[int, ...] | None = None
-) -> KeptCounts:
+def add_to_packed(packed: bytes, row: DayRow, kept: KeptCounts) -> dict[str, object]:
+    """Return what becomes of a row to which counts are added (raises as `read_counts`)."""
+    if packed:
+        kept += read_counts(packed, row, kept.counts.bits.shape)
+    return {"reports": kept.total, "counts": pack_counts(kept)}
+
+
+def update_row(connection: sa.Connection, row: DayRow, values: Mapping[str, object]) -> None:
+    """Write a row that was locked."""
+    connection.execute(sa.update(_counts).where(*row.selected()).values(values))
+
+
+def read_counts(packed: bytes, row: DayRow, shape: tuple[int, ...] | None = None) -> KeptCounts:
     """Return the counts of a row.
 
     Parameters
@@ -65,7 +78,7 @@ def read_counts(
     StoreError
         If they are damaged, or of other parameters.
     """
-    where = f"counts of {key.metric} version {key.version}, {day}"
+    where = f"counts of {row.key.metric} version {row.key.version}, {row.day}"
     try:
         kept = unpack_counts(packed)
     except RecordsError as error:

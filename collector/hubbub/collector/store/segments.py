@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store.counts import add_counts
+from hubbub.collector.store.counts import DayRow, add_to_packed, lock_row, update_row
 from hubbub.collector.store.interfaces import Database, MetricVersion, NewBatch
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
@@ -181,7 +181,7 @@ async def count_reports(database: Database, before: dt.date) -> int:
         except RecordsError as error:
             faults.append(f"reports of {key.metric} version {key.version}, {day}: {error}")
     if faults:
-        raise StoreError("; ".join(faults))
+        raise StoreError("; ".join(sorted(faults)))
     return counted
 
 
@@ -242,9 +242,12 @@ async def _count_chunk(
         if not await _lock(connection, ids, skip_locked=False):
             return None
         await _delete_segments(connection, ids)
-        insert = database.insert_if_absent
-        size = await connection.run_sync(add_counts, insert, key, day, kept)
-    database.note_written(size + _BYTES_OF_REPORT * kept.total)
+        row = DayRow(key, day)
+        packed = await connection.run_sync(lock_row, database.insert_if_absent, row)
+        # In a thread, as it takes long if there are very many cohorts.
+        values = await asyncio.to_thread(add_to_packed, packed, row, kept)
+        await connection.run_sync(update_row, row, values)
+    database.note_written(len(packed) + _BYTES_OF_REPORT * kept.total)
     return kept.total
 
 

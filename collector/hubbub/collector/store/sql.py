@@ -21,7 +21,14 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store.counts import add_counts, delete_counts, read_counts
+from hubbub.collector.store.counts import (
+    DayRow,
+    add_to_packed,
+    delete_counts,
+    lock_row,
+    read_counts,
+    update_row,
+)
 from hubbub.collector.store.interfaces import (
     Database,
     DayCount,
@@ -157,15 +164,16 @@ class Store(Reader):
         StoreError
             If the database refuses, or what is kept of this day is of other parameters.
         """
+        row = DayRow(key, day)
 
-        def write(connection: sa.Connection, _prepared: None) -> int:
+        def write(connection: sa.Connection, _prepared: None) -> bool:
             if not self._database.insert_ids(connection, [batch_id], received):
-                return 0
-            return add_counts(connection, self._database.insert_if_absent, key, day, kept)
+                return False
+            packed = lock_row(connection, self._database.insert_if_absent, row)
+            update_row(connection, row, add_to_packed(packed, row, kept))
+            return True
 
-        written = await self._database.transact(received, lambda: None, write)
-        self._database.note_written(written)
-        return written > 0
+        return await self._database.transact(received, lambda: None, write)
 
     async def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -200,7 +208,7 @@ class Store(Reader):
                 query, execution_options=options
             ):
                 if are_counts:
-                    yield StoredCounts(day, read_counts(data, key, day))
+                    yield StoredCounts(day, read_counts(data, DayRow(key, day)))
                 else:
                     yield StoredRecords(day, data)
 
