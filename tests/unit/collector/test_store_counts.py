@@ -246,9 +246,7 @@ async def test_damaged_row_of_counts_is_named_and_no_report_is_lost(any_store_ur
         async with store._database.write() as connection:
             await connection.execute(sa.text("UPDATE counts SET counts = :it"), {"it": b"damaged!"})
         await _store(store, _records(5))
-        with pytest.raises(
-            StoreError, match=f"homepage version 1, {_OLD}: counts of m = "
-        ):
+        with pytest.raises(StoreError, match=f"homepage version 1, {_OLD}: counts of m = "):
             await store.count_reports(_TODAY)
         assert len(await stored_segments(store)) == 1
 
