@@ -42,7 +42,7 @@ NOISE = make_params(k=32, h=2, m=8, f=0.1, p=0.1, q=0.9)
 LOUD = make_params(k=32, f=0.25, p=0.2, q=0.6)
 WORDS = make_metric("words", params=NOISE)
 NAMES = [f"word {number}" for number in range(20)]
-METRICS: dict[str, tuple[Metric, object, dict[str, Any]]] = {
+METRICS: dict[str, tuple[Metric, Any, dict[str, Any]]] = {
     "string": (WORDS, "word 3", {"candidates": NAMES, "method": "regression"}),
     "string by day": (
         WORDS,
@@ -78,7 +78,7 @@ METRICS: dict[str, tuple[Metric, object, dict[str, Any]]] = {
 }
 
 
-def reports_of(metric: Metric, value: object, seed: int, n: int = 2_000) -> bytes:
+def reports_of(metric: Metric, value: Any, seed: int, n: int = 2_000) -> bytes:
     """Return records of clients of whom half have one value, and the others none."""
     rng, params = np.random.default_rng(seed), metric.params
     cohorts = rng.integers(0, params.m, n)
@@ -96,7 +96,7 @@ def reports_of(metric: Metric, value: object, seed: int, n: int = 2_000) -> byte
 class Stored:
     """A store of three days' reports of a metric, of which some can be counted."""
 
-    def __init__(self, folder: Path, metric: Metric, value: object) -> None:
+    def __init__(self, folder: Path, metric: Metric, value: Any) -> None:
         self.metric, self.folder = metric, folder
         self.url = f"sqlite:///{folder}/hubbub.db"
         self.registry = folder / "metrics.toml"
@@ -131,9 +131,13 @@ class Stored:
         asyncio.run(export())
         return f"parquet:{self.folder}/out"
 
-    def decode(self, store: str | None = None, **options: Any) -> Result:
-        given = {"metrics": self.registry, "store": store or self.url, "min_reports": 100}
-        return decode_metric(self.metric.name, **given | options)
+    def decode(self, store: str | None = None, /, **options: Any) -> Result:
+        given: dict[str, Any] = {
+            "metrics": self.registry,
+            "store": store or self.url,
+            "min_reports": 100,
+        }
+        return decode_metric(self.metric.name, **(given | options))
 
 
 @pytest.fixture
@@ -163,7 +167,7 @@ def test_counts_give_the_numbers_of_their_reports_to_the_last_bit(
 
 def test_counts_are_decoded_from_an_export_as_from_the_store(words: Stored) -> None:
     """Each time exported over what was there, in which more was reports."""
-    options = {"candidates": NAMES, "method": "regression", "by": "day"}
+    options: dict[str, Any] = {"candidates": NAMES, "method": "regression", "by": "day"}
     expected = numbers_of(words.decode(**options))
     for day in (DAYS[0], DAYS[2], DAYS[2] + dt.timedelta(days=1)):
         words.count_before(day)
@@ -173,7 +177,12 @@ def test_counts_are_decoded_from_an_export_as_from_the_store(words: Stored) -> N
 
 
 def test_days_are_chosen_among_counts_as_among_reports(words: Stored) -> None:
-    options = {"candidates": NAMES, "method": "regression", "since": DAYS[1], "until": DAYS[1]}
+    options: dict[str, Any] = {
+        "candidates": NAMES,
+        "method": "regression",
+        "since": DAYS[1],
+        "until": DAYS[1],
+    }
     expected = numbers_of(words.decode(**options))
     words.count_before(DAYS[2])
     assert numbers_of(words.decode(**options)) == expected
@@ -186,7 +195,7 @@ def test_likelihood_says_from_which_day_on_there_are_whole_reports(
     words: Stored, by: str | None
 ) -> None:
     words.count_before(DAYS[2])
-    options = {"candidates": NAMES, "by": by}
+    options: dict[str, Any] = {"candidates": NAMES, "by": by}
     with pytest.raises(UndecodableError) as refused:
         words.decode(method="likelihood", **options)
     assert str(refused.value) == (
