@@ -103,6 +103,7 @@ def test_no_column_links_reports_to_a_batch(collector: Collector, database: Path
             "segments": ["segment_id", "metric", "version", "day", "reports", "records"],
             **{table: ["batch_id"] for table in _id_tables(connection)},
             "parameters": ["metric", "version", "parameters"],
+            "counts": ["metric", "version", "day", "reports", "counts"],
             "upkeep_day": ["day"],
             "hubbub_schema": ["version_num"],
         }

@@ -104,6 +104,24 @@ async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_
 
 
 @in_event_loop
+async def test_reports_stay_single_when_the_clock_has_jumped_until_somebody_says_that_it_is_right(
+    any_store_url: str,
+) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        upkeep = Upkeep(store, 14, None, _FOR_EVER, report_days=7)
+        await store.declare([make_metric()])
+        await store.append([make_new_batch()], _TODAY)
+        await upkeep.run_once(_TODAY)
+        there = _TODAY + dt.timedelta(days=8)
+        done = await upkeep.run_once(there)
+        assert (done.counted, list(done.faults)) == (0, ["check"])
+        assert len(await stored_segments(store)) == 1
+        done = await upkeep.run_once(there, trust_clock=True)
+        assert (done.counted, done.faults) == (3, {})
+        assert await stored_segments(store) == []
+
+
+@in_event_loop
 async def test_clock_that_is_set_right_again_is_believed(any_store_url: str) -> None:
     async with open_store(any_store_url, create=True) as store:
         upkeep = Upkeep(store, 14, 7, _FOR_EVER)
@@ -186,9 +204,9 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
     assert set(caplog.messages) == {
         "upkeep failed to merge and will try again: store: no such table: segments"
     }
-    others = [(step, True) for step in ("prepare", "check", "forget", "drop", "tidy")]
-    assert steps[:7] == [("merge", False), *others, ("merge", False)]
-    assert steps[-6:] == [("merge", True), *others]
+    others = [(step, True) for step in ("prepare", "check", "count", "forget", "drop", "tidy")]
+    assert steps[:8] == [("merge", False), *others, ("merge", False)]
+    assert steps[-7:] == [("merge", True), *others]
 
 
 def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -> None:

@@ -73,8 +73,9 @@ def export(
 
     A file DIR/metric=NAME/version=N/day=DAY/part-0.parquet for each day, with the columns cohort
     (uint16) and bits (k/8 bytes; bit j of the report is bit j%8 of byte j//8), in random order, and
-    a _definition.json for each version. A day that is exported again replaces its file. Days that
-    the store no longer has stay where they are: delete them by hand.
+    a _definition.json for each version. Of reports that are kept as counts alone, these are in
+    _counts.pq instead. A day that is exported again replaces its files. Days that the store no
+    longer has stay where they are: delete them by hand.
     """
     url = _settings(config, store=store).store
 
@@ -91,7 +92,8 @@ def export(
             with _bar("exporting") as progress:
                 async for written in export_partitions(opened, directory, plan, progress=progress):
                     click.echo(
-                        f"{written.path}: {written.reports:,} reports, {written.size:,} bytes"
+                        f"{written.path}: {'counts of ' if written.only_counts else ''}"
+                        f"{written.reports:,} reports, {written.size:,} bytes"
                     )
                     files += 1
                     reports += written.reports
@@ -167,7 +169,8 @@ def import_(
                 with _bar(f"importing {source.path.name}") as progress:
                     found = await import_file(opened, source, progress=progress)
                 click.echo(
-                    f"{source.path}: {found.new:,} reports of {source.metric.name} version "
+                    f"{source.path}: {'counts of ' if source.only_counts else ''}"
+                    f"{found.new:,} reports of {source.metric.name} version "
                     f"{source.metric.version}, {source.day}"
                     + (f"; {found.known:,} were imported before" if found.known else "")
                 )
@@ -192,7 +195,13 @@ def import_(
 @click.option(
     "--retention-days",
     metavar="DAYS",
-    help="Delete reports after so many days.  [default: as configured, or never]",
+    help="Delete reports, and counts, after so many days.  [default: as configured, or never]",
+)
+@click.option(
+    "--report-days",
+    metavar="DAYS",
+    help="Keep only their day's counts of reports after so many days.  [default: as configured, or "
+    "never]",
 )
 @click.option(
     "--trust-clock",
@@ -205,9 +214,10 @@ def maintain(
     config: Path | None,
     deduplication_days: str | None,
     retention_days: str | None,
+    report_days: str | None,
     trust_clock: bool,
 ) -> None:
-    """Merge small segments, and forget what is too old.
+    """Merge small segments, count old reports, and forget what is too old.
 
     A running collector does so by itself; this is for stores whose collectors are stopped, and for
     whoever prefers cron.
@@ -217,17 +227,28 @@ def maintain(
     really so late.
     """
     settings = _settings(
-        config, store=store, deduplication_days=deduplication_days, retention_days=retention_days
+        config,
+        store=store,
+        deduplication_days=deduplication_days,
+        retention_days=retention_days,
+        report_days=report_days,
     )
 
     async def run() -> None:
         async with _existing_store(settings.store) as opened:
-            upkeep = Upkeep(opened, settings.deduplication_days, settings.retention_days, seconds=0)
+            upkeep = Upkeep(
+                opened,
+                settings.deduplication_days,
+                settings.retention_days,
+                seconds=0,
+                report_days=settings.report_days,
+            )
             today = dt.datetime.now(dt.UTC).date()
             done = await upkeep.run_once(today, trust_clock=trust_clock)
+        counts = f", kept only counts of {done.counted:,} reports" if settings.report_days else ""
         click.echo(
             f"merged {done.merged:,} segments, forgot the batch ids of {done.forgotten:,} days, "
-            f"deleted {done.dropped:,} old reports"
+            f"deleted {done.dropped:,} old reports{counts}"
         )
         if done.faults:
             faults = [f"failed to {step}: {fault}" for step, fault in done.faults.items()]

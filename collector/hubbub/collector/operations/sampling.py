@@ -118,6 +118,8 @@ class Sampler:
         """
         stored: dict[MetricVersion, list[DayCount]] = {}
         for count in days:
+            if not count.segments:  # counts can't be examined
+                continue
             stored.setdefault(MetricVersion(count.metric, count.version), []).append(count)
         now = time.monotonic()
         if now < self._taken_at + _SECONDS and stored.keys() == self.samples.keys():

@@ -113,6 +113,7 @@ async def _operations(
             deduplication_days=settings.deduplication_days,
             retention_days=settings.retention_days,
             seconds=settings.upkeep_seconds,
+            report_days=settings.report_days,
             observe=lambda step, succeeded: metrics.upkeep(step, succeeded=succeeded),
         )
         await stack.enter_async_context(running_upkeep(upkeep))

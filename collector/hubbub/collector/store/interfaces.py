@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.ids import IdTable
+from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records
 
@@ -52,7 +53,17 @@ class Declared(NamedTuple):
 
 
 class DayCount(NamedTuple):
-    """What is stored of a metric's version and UTC day; `bytes` are those of the records."""
+    """What is stored of a metric's version and UTC day.
+
+    Attributes
+    ----------
+    reports : int
+        Those that are kept and those that were counted and forgotten.
+    segments : int
+        0 if only counts are kept.
+    bytes : int
+        Those of the records and of the counts.
+    """
 
     metric: str
     version: int
@@ -69,6 +80,20 @@ class Head(NamedTuple):
     size: int
 
 
+class StoredRecords(NamedTuple):
+    """Reports of a day: their records, end to end."""
+
+    day: dt.date
+    records: bytes
+
+
+class StoredCounts(NamedTuple):
+    """What is kept of reports of a day that were forgotten."""
+
+    day: dt.date
+    kept: KeptCounts
+
+
 class Reader(Protocol):
     """What the decoder reads, from a database or an exported directory."""
 
@@ -76,20 +101,33 @@ class Reader(Protocol):
         """Raise StoreError if this metric's stored reports were made with other parameters."""
 
     async def versions(self, metric: str) -> list[int]:
-        """Return the versions of a metric for which reports are stored."""
+        """Return the versions of a metric for which reports, or counts of them, are stored."""
 
     async def days(self, key: MetricVersion) -> list[dt.date]:
-        """Return the days for which reports are stored."""
+        """Return the days for which reports, or counts of them, are stored."""
+
+    async def last_counted(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> dt.date | None:
+        """Return the last of the days `since` to `until` with counts of forgotten reports."""
 
     async def count(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> int:
-        """Return the number of stored reports, days `since` to `until` included."""
+        """Return the number of reports, stored or counted, days `since` to `until` included."""
 
     def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> AsyncIterator[bytes]:
         """Yield the concatenated records of each segment, days `since` to `until` included."""
+
+    def contents(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncIterator[StoredRecords | StoredCounts]:
+        """Yield segments, and counts of forgotten reports, days `since` to `until` included.
+
+        All as of one moment: each report is in one of them, though upkeep may count it meanwhile.
+        """
 
 
 class Database(abc.ABC):

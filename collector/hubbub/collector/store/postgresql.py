@@ -154,11 +154,11 @@ class PostgresqlDatabase(Database):
         """Do nothing: the server sees to its log itself."""
 
     async def tidy(self) -> None:
-        """Clear the space of segments that were merged or deleted, for others to be written to."""
+        """Clear the space of what was merged, counted or deleted, for others to be written to."""
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments")
+            await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments, counts")
 
     async def size_bytes(self) -> int:
         """Return the bytes of the tables, partitions and indexes."""
