@@ -19,7 +19,15 @@ import numpy as np
 from factories import make_metric, make_params
 from hubbub.collector.store import MetricVersion, open_store
 from hubbub.decoder.reports.loading import load_counts
-from hubbub.protocol.counts import CohortCounts, KeptCounts, keep_counts, keep_none, pack_counts
+from hubbub.protocol.counts import (
+    CohortCounts,
+    KeptCounts,
+    keep_counts,
+    keep_none,
+    pack_counts,
+    unpack_counts,
+)
+from hubbub.protocol.params import RapporParams
 
 PARAMS = make_params()
 METRIC = make_metric(params=PARAMS)
@@ -28,25 +36,27 @@ FIRST = dt.date(2026, 1, 1)
 DAYS = 365
 AT_ONCE = 50_000
 LARGEST_DRAWN = 1_000_000
+CHUNK = 65_536
+MANY_COHORTS = 65_535
 
 
-def draw(reports: int, rng: np.random.Generator) -> KeptCounts:
+def draw(reports: int, rng: np.random.Generator, params: RapporParams = PARAMS) -> KeptCounts:
     """Return the counts of reports whose bits are set with the chance of a false one."""
     if reports > LARGEST_DRAWN:
-        of_cohort = rng.multinomial(reports, np.full(PARAMS.m, 1 / PARAMS.m))
-        bits = rng.binomial(of_cohort[:, None], PARAMS.p_star, (PARAMS.m, PARAMS.k))
+        of_cohort = rng.multinomial(reports, np.full(params.m, 1 / params.m))
+        bits = rng.binomial(of_cohort[:, None], params.p_star, (params.m, params.k))
         # Two numbers of set bits that add up to the same: about what a hundred would take.
         least, more = divmod(int(bits.sum()), reports)
-        numbers = np.zeros(PARAMS.k + 1, dtype=np.int64)
+        numbers = np.zeros(params.k + 1, dtype=np.int64)
         numbers[least], numbers[least + 1] = reports - more, more
         return KeptCounts(CohortCounts(of_cohort, bits), numbers)
-    kept = keep_none(PARAMS)
+    kept = keep_none(params)
     for start in range(0, reports, AT_ONCE):
         rows = min(AT_ONCE, reports - start)
-        cohorts = rng.integers(0, PARAMS.m, rows).astype("<u2")[:, None].view(np.uint8)
-        is_set = rng.random((rows, PARAMS.k), dtype=np.float32) < PARAMS.p_star
+        cohorts = rng.integers(0, params.m, rows).astype("<u2")[:, None].view(np.uint8)
+        is_set = rng.random((rows, params.k), dtype=np.float32) < params.p_star
         packed = np.packbits(is_set, axis=1, bitorder="little")
-        kept += keep_counts(np.hstack([cohorts, packed]).tobytes(), PARAMS)
+        kept += keep_counts(np.hstack([cohorts, packed]).tobytes(), params)
     return kept
 
 
@@ -71,6 +81,14 @@ def main() -> None:
         print(
             f"{reports:>11,} reports a day: {size:>6,} bytes of counts, {as_reports:,} of reports"
         )
+    many = draw(CHUNK, rng, make_params(m=MANY_COHORTS))
+    start = time.perf_counter()
+    packed = pack_counts(many)
+    unpack_counts(packed)
+    print(
+        f"m = {MANY_COHORTS:,}, {CHUNK:,} reports: {len(packed):,} bytes of counts, packed and "
+        f"unpacked in {time.perf_counter() - start:.1f} s"
+    )
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'year.db'}"
         asyncio.run(fill(url, kept))

@@ -273,11 +273,11 @@ async def _count_chunk(
         if not await _lock(connection, ids, skip_locked=False):
             return None
         await _delete_segments(connection, ids)
-        row = DayRow(key, day)
-        packed = await connection.run_sync(lock_row, database.insert_if_absent, row)
+        of_day = DayRow(key, day)
+        packed = await connection.run_sync(lock_row, database.insert_if_absent, of_day)
         # In a thread, as it takes long if there are very many cohorts.
-        values = await asyncio.to_thread(add_to_packed, packed, row, kept)
-        await connection.run_sync(update_row, row, values)
+        values = await asyncio.to_thread(add_to_packed, packed, of_day, kept)
+        await connection.run_sync(update_row, of_day, values)
     database.note_written(len(packed) + _BYTES_OF_REPORT * kept.total)
     return kept.total
 
