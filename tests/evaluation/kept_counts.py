@@ -1,4 +1,4 @@
-"""How much counts of forgotten reports take, and how long a year of them takes to be read.
+"""How much counts of forgotten reports take, how fast they are made, and a year of them read.
 
 Run with `PYTHONPATH=tests python -m evaluation.kept_counts`. Counts of up to a million reports are
 of drawn reports; those of more are drawn as the binomial numbers that reports would give.
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from factories import make_metric, make_params
-from hubbub.collector.store import MetricVersion, open_store
+from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.reports.loading import load_counts
 from hubbub.protocol.counts import (
     CohortCounts,
@@ -28,6 +28,7 @@ from hubbub.protocol.counts import (
     unpack_counts,
 )
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import Records, record_width
 
 PARAMS = make_params()
 METRIC = make_metric(params=PARAMS)
@@ -37,6 +38,7 @@ DAYS = 365
 AT_ONCE = 50_000
 LARGEST_DRAWN = 1_000_000
 CHUNK = 65_536
+SEGMENTS = 16
 MANY_COHORTS = 65_535
 
 
@@ -69,8 +71,23 @@ async def fill(url: str, kept: KeptCounts) -> None:
             await store.add_counts(secrets.token_bytes(16), KEY, day, kept, FIRST)
 
 
+async def count_some(url: str, rng: np.random.Generator) -> float:
+    """Return how many reports of a day, in segments of full size, are counted a second."""
+    width = record_width(PARAMS.k)
+    async with open_store(url, create=True) as store:
+        await store.declare([METRIC])
+        for _ in range(SEGMENTS):
+            rows = rng.integers(0, 256, (CHUNK, width), dtype=np.uint8)
+            rows[:, 0], rows[:, 1] = rng.integers(0, PARAMS.m, CHUNK), 0
+            records = {KEY: Records(width, rows.tobytes())}
+            await store.append([NewBatch(secrets.token_bytes(16), records)], FIRST)
+        start = time.perf_counter()
+        counted = await store.count_reports(FIRST + dt.timedelta(days=1))
+        return counted / (time.perf_counter() - start)
+
+
 def main() -> None:
-    """Print both."""
+    """Print all of it."""
     rng = np.random.default_rng(1)
     print(f"k = {PARAMS.k}, m = {PARAMS.m}: {PARAMS.m * (PARAMS.k + 1):,} numbers")
     kept = keep_none(PARAMS)
@@ -92,12 +109,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'year.db'}"
         asyncio.run(fill(url, kept))
+        rate = asyncio.run(count_some(f"sqlite:///{Path(folder) / 'reports.db'}", rng))
+        print(f"{SEGMENTS * CHUNK:,} reports in SQLite became counts at {rate:,.0f} a second")
         seconds = []
         for _ in range(5):
             start = time.perf_counter()
             counts = asyncio.run(load_counts(url, METRIC))
             seconds.append(time.perf_counter() - start)
-        size = sum(path.stat().st_size for path in Path(folder).iterdir())
+        size = sum(path.stat().st_size for path in Path(folder).glob("year.db*"))
     print(
         f"a year of such days, {counts.total:,} reports: {size:,} bytes on disk, "
         f"read and added in {1000 * statistics.median(seconds):.0f} ms (median of 5)"

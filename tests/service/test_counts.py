@@ -231,6 +231,10 @@ def test_counts_that_are_damaged_or_of_others_are_not_imported(
         (sound.drop_columns("bits"), "isn't a file of counts"),
         (sound.replace_schema_metadata({}), "isn't a file of counts"),
         (
+            sound.replace_schema_metadata({**(sound.schema.metadata or {}), b"m": b"-1"}),
+            "counts of m = -1, k = 32; expected m from 1 to 65536, k from 1",
+        ),
+        (
             sound.replace_schema_metadata({**(sound.schema.metadata or {}), b"m": b"9"}),
             "counts of m = 9, k = 32; expected m = 8, k = 32",
         ),

@@ -84,7 +84,12 @@ def read_counts_file(path: Path, m: int | None = None, k: int | None = None) -> 
     except (pa.ArrowException, LookupError, TypeError, ValueError) as error:
         expected = f"columns {', '.join(_COLUMNS)}, and m and set_bits in the metadata"
         raise ReportFileError(f"{path}: isn't a file of counts; expected {expected}") from error
-    if (m or n_cohorts, k or n_bits) != (n_cohorts, n_bits) or n_cohorts > _MOST_COHORTS:
+    if not (1 <= n_cohorts <= _MOST_COHORTS and n_bits >= 1):
+        raise ReportFileError(
+            f"{path}: counts of m = {n_cohorts}, k = {n_bits}; expected m from 1 to "
+            f"{_MOST_COHORTS}, k from 1"
+        )
+    if (m or n_cohorts, k or n_bits) != (n_cohorts, n_bits):
         raise ReportFileError(
             f"{path}: counts of m = {n_cohorts}, k = {n_bits}; expected m = {m}, k = {k}"
         )
