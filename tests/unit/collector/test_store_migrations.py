@@ -301,6 +301,10 @@ def _driver_url(url: str) -> str:
 def _differences(connection: sa.Connection) -> list[object]:
     options = {"version_table": VERSION_TABLE, "compare_type": True}
     context = MigrationContext.configure(connection, opts=options)
-    expected = [metadata, postgresql_metadata] if context.dialect.name == "postgresql" else metadata
-    # It takes several as well; its annotation knows only of one.
-    return list(compare_metadata(context, expected))  # type: ignore[arg-type]
+    expected = sa.MetaData()
+    for table in metadata.tables.values():
+        table.to_metadata(expected)
+    if context.dialect.name == "postgresql":
+        for table in postgresql_metadata.tables.values():
+            table.to_metadata(expected)
+    return list(compare_metadata(context, expected))
