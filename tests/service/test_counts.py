@@ -198,7 +198,7 @@ def test_export_and_import_move_counts_with_reports(metrics: Path, tmp_path: Pat
     assert names == [["_counts.pq", "part-0.parquet"], ["_counts.pq"], ["part-0.parquet"]]
     size = (folders[1] / "_counts.pq").stat().st_size
     assert f"{folders[1]}/_counts.pq: counts of 500 reports, {size:,} bytes\n" in said
-    assert said.endswith(f"exported 1,509 reports in 4 files to {out}\n")
+    assert said.endswith(f"exported 1,509 reports in 4 files from {here} to {out}\n")
     # Others don't take counts for reports, but can read them.
     with duckdb.connect() as connection:
         query = f"SELECT count(*) FROM read_parquet('{out}/**/*.parquet', hive_partitioning=true)"  # noqa: S608
@@ -207,8 +207,9 @@ def test_export_and_import_move_counts_with_reports(metrics: Path, tmp_path: Pat
     command = ("import", out, "--metrics", metrics, "--store", there)
     said = program(*command)
     assert f"_counts.pq: counts of 500 reports of homepage version 1, {OLD[1]}\n" in said
-    assert said.endswith("imported 1,509 reports\n")
-    assert program(*command).endswith("imported 0 reports; 1,509 were there before\n")
+    assert said.endswith(f"imported 1,509 reports into {there}\n")
+    imported = f"imported 0 reports into {there}; 1,509 were there before\n"
+    assert program(*command).endswith(imported)
     kept, moved = held(there)
     assert (pack_counts(kept), moved) == (pack_counts(expected), ways)
 
