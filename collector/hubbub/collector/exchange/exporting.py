@@ -12,6 +12,7 @@ import datetime as dt
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import IO, NamedTuple, Self, cast
 
@@ -193,13 +194,15 @@ async def export_partitions(
         path, counts_path = folder / PART, folder / COUNTS
         kept, records, counted = None, 0, 0
         with BulkShuffle(width, reports, directory, block_bytes) as shuffle:
-            async for stored in store.contents(partition.key, partition.day, partition.day):
-                if isinstance(stored, StoredRecords):
-                    shuffle.add(stored.records)
-                    records += len(stored.records) // width
-                else:
-                    kept, counted = stored.kept, stored.kept.total
-                progress(done + records + counted, sum(expected))
+            of_day = store.contents(partition.key, partition.day, partition.day)
+            async with aclosing(of_day) as contents:
+                async for stored in contents:
+                    if isinstance(stored, StoredRecords):
+                        shuffle.add(stored.records)
+                        records += len(stored.records) // width
+                    else:
+                        kept, counted = stored.kept, stored.kept.total
+                    progress(done + records + counted, sum(expected))
             done += records + counted
             if kept is None:
                 counts_path.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -207,7 +207,7 @@ class ParquetReader(Reader):
 
     async def contents(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> AsyncIterator[StoredRecords | StoredCounts]:
+    ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
         """Yield records, end to end, and counts, days `since` to `until` included."""
         definition = read_definition(self._directory, key) or {}
         k = definition.get("k")

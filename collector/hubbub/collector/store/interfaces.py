@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import datetime as dt
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -123,10 +123,11 @@ class Reader(Protocol):
 
     def contents(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> AsyncIterator[StoredRecords | StoredCounts]:
+    ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
         """Yield segments, and counts of forgotten reports, days `since` to `until` included.
 
         All as of one moment: each report is in one of them, though upkeep may count it meanwhile.
+        Close it if it isn't read to its end.
         """
 
 

@@ -14,7 +14,7 @@ import datetime as dt
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -242,14 +242,15 @@ async def load_counts(
         spool = spool_for(total, await store.last_counted(key, since, until))
         spools = [spool] if spool else []
         with Counting(metric.params, detector=detector, spools=spools, progress=done) as counting:
-            async for stored in store.contents(key, since, until):
-                if isinstance(stored, StoredRecords):
-                    counting.add(stored.records)
-                    continue
-                if spool:  # the collector has just counted them
-                    spool = spool_for(total, stored.day)
-                    counting.keep_none()
-                counting.add_counts(stored.kept)
+            async with aclosing(store.contents(key, since, until)) as contents:
+                async for stored in contents:
+                    if isinstance(stored, StoredRecords):
+                        counting.add(stored.records)
+                        continue
+                    if spool:  # the collector has just counted them
+                        spool = spool_for(total, stored.day)
+                        counting.keep_none()
+                    counting.add_counts(stored.kept)
             counts = counting.result()
         versions = await store.versions(metric.name)
     if not counts.total:
@@ -318,15 +319,16 @@ async def load_days(
             with Counting(
                 metric.params, detector=detector, spools=spools, progress=counted
             ) as counting:
-                async for stored in store.contents(key, day, day):
-                    if isinstance(stored, StoredRecords):
-                        counting.add(stored.records)
-                        continue
-                    if together:  # the collector has just counted them
-                        together = spool_for(total, stored.day)
-                        counting.keep_none()
-                        whole_by_day, spools = {}, []
-                    counting.add_counts(stored.kept)
+                async with aclosing(store.contents(key, day, day)) as contents:
+                    async for stored in contents:
+                        if isinstance(stored, StoredRecords):
+                            counting.add(stored.records)
+                            continue
+                        if together:  # the collector has just counted them
+                            together = spool_for(total, stored.day)
+                            counting.keep_none()
+                            whole_by_day, spools = {}, []
+                        counting.add_counts(stored.kept)
                 counts = counting.result()
             if counts.total:
                 by_day[day] = counts
