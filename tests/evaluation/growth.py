@@ -205,6 +205,8 @@ async def _migrate(url: str, ids: int, days: int) -> None:
         await run(url, "DROP TABLE batch_ids", "DROP TABLE open_day")
     await run(
         url,
+        "DROP TABLE upkeep_day",
+        "DROP TABLE counts",
         "CREATE TABLE batches (batch_id BYTEA NOT NULL, day DATE NOT NULL)"
         if is_postgresql
         else "CREATE TABLE batches (batch_id BLOB PRIMARY KEY, day DATE NOT NULL) WITHOUT ROWID",

@@ -183,6 +183,13 @@ def test_answers_are_kept_to_the_reader(empty: Served) -> None:
     assert empty.ask("/nothing").headers.get_content_type() == "application/problem+json"
 
 
+def test_free_space_is_told_to_operators(empty: Served) -> None:
+    free = empty.ask("/status.json").json["store_free_bytes"]
+    assert free > 0
+    assert empty.counted("hubbub_store_free_bytes") == pytest.approx(free, rel=0.5)
+    assert " free</dd>" in empty.ask("/").body.decode()
+
+
 def test_nothing_of_the_public_routes_is_on_the_admin_listener_and_the_reverse(
     empty: Served,
 ) -> None:

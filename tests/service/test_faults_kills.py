@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.timeout(300 + 30 * KILLS)
 
 _BATCHES = 20
 _LONGEST_WAIT = 0.3
+_LONGER_THAN_ANY_WORKER_MAY_BE_SILENT = 6.0
 _TWO_WORKERS = ["--workers", "2", "--upkeep-seconds", "0.2"]
 
 
@@ -40,6 +44,42 @@ def test_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(
         accounts.assert_all_counted_once(stored_in(any_store_url))
         assert set(send_all_again(collector.url, accounts.made)) == {200}
     accounts.assert_all_counted_once(stored_in(any_store_url))
+
+
+def test_stopped_worker_is_replaced_and_whoever_was_connected_to_it_is_let_go(
+    metrics_file: Path, sqlite_url: str
+) -> None:
+    with _collector_under_load(metrics_file, sqlite_url) as (collector, load, accounts):
+        load.wait_for(_BATCHES)
+        before = set(workers_of(collector))
+        stopped = min(before)
+        os.kill(stopped, signal.SIGSTOP)
+        with ThreadPoolExecutor(20) as pool:
+            # Half of the probes reach the stopped one; it is killed before they have waited long.
+            answers = list(pool.map(lambda _: _probe(collector), range(20)))
+        assert set(answers) <= {200, None}
+        assert 200 in answers
+        _wait_for_one_new(collector, before)
+        assert not is_alive(stopped)
+        assert [_probe(collector) for _ in range(20)] == [200] * 20
+        load.wait_for(_BATCHES)
+        load.finish()
+        accounts.assert_all_counted_once(stored_in(sqlite_url))
+
+
+def test_collector_that_was_stopped_as_a_whole_goes_on_with_the_same_workers(
+    metrics_file: Path, sqlite_url: str
+) -> None:
+    with running_collector(metrics_file, sqlite_url, _TWO_WORKERS) as collector:
+        processes = processes_of(collector)
+        for pid in processes:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(_LONGER_THAN_ANY_WORKER_MAY_BE_SILENT)
+        for pid in processes:
+            os.kill(pid, signal.SIGCONT)
+        assert [_probe(collector) for _ in range(20)] == [200] * 20
+        time.sleep(_LONGEST_WAIT)
+        assert processes_of(collector) == processes
 
 
 def test_workers_of_a_killed_supervisor_end_and_nothing_is_lost_or_doubled(
@@ -97,6 +137,14 @@ def _wait_for_a_random_moment(load: Load, chance: random.Random) -> None:
 def _wait_until_gone(collector: Collector, processes: list[int]) -> None:
     wait_until(lambda: not any(map(is_alive, processes)))
     wait_until(lambda: not accepts_connections(collector.url))
+
+
+def _probe(collector: Collector) -> int | None:
+    """Return the status of the collector, or None if the connection was cut; never time out."""
+    try:
+        return status_of(collector, "/livez")
+    except (ConnectionError, HTTPException):
+        return None
 
 
 def _wait_for_one_new(collector: Collector, before: set[int]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.client import Telemetry
+from hubbub.client import Batch, Telemetry
 from hubbub.collector.access.auth import generate_secret
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.posting import Answer, make_batch, post, send, stored_count
@@ -69,6 +69,36 @@ def test_quota_of_a_key_is_its_own_and_tells_when_to_come_back(guarded: Collecto
     assert _post(guarded, _GOOD, reports=1).status == 201
 
 
+def test_what_was_acknowledged_is_acknowledged_again_without_quota(
+    guarded: Collector, database: Path
+) -> None:
+    first, second = make_batch(4), make_batch(6)
+    for batch in (first, second):
+        assert _send(guarded, _SLOW, batch).status == 201
+    for _ in range(2):
+        again = _send(guarded, _SLOW, first)
+        assert (again.status, again.json) == (200, {"accepted": 4, "duplicate": True})
+    assert _post(guarded, _SLOW, reports=1).status == 429  # a new one
+    # What may be sent again is bounded, too: 8 of 10 reports were.
+    assert _send(guarded, _SLOW, second).status == 429
+    assert stored_count(database) == 10
+
+
+def test_what_is_sent_again_leaves_the_quota_as_it_was(guarded: Collector) -> None:
+    first = make_batch(4)
+    assert [_send(guarded, _SLOW, first).status for _ in range(3)] == [201, 200, 200]
+    assert _post(guarded, _SLOW, reports=6).status == 201
+    assert _post(guarded, _SLOW, reports=1).status == 429
+
+
+def test_what_is_sent_again_beyond_the_quota_for_that_costs_quota(guarded: Collector) -> None:
+    first = make_batch(3)
+    assert [_send(guarded, _SLOW, first).status for _ in range(6)] == [201, *[200] * 5]
+    # Three of the five were free. The fourth took 3 and the fifth took 3 of the 7 that were left.
+    assert _post(guarded, _SLOW, reports=1).status == 201
+    assert _post(guarded, _SLOW, reports=1).status == 429
+
+
 def test_batch_that_no_quota_could_ever_hold_is_refused_for_good(guarded: Collector) -> None:
     answer = _post(guarded, _SLOW, reports=11)
     assert answer.status == 413
@@ -96,4 +126,8 @@ def test_app_with_a_key_is_heard_and_its_key_is_kept_nowhere(
 
 
 def _post(collector: Collector, key: str, reports: int = 3) -> Answer:
-    return post(collector.url, make_batch(reports), headers={"Authorization": f"Bearer {key}"})
+    return _send(collector, key, make_batch(reports))
+
+
+def _send(collector: Collector, key: str, batch: Batch) -> Answer:
+    return post(collector.url, batch, headers={"Authorization": f"Bearer {key}"})

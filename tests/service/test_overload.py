@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import random
+import resource
 import socket
 import sqlite3
 import threading
@@ -14,14 +15,23 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
 
 from factories import make_metric
 from hubbub.client import batch_to_json
+from hubbub.collector.access.auth import generate_secret
 from hubbub.simulations.experiments.processes import Collector, running_collector
-from service.faults import cpu_seconds, peak_bytes, read_answer, reset_peak, status_of
+from service.faults import (
+    cpu_seconds,
+    errors_kept_in,
+    peak_bytes,
+    read_answer,
+    reset_peak,
+    status_of,
+)
 from service.loads import Accounts, Connection, Load, stored_in
 from service.posting import (
     Answer,
@@ -29,6 +39,7 @@ from service.posting import (
     make_batch,
     post,
     records_of,
+    send,
     stored_count,
     stored_records,
     wait_until,
@@ -155,6 +166,51 @@ def test_connections_beyond_the_most_are_closed_and_earlier_ones_go_on(
         assert [_livez(connection) for connection in kept[1:]] == [200, 200]
 
 
+def test_half_open_admin_connections_hinder_nobody_and_hardly_fill_the_log(
+    metrics_file: Path, database: Path, tmp_path: Path
+) -> None:
+    config, errors = tmp_path / "collector.toml", tmp_path / "errors"
+    _secret, sha256 = generate_secret("admin")
+    token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\nscopes = ["read"]\n'
+    config.write_text(f"admin_port = 0\nheader_seconds = 2\n{token}", encoding="utf-8")
+    options = ["--config", str(config)]
+    with (
+        errors_kept_in(errors),
+        running_collector(metrics_file, database, options) as collector,
+        ExitStack() as stack,
+    ):
+        admin = collector.read_admin_url()
+        resource.prlimit(collector.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+        for _ in range(1135):
+            stack.enter_context(connect(admin)).sendall(b"GET / HTTP/1.1\r\nHost: coll")
+        for _ in range(5):
+            assert status_of(collector, "/livez") == 200
+            assert post(collector.url, make_batch()).status == 201
+        # The few that were let in are given up, so that operators come in again.
+        wait_until(lambda: _answers(admin))
+    assert len(errors.read_text(encoding="utf-8").splitlines()) < 10
+
+
+def test_connections_that_no_file_is_left_for_are_told_in_one_line(
+    metrics_file: Path, database: Path, tmp_path: Path
+) -> None:
+    errors = tmp_path / "errors"
+    with (
+        errors_kept_in(errors),
+        running_collector(metrics_file, database) as collector,
+    ):
+        pid = collector.process.pid
+        used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 20, used + 20))
+        with ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(connect(collector.url))
+            told = "no more files can be opened"
+            wait_until(lambda: told in errors.read_text(encoding="utf-8"))
+        wait_until(lambda: _is_served_anew(collector))
+    assert len(errors.read_text(encoding="utf-8").splitlines()) < 10
+
+
 def test_waiting_bytes_beyond_the_most_are_shed_and_the_waiting_ones_stored(
     metrics_file: Path, database: Path
 ) -> None:
@@ -260,6 +316,13 @@ def _rest(connection: socket.socket) -> bytes:
 def _livez(connection: socket.socket) -> int:
     connection.sendall(b"GET /livez HTTP/1.1\r\nHost: collector\r\n\r\n")
     return read_answer(connection).status
+
+
+def _answers(url: str) -> bool:
+    try:
+        return send(url, "GET", "/").status == 401
+    except (ConnectionError, HTTPException):
+        return False
 
 
 def _is_served_anew(collector: Collector) -> bool:

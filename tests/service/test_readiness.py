@@ -7,6 +7,7 @@ from pathlib import Path
 
 from databases import PostgresqlServer
 from hubbub.simulations.experiments.processes import Collector, running_collector
+from service.faults import errors_kept_in
 from service.posting import make_batch, post, send, wait_until
 
 
@@ -15,17 +16,19 @@ def test_collector_is_ready_once_it_listens(collector: Collector) -> None:
     assert (answer.status, answer.json) == (200, {"status": "ready"})
 
 
-def test_collector_with_a_full_disk_is_alive_but_not_ready(
-    metrics_file: Path, database: Path
+def test_collector_with_a_full_disk_is_alive_but_not_ready_and_tells_its_log_why(
+    metrics_file: Path, database: Path, tmp_path: Path
 ) -> None:
-    too_much = str(10**18)
-    with running_collector(metrics_file, database, ["--min-free-bytes", too_much]) as collector:
-        answer = send(collector.url, "GET", "/readyz")
-        assert answer.status == 503
-        assert int(answer.headers["Retry-After"]) > 0
-        assert answer.json["detail"].startswith("disk: ")
-        assert f"must be at least {too_much}" in answer.json["detail"]
-        assert send(collector.url, "GET", "/livez").status == 200
+    too_much, errors = str(10**18), tmp_path / "errors"
+    options = ["--min-free-bytes", too_much]
+    with errors_kept_in(errors), running_collector(metrics_file, database, options) as collector:
+        for _ in range(3):
+            answer = send(collector.url, "GET", "/readyz")
+            assert (answer.status, answer.json["detail"]) == (503, "not ready")
+            assert int(answer.headers["Retry-After"]) > 0
+        assert send(collector.url, "GET", "/livez").json == {"status": "alive"}
+    reason = f"not ready: disk: fewer than min_free_bytes = {too_much} are free"
+    assert errors.read_text(encoding="utf-8").count(reason) == 1
 
 
 def test_collector_without_its_database_server_is_not_ready_until_it_is_back(
@@ -35,7 +38,11 @@ def test_collector_without_its_database_server_is_not_ready_until_it_is_back(
         assert send(collector.url, "GET", "/readyz").status == 200
         postgresql.stop()
         wait_until(lambda: send(collector.url, "GET", "/readyz").status == 503)
-        assert "store" in send(collector.url, "GET", "/readyz").json["detail"]
+        for answer in (send(collector.url, "GET", "/readyz"), post(collector.url, make_batch())):
+            assert answer.status == 503
+            # Strangers don't learn what it runs on and what is wrong with it.
+            for word in ("socket", "connect", "postgres", "hubbub-pg"):
+                assert word not in answer.body.decode().lower()
         assert send(collector.url, "GET", "/livez").status == 200
         postgresql.start()
         wait_until(lambda: send(collector.url, "GET", "/readyz").status == 200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import ssl
@@ -13,9 +14,11 @@ import trustme
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
+from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.store import open_store
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import errors_kept_in, kill, workers_of
-from service.posting import make_batch, post, stored_count, wait_until
+from service.posting import Answer, make_batch, post, send, stored_count, wait_until
 
 _OLD = make_metric()
 _NEW = make_metric(version=2, params=make_params(k=64))
@@ -36,6 +39,32 @@ def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
         assert post(collector.url, make_batch(4, _OLD)).status == 201
     assert stored_count(database, _OLD) == 7
     assert stored_count(database, _OTHER) == 1
+
+
+def test_what_only_another_collector_knows_yet_is_put_off_and_what_nobody_knows_is_refused(
+    metrics_file: Path, postgresql_url: str, tmp_path: Path
+) -> None:
+    gone = make_metric("gone")
+    newer_file = tmp_path / "newer.toml"
+    newer_file.write_text(registry_toml(_NEW, _OTHER), encoding="utf-8")
+    _declare(postgresql_url, gone)  # and isn't in any registry now
+    with running_collector(metrics_file, postgresql_url) as old:
+        for metric in (_NEW, _OTHER, gone):
+            assert post(old.url, make_batch(1, metric)).status == 422
+        with running_collector(newer_file, postgresql_url) as new:
+            for metric in (_NEW, _OTHER):
+                batch = make_batch(1, metric)
+                answer = post(old.url, batch)
+                assert answer.status == 503
+                assert int(answer.headers["Retry-After"]) > 0
+                assert "errors" not in answer.json  # by which the client would drop reports
+                assert post(new.url, batch).status == 201
+            for nobodys in (gone, make_metric(version=3), make_metric("page")):
+                assert post(old.url, make_batch(1, nobodys)).status == 422
+        assert post(old.url, make_batch(1, _OLD)).status == 201
+        metrics_file.write_text(newer_file.read_text(encoding="utf-8"), encoding="utf-8")
+        old.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: _takes(old, _NEW, times=1))
 
 
 @pytest.mark.parametrize(
@@ -95,6 +124,99 @@ def test_certificate_without_its_key_is_refused_and_the_old_one_stays(
         assert _shown_certificate(collector, authority) == before
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_keys_and_tokens_are_revoked_and_added_by_a_hangup(
+    metrics_file: Path, database: Path, tmp_path: Path, workers: int
+) -> None:
+    (old, old_hash), (new, new_hash) = (generate_secret("ingest") for _ in range(2))
+    (old_token, old_token_hash), (token, token_hash) = (generate_secret("admin") for _ in range(2))
+    config = tmp_path / "collector.toml"
+
+    def configure(key_hash: str, admin_hash: str) -> None:
+        config.write_text(
+            f"workers = {workers}\nadmin_port = 0\n"
+            f'[ingest_keys.app]\nsha256 = "{key_hash}"\n'
+            f'[admin_tokens.ops]\nsha256 = "{admin_hash}"\nscopes = ["read"]\n',
+            encoding="utf-8",
+        )
+
+    configure(old_hash, old_token_hash)
+    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+        admin = collector.read_admin_url()
+        assert _status_with(collector, old) == 201
+        assert _status_with(collector, new) == 401
+        configure(new_hash, token_hash)
+        collector.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: {_status_with(collector, new) for _ in range(5 * workers)} == {201})
+        assert {_status_with(collector, old) for _ in range(5 * workers)} == {401}
+        assert _ask(admin, "/metrics", old_token).status == 401
+        assert _ask(admin, "/metrics", token).status == 200
+        if workers > 1:  # one that replaces another goes by what is in force, not by the file
+            config.write_text("being edited", encoding="utf-8")
+            before = set(workers_of(collector))
+            kill(min(before))
+            wait_until(lambda: len(set(workers_of(collector)) - before) == 1)
+            assert {_status_with(collector, old) for _ in range(10)} == {401}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_failed_reload_is_told_by_the_metrics_until_one_succeeds(
+    metrics_file: Path, database: Path, tmp_path: Path, workers: int
+) -> None:
+    token, token_hash = generate_secret("admin")
+    config, errors = tmp_path / "collector.toml", tmp_path / "errors"
+    text = (
+        f"workers = {workers}\nadmin_port = 0\n"
+        f'[admin_tokens.ops]\nsha256 = "{token_hash}"\nscopes = ["read"]\n'
+    )
+    config.write_text(text, encoding="utf-8")
+    metrics_file.write_text(registry_toml(_NEW), encoding="utf-8")
+    options = ["--config", str(config)]
+    with errors_kept_in(errors), running_collector(metrics_file, database, options) as collector:
+        admin = collector.read_admin_url()
+
+        def told() -> str:
+            return _ask(admin, "/metrics", token).body.decode()
+
+        def times_reloaded() -> int:
+            return errors.read_text(encoding="utf-8").count('"event": "reloaded"')
+
+        assert "hubbub_reload_failing 0.0" in told()
+        wrong_files = (
+            (registry_toml(_OLD), text),  # a version can't be taken back
+            (registry_toml(_NEW), text + "colour = 'red'"),
+        )
+        for done, (wrong_registry, wrong_config) in enumerate(wrong_files, start=1):
+            metrics_file.write_text(wrong_registry, encoding="utf-8")
+            config.write_text(wrong_config, encoding="utf-8")
+            collector.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: "hubbub_reload_failing 1.0" in told())
+            assert "read them again" in _ask(admin, "/", token).body.decode()
+            metrics_file.write_text(registry_toml(_NEW), encoding="utf-8")
+            config.write_text(text + "# port = 1\n", encoding="utf-8")
+            collector.process.send_signal(signal.SIGHUP)
+            wait_until(lambda done=done: times_reloaded() == done * workers)  # type: ignore[misc]
+            wait_until(lambda: "hubbub_reload_failing 0.0" in told())
+        assert 'hubbub_reloads_total{result="failed"} 2.0' in told()
+    said = errors.read_text(encoding="utf-8")
+    assert "must be at least 2; what version 1 was can come back as version 3" in said
+    assert "colour: unknown setting" in said
+
+
+def test_change_that_needs_a_restart_is_told(
+    metrics_file: Path, database: Path, tmp_path: Path
+) -> None:
+    config, errors = tmp_path / "collector.toml", tmp_path / "errors"
+    config.write_text("max_reports = 5\n", encoding="utf-8")
+    options = ["--config", str(config)]
+    with errors_kept_in(errors), running_collector(metrics_file, database, options) as collector:
+        config.write_text("max_reports = 6\nupkeep_seconds = 10\n", encoding="utf-8")
+        collector.process.send_signal(signal.SIGHUP)
+        told = '"settings": ["max_reports", "upkeep_seconds"]'
+        wait_until(lambda: told in errors.read_text(encoding="utf-8"))
+        assert post(collector.url, make_batch(6)).status == 413
+
+
 def test_worker_is_replaced_by_one_with_the_registry_that_is_in_force(
     metrics_file: Path, database: Path
 ) -> None:
@@ -122,9 +244,26 @@ def test_old_tls_and_plain_http_are_refused(
         assert _shown_certificate(collector, authority)
 
 
+def _declare(url: str, metric: Metric) -> None:
+    async def run() -> None:
+        async with open_store(url, create=True) as store:
+            await store.declare([metric])
+
+    asyncio.run(run())
+
+
 def _takes(collector: Collector, metric: Metric, times: int) -> bool:
     """Return whether reports of a metric are taken, however often they come (by all workers)."""
     return all(post(collector.url, make_batch(1, metric)).status == 201 for _ in range(times))
+
+
+def _status_with(collector: Collector, key: str) -> int:
+    headers = {"Authorization": f"Bearer {key}"}
+    return post(collector.url, make_batch(1), headers=headers).status
+
+
+def _ask(admin: str, path: str, token: str) -> Answer:
+    return send(admin, "GET", path, headers={"Authorization": f"Bearer {token}"})
 
 
 def _issue(authority: trustme.CA, certificate: Path, key: Path) -> None:

@@ -103,6 +103,8 @@ def test_no_column_links_reports_to_a_batch(collector: Collector, database: Path
             "segments": ["segment_id", "metric", "version", "day", "reports", "records"],
             **{table: ["batch_id"] for table in _id_tables(connection)},
             "parameters": ["metric", "version", "parameters"],
+            "counts": ["metric", "version", "day", "reports", "counts"],
+            "upkeep_day": ["day"],
             "hubbub_schema": ["version_num"],
         }
         for table in columns:
@@ -130,8 +132,9 @@ def test_times_are_kept_as_days(collector: Collector, database: Path) -> None:
     assert post(collector.url, make_batch()).status == 201
     days = {before.isoformat(), dt.datetime.now(dt.UTC).date().isoformat()}
     with contextlib.closing(sqlite3.connect(database)) as connection:
-        kept = connection.execute("SELECT day FROM segments").fetchall()
-        assert {day for (day,) in kept} <= days
+        for table in ("segments", "upkeep_day"):
+            kept = connection.execute(f"SELECT day FROM {table}").fetchall()  # noqa: S608
+            assert {day for (day,) in kept} <= days
         assert _id_tables(connection) <= {f"batch_ids_{day.replace('-', '')}" for day in days}
 
 

@@ -18,7 +18,6 @@ from hubbub.collector.poisoning import (
     cohort_balance,
     improbable,
     plausible_set_bits,
-    set_bits,
     set_bits_distribution,
 )
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
@@ -27,7 +26,7 @@ from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.records import Records
+from hubbub.protocol.records import Records, set_bits
 from significance import ALARM, BitArray, chi_squared_p, unpack, z_limit
 from unit.collector.forgeries import joined, records_of
 

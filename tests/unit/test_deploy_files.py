@@ -302,7 +302,15 @@ def test_alerts_say_what_is_left_after_adding_up() -> None:
 
 def test_every_kind_of_trouble_that_is_counted_has_an_alert() -> None:
     watched = {metric for rule in alerts() for metric in metrics_in(rule["expr"])}
-    for name in ("shed", "duplicates", "improbable", "upkeep", "overflow", "queue_depth"):
+    for name in (
+        "shed",
+        "duplicates",
+        "improbable",
+        "upkeep",
+        "overflow",
+        "queue_depth",
+        "reload_failing",
+    ):
         ending = "_total" if FAMILIES[name].type is FamilyType.COUNTER else ""
         assert FAMILIES[name].exposed + ending in watched
 

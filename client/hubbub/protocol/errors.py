@@ -33,3 +33,7 @@ class UnknownCategoryError(EncodingError):
 
 class CompactError(HubbubError, ValueError):
     """A body isn't a batch in the compact form, or a batch can't take that form."""
+
+
+class RecordsError(HubbubError, ValueError):
+    """Stored records, or counts of them, aren't what their parameters say."""

@@ -78,6 +78,14 @@ def column(
     return np.ndarray((count,), dtype, records.data, first, (stride,))
 
 
+def set_bits(records: Records) -> NDArray[np.uint16]:
+    """Return each record's number of set bits, shape (n,)."""
+    total = np.zeros(records.reports, dtype=np.uint16)
+    for word in words(records):
+        total += np.bitwise_count(word)
+    return total
+
+
 def joined(pool: Sequence[Records]) -> Records:
     """Return records of one width end to end; at least one."""
     return Records(pool[0].width, b"".join([records.data for records in pool]))

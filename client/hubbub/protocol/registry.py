@@ -135,7 +135,8 @@ def check_compatible(old: Registry, new: Registry) -> None:
         before, after = old[name], new[name]
         if after.version < before.version:
             raise MetricError(
-                f"metrics.{name}.version = {after.version}: must be at least {before.version}"
+                f"metrics.{name}.version = {after.version}: must be at least {before.version}; "
+                f"what version {after.version} was can come back as version {before.version + 1}"
             )
         if after.version == before.version and after.definition != before.definition:
             raise MetricError(

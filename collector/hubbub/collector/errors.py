@@ -6,7 +6,7 @@ Two sorts are known: the collector's own keys and tokens, by their form, and pas
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Self
 
 MASK = "***"
@@ -70,11 +70,20 @@ class BatchError(RefusalError):
     ----------
     reports : mapping of int to str
         The fault of each report that is at fault by itself; the others were in order.
+    unknown : collection of (str, int)
+        The metrics and versions among them that the collector doesn't know.
     """
 
-    def __init__(self, status: int, detail: str, reports: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        reports: Mapping[int, str] | None = None,
+        unknown: Collection[tuple[str, int]] = (),
+    ) -> None:
         super().__init__(status, _REASONS[status], detail)
         self.reports = reports or {}
+        self.unknown = unknown
 
 
 def mask(text: str) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import Records, cohorts, column, words
+from hubbub.protocol.records import Records, cohorts, column, set_bits, words
 
 SAMPLE = 2**19
 """Most reports that a `RepeatSample` remembers, 8 bytes each."""
@@ -86,14 +86,6 @@ def set_bits_distribution(params: RapporParams, true_bits: int) -> _FloatArray:
     """
     hits = _binomial(true_bits, params.q_star)
     return np.convolve(hits, _binomial(params.k - true_bits, params.p_star))
-
-
-def set_bits(records: Records) -> NDArray[np.uint16]:
-    """Return each record's number of set bits, shape (n,)."""
-    total = np.zeros(records.reports, dtype=np.uint16)
-    for word in words(records):
-        total += np.bitwise_count(word)
-    return total
 
 
 def improbable(records: Records, bounds: SetBits) -> NDArray[np.bool_]:

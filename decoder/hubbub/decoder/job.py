@@ -433,7 +433,7 @@ class DecodeJob:
             )
         return self.inputs.candidates
 
-    def reports(self, spool_for: SpoolFor = lambda _total: None) -> ReportInput:
+    def reports(self, spool_for: SpoolFor = lambda _total, _counted: None) -> ReportInput:
         """Count the reports of the store, the file of reports, or the file of counts."""
         metric, needed = self.metric, self.outputs.min_reports
         if self.inputs.counts is not None:
@@ -443,9 +443,9 @@ class DecodeJob:
         detector = AnomalyDetector(metric)
         spool: ReportSpool | None = None
 
-        def remembered(total: int) -> ReportSpool | None:
+        def remembered(total: int, counted: dt.date | None) -> ReportSpool | None:
             nonlocal spool
-            spool = spool_for(total)
+            spool = spool_for(total, counted)
             return spool
 
         with self.observer.counting() as update:
@@ -471,7 +471,7 @@ class DecodeJob:
             return ReportInput(counts, detector.result(), spool.finish() if spool else None)
 
     def reports_by_day(
-        self, spool_for: SpoolFor = lambda _total: None
+        self, spool_for: SpoolFor = lambda _total, _counted: None
     ) -> tuple[DailyReports, ReportInput]:
         """Count the reports of the store day by day, and together."""
         detector = AnomalyDetector(self.metric)

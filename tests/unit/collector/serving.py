@@ -11,7 +11,7 @@ import aiohttp
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.service import RegistrySource, running_ingest
+from hubbub.collector.serving.service import ServiceFiles, running_ingest
 from hubbub.collector.store import open_store
 
 
@@ -21,10 +21,10 @@ async def serving(
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """Serve, and yield a client's session with that address."""
     given = Settings.model_validate({"metrics": metrics, "store": store_url, **settings})
-    source = RegistrySource(metrics)
+    files = ServiceFiles(given, lambda: given)
     async with (
         open_store(store_url, create=True) as store,
-        running_ingest(given, source, store, Metrics(), port=0) as ingest,
+        running_ingest(files, store, Metrics(), port=0) as ingest,
         aiohttp.ClientSession(ingest.listener.address) as session,
     ):
         yield session

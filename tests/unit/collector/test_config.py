@@ -68,6 +68,22 @@ def test_flag_wins_over_environment_over_file_over_default(
     assert configuration.origin(("max_requests",)) == "default"
 
 
+def test_command_that_needs_some_settings_ignores_the_others_but_no_unknown_name(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("store = 'sqlite:///a.db'\nport = 'eighty'\nadmin_port = 1\n", encoding="utf-8")
+    settings = load({"deduplication_days": "3"}, file, ["store", "deduplication_days"]).settings
+    assert (settings.store, settings.deduplication_days) == ("sqlite:///a.db", 3)
+    with pytest.raises(ConfigError, match="metrics: missing; give --metrics"):
+        load({}, file, ["store", "metrics"])
+    file.write_text("stroe = 'sqlite:///a.db'\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"collector\.toml: stroe: unknown setting"):
+        load({}, file, ["store"])
+    monkeypatch.setenv("HUBBUB_COLLECTOR_STROE", "sqlite:///a.db")
+    with pytest.raises(ConfigError, match="HUBBUB_COLLECTOR_STROE: unknown setting"):
+        load({}, None, ["store"])
+
+
 def test_environment_names_the_file_unless_a_flag_does(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

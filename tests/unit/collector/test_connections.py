@@ -14,7 +14,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from hubbub.collector.serving.listening import Connections, listening
+from hubbub.collector.serving.listening import Connections, Room, listening, room_within
 from unit.collector.event_loop import in_event_loop
 
 _SECONDS = 60.0
@@ -94,6 +94,15 @@ async def test_connections_count_before_their_handshake_and_no_longer_than_it_ma
         async with asyncio.timeout(_SECONDS):
             while not await connects():
                 await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [(10**6, Room(4096, 1024)), (5376, Room(4096, 1024)), (1024, Room(576, 192)), (64, Room(1, 1))],
+)
+def test_fewer_connections_are_let_in_than_files_can_be_opened(files: int, expected: Room) -> None:
+    assert room_within(files, 4096) == expected
+    assert sum(expected) + 256 <= max(files, 258)
 
 
 async def _until(condition: Callable[[], bool]) -> None:

@@ -16,7 +16,6 @@ from hubbub.collector.poisoning import (
     improbable,
     improbable_by_cohort,
     plausible_set_bits,
-    set_bits,
     set_bits_distribution,
 )
 from hubbub.protocol.errors import ParameterError
@@ -26,7 +25,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.records import Records
+from hubbub.protocol.records import Records, set_bits
 from unit.collector.forgeries import joined, records_of
 
 TEXT = StringType()

@@ -115,6 +115,22 @@ def test_each_key_has_a_bucket_of_its_own() -> None:
     assert quotas.take("b", 5) == 0
 
 
+def test_keys_that_stay_keep_what_they_have_spent_when_others_change() -> None:
+    stays, goes, grows = (IngestKey(sha256=digit * 64, burst=5) for digit in "012")
+    quotas = Quotas({"stays": stays, "goes": goes, "grows": grows}, clock=Clock())
+    for name in ("stays", "goes", "grows"):
+        assert quotas.take(name, 5) == 0
+    larger = grows.model_copy(update={"burst": 6})
+    quotas.use({"stays": stays, "grows": larger, "comes": goes})
+    assert quotas.take("stays", 1) > 0
+    assert quotas.take("grows", 6) == 0
+    assert quotas.take("comes", 5) == 0
+    # Who was let in before the key went is served to the end.
+    assert quotas.take("goes", 5) == 0
+    assert quotas.repeat("goes", 5)
+    quotas.refund("goes", 5)
+
+
 def test_without_a_key_there_is_no_quota() -> None:
     quotas = Quotas({}, clock=Clock())
     for _ in range(100):

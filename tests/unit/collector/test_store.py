@@ -28,6 +28,16 @@ _DAY = dt.date(2026, 3, 14)
 
 
 @in_event_loop
+async def test_id_is_known_from_the_commit_of_its_batch_on(any_store_url: str) -> None:
+    batch = make_new_batch()
+    async with open_store(any_store_url, create=True) as store:
+        assert not await store.knows(batch.batch_id)
+        await store.append([batch], _DAY)
+        assert await store.knows(batch.batch_id)
+        assert not await store.knows(make_new_batch().batch_id)
+
+
+@in_event_loop
 async def test_new_batches_are_stored_and_told_from_known_ones(any_store_url: str) -> None:
     first, second = make_new_batch(range(3)), make_new_batch(range(3, 8))
     async with open_store(any_store_url, create=True) as store:

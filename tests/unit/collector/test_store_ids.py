@@ -41,6 +41,7 @@ async def test_batch_is_known_on_whatever_day_it_came(any_store_url: str) -> Non
             assert await store.append([batch], _later(number)) == [True]
         for day in (_later(-1), _DAY, _later(10), _later(19), _later(40)):
             assert await store.append(batches, day) == [False] * 20
+        assert all([await store.knows(batch.batch_id) for batch in batches])
         assert await store.count(HOMEPAGE) == 20
 
 
@@ -270,6 +271,7 @@ async def test_very_many_days_are_searched(
     async with open_store(sqlite_url, create=True) as store:
         for number, batch in enumerate(batches):
             await store.append([batch], _later(number))
+        assert all([await store.knows(batch.batch_id) for batch in batches])
         assert await store.append([*batches, make_new_batch()], _later(30)) == [False] * 30 + [True]
 
 

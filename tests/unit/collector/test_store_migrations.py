@@ -70,6 +70,7 @@ async def test_store_without_a_version_is_adopted_without_loss(any_store_url: st
     async with open_store(any_store_url, create=True) as store:
         assert await store.declared() == [Declared("homepage", 1, make_metric().definition)]
         assert await stored_segments(store) == [[1, 2, 3]]
+        assert await store.upkeep_day() == _DAY  # when it was last in use
         assert await store.append([_BATCH, make_new_batch(range(4))], _DAY) == [False, True]
         with pytest.raises(StoreError, match="need a new version"):
             await store.declare([make_metric(params=make_params(k=64))])
@@ -89,6 +90,7 @@ async def test_ids_of_all_days_are_known_after_the_migration(
         await _add_old_id(any_store_url, batch.batch_id, today - dt.timedelta(days=number - 3))
     with caplog.at_level(logging.INFO, logger="hubbub.collector"):
         async with open_store(any_store_url, create=True) as store:
+            assert all([await store.knows(batch.batch_id) for batch in batches])
             for days in (-1, 0, 1, 2):
                 day = today + dt.timedelta(days=days)
                 assert await store.append(batches, day) == [False] * 20
@@ -299,5 +301,10 @@ def _driver_url(url: str) -> str:
 def _differences(connection: sa.Connection) -> list[object]:
     options = {"version_table": VERSION_TABLE, "compare_type": True}
     context = MigrationContext.configure(connection, opts=options)
-    expected = [metadata, postgresql_metadata] if context.dialect.name == "postgresql" else metadata
+    expected = sa.MetaData()
+    for table in metadata.tables.values():
+        table.to_metadata(expected)
+    if context.dialect.name == "postgresql":
+        for table in postgresql_metadata.tables.values():
+            table.to_metadata(expected)
     return list(compare_metadata(context, expected))

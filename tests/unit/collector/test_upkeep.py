@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
+import re
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,62 @@ async def test_ageing_goes_on_when_the_day_changes(sqlite_url: str) -> None:
             assert (done.forgotten, done.dropped) == expected
 
 
+@pytest.mark.parametrize("jump", [8, 3650, -9, -3650])
+@in_event_loop
+async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_that_it_is_right(
+    any_store_url: str, jump: int
+) -> None:
+    there, steps = _TODAY + dt.timedelta(days=jump), dict[str, bool]()
+    async with open_store(any_store_url, create=True) as store:
+        batch = make_new_batch()
+        await store.append([batch], _TODAY)
+        await Upkeep(store, 1, 1, _FOR_EVER).run_once(_TODAY)
+        upkeep = Upkeep(store, 1, 1, _FOR_EVER, observe=steps.__setitem__)
+        for day in (there, there + dt.timedelta(days=1)):  # it goes on, wrong as it is
+            await store.append([make_new_batch()], day)
+            await store.append([make_new_batch()], day)
+            done = await upkeep.run_once(day)
+            assert (done.forgotten, done.dropped, list(done.faults)) == (0, 0, ["check"])
+            told = f"it is {day}, .* was on {_TODAY}, .*trust-clock"
+            assert re.search(told, done.faults["check"])
+            assert steps == {"merge": True, "prepare": True, "check": False, "tidy": True}
+        assert await store.append([batch], _TODAY) == [False]
+        assert await store.count(HOMEPAGE) == 15
+        assert len(await stored_segments(store)) == 3
+        later = there + dt.timedelta(days=2)
+        done = await upkeep.run_once(later, trust_clock=True)
+        assert done.dropped == (9 if jump > 0 else 6)
+        await upkeep.run_once(later + dt.timedelta(days=1))
+
+
+@in_event_loop
+async def test_reports_stay_single_when_the_clock_has_jumped_until_somebody_says_that_it_is_right(
+    any_store_url: str,
+) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        upkeep = Upkeep(store, 14, None, _FOR_EVER, report_days=7)
+        await store.declare([make_metric()])
+        await store.append([make_new_batch()], _TODAY)
+        await upkeep.run_once(_TODAY)
+        there = _TODAY + dt.timedelta(days=8)
+        done = await upkeep.run_once(there)
+        assert (done.counted, list(done.faults)) == (0, ["check"])
+        assert len(await stored_segments(store)) == 1
+        done = await upkeep.run_once(there, trust_clock=True)
+        assert (done.counted, done.faults) == (3, {})
+        assert await stored_segments(store) == []
+
+
+@in_event_loop
+async def test_clock_that_is_set_right_again_is_believed(any_store_url: str) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        upkeep = Upkeep(store, 14, 7, _FOR_EVER)
+        await store.append([make_new_batch()], _days_ago(8))
+        for day in (_days_ago(7), _days_ago(3000), _days_ago(6), _TODAY + dt.timedelta(days=3650)):
+            assert (await upkeep.run_once(day)).dropped == 0
+        assert (await upkeep.run_once(_TODAY)).dropped == 3
+
+
 @in_event_loop
 async def test_log_is_empty_after_a_run(sqlite_url: str, tmp_path: Path) -> None:
     async with open_store(sqlite_url, create=True) as store:
@@ -113,6 +170,22 @@ async def test_steps_of_the_upkeep_fail_alone(sqlite_url: str, tmp_path: Path) -
 
 
 @in_event_loop
+async def test_nothing_is_deleted_while_the_day_of_the_last_upkeep_cannot_be_read(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with open_store(sqlite_url, create=True) as store:
+        upkeep = Upkeep(store, 14, 7, _FOR_EVER)
+        await store.append([make_new_batch()], _days_ago(20))
+        _alter(tmp_path, "ALTER TABLE upkeep_day RENAME TO elsewhere")
+        done = await upkeep.run_once(_TODAY)
+        assert (done.forgotten, done.dropped) == (0, 0)
+        assert done.faults == {"check": "store: no such table: upkeep_day"}
+        _alter(tmp_path, "ALTER TABLE elsewhere RENAME TO upkeep_day")
+        done = await upkeep.run_once(_TODAY)
+        assert (done.forgotten, done.dropped, done.faults) == (1, 3, {})
+
+
+@in_event_loop
 async def test_upkeep_that_fails_is_logged_and_tried_again(
     sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -131,9 +204,9 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
     assert set(caplog.messages) == {
         "upkeep failed to merge and will try again: store: no such table: segments"
     }
-    others = [(step, True) for step in ("prepare", "forget", "drop", "tidy")]
-    assert steps[:6] == [("merge", False), *others, ("merge", False)]
-    assert steps[-5:] == [("merge", True), *others]
+    others = [(step, True) for step in ("prepare", "check", "count", "forget", "drop", "tidy")]
+    assert steps[:8] == [("merge", False), *others, ("merge", False)]
+    assert steps[-7:] == [("merge", True), *others]
 
 
 def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -> None:
@@ -163,12 +236,29 @@ def test_maintaining_by_hand_merges_and_forgets(any_store_url: str) -> None:
     assert said.exit_code == 0
 
 
+def test_maintaining_by_hand_after_a_long_time_asks_whether_the_clock_is_right(
+    any_store_url: str,
+) -> None:
+    long_ago = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=100)
+    _store(any_store_url, long_ago, make_new_batch())
+    _run_upkeep(any_store_url, long_ago)
+    options = ["--store", any_store_url, "--retention-days", "30"]
+    said = CliRunner().invoke(maintain, options)
+    assert said.exit_code == 1
+    assert f"the last upkeep was on {long_ago}, so nothing was deleted" in said.output
+    assert _count(any_store_url, HOMEPAGE) == 3
+    said = CliRunner().invoke(maintain, [*options, "--trust-clock"])
+    assert said.exit_code == 0
+    assert _count(any_store_url, HOMEPAGE) == 0
+    assert CliRunner().invoke(maintain, options).exit_code == 0
+
+
 def test_metric_is_deleted_after_asking(any_store_url: str) -> None:
     _store(any_store_url, _TODAY, make_new_batch(), make_new_batch(range(4), key=_SEARCH))
     options = ["homepage", "--store", any_store_url]
     said = CliRunner().invoke(delete, options, input="n\n")
     assert said.exit_code == 1
-    assert "Delete 3 reports of homepage for good? [y/N]: n" in said.output
+    assert f"Delete 3 reports of homepage from {any_store_url} for good? [y/N]: n" in said.output
     assert _count(any_store_url, HOMEPAGE) == 3
     said = CliRunner().invoke(delete, options, input="y\n")
     assert said.exit_code == 0
@@ -188,10 +278,13 @@ def test_one_version_is_deleted_without_asking(any_store_url: str) -> None:
 
 def test_mistyped_metric_is_refused_instead_of_deleting_nothing(any_store_url: str) -> None:
     _store(any_store_url, _TODAY, make_new_batch())
-    said = CliRunner().invoke(delete, ["hompage", "--yes", "--store", any_store_url])
-    assert said.exit_code == 1
-    expected = "Error: metric 'hompage': must be one that was collected: homepage, search\n"
-    assert said.output == expected
+    for mistyped, expected in (
+        (["hompage"], "metric 'hompage': must be one that was collected: homepage, search"),
+        (["search", "--version", "2"], "version 2 of search: must be one that was collected: 1"),
+    ):
+        for answered in ([], ["--yes"]):  # nobody is asked about it
+            said = CliRunner().invoke(delete, [*mistyped, *answered, "--store", any_store_url])
+            assert (said.exit_code, said.output) == (1, f"Error: {expected}\n")
 
 
 @pytest.mark.parametrize("arguments", [["maintain"], ["delete", "homepage", "--yes"]])
@@ -216,7 +309,7 @@ async def _until(store: Store, reached: Callable[[int], bool]) -> None:
 
 
 def _alter(folder: Path, statement: str) -> None:
-    with closing(sqlite3.connect(folder / "hubbub.db", timeout=_SECONDS)) as connection:
+    with contextlib.closing(sqlite3.connect(folder / "hubbub.db", timeout=_SECONDS)) as connection:
         connection.execute(statement)
 
 
@@ -224,8 +317,17 @@ def _store(url: str, day: dt.date, *batches: NewBatch) -> None:
     async def run() -> None:
         async with open_store(url, create=True) as store:
             await store.declare([make_metric(), make_metric("search")])
+            await store.declare([make_metric(version=2)])
             for batch in batches:
                 await store.append([batch], day)
+
+    asyncio.run(run())
+
+
+def _run_upkeep(url: str, day: dt.date) -> None:
+    async def run() -> None:
+        async with open_store(url, create=True) as store:
+            await Upkeep(store, 14, None, _FOR_EVER).run_once(day)
 
     asyncio.run(run())
 

@@ -1,10 +1,12 @@
 """Whether a request is admitted: its key (401), that key's quota, and the room there is (429).
 
 Each key has a token bucket, which holds at most `burst` tokens and gains `rate` of them a second; a
-report takes one. So in any t seconds a key gets at most burst + rate * t reports through. Each
-worker process has buckets of its own with its share of the rate, because a shared one would cost
-every request a lock. Without keys in the configuration anyone may send what there is room for.
-Requests that were let in are served to their end; one too many is shed before its body is read.
+report takes one. So in any t seconds a key gets at most burst + rate * t reports through. What is
+stored already and comes again costs nothing of that but has a second bucket of the same size, so
+that nobody makes more than twice the work of a quota. Each worker process has buckets of its own
+with its share of the rate, because shared ones would cost every request a lock. Without keys in the
+configuration anyone may send what there is room for. Requests that were let in are served to their
+end; one too many is shed before its body is read.
 Invariant: the probes of an orchestrator never pass through here.
 """
 
@@ -71,6 +73,10 @@ class TokenBucket:
         self._tokens = max(0.0, -missing)
         return 0.0
 
+    def put(self, n: int) -> None:
+        """Put back n tokens that were taken; what doesn't fit is lost."""
+        self._tokens = min(self._burst, self._tokens + n)
+
 
 class Quotas:
     """The buckets of all ingest keys, in one worker process.
@@ -91,10 +97,23 @@ class Quotas:
         workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._buckets = {
-            name: TokenBucket(key.reports_per_second / workers, key.burst, clock)
-            for name, key in keys.items()
-        }
+        self._workers = workers
+        self._clock = clock
+        self._keys: Mapping[str, IngestKey] = {}
+        self._buckets: dict[str, TokenBucket] = {}
+        self._repeats: dict[str, TokenBucket] = {}
+        self.use(keys)
+
+    def use(self, keys: Mapping[str, IngestKey]) -> None:
+        """Go by these keys from now on; one that is as it was has spent what it had."""
+        for buckets in (self._buckets, self._repeats):
+            for name in self._keys.keys() - keys.keys():
+                del buckets[name]
+            for name, key in keys.items():
+                if self._keys.get(name) != key:
+                    rate = key.reports_per_second / self._workers
+                    buckets[name] = TokenBucket(rate, key.burst, self._clock)
+        self._keys = keys
 
     def take(self, name: str | None, reports: int) -> float:
         """Return 0.0 if a key may send so many reports now, else the seconds to wait.
@@ -106,16 +125,33 @@ class Quotas:
         reports : int
             Infinity is returned for more than the key's burst: such a batch is too large (413).
         """
-        return 0.0 if name is None else self._buckets[name].take(reports)
+        bucket = self._buckets.get(name or "")  # none: revoked since the request was let in
+        return bucket.take(reports) if bucket else 0.0
+
+    def repeat(self, name: str | None, reports: int) -> bool:
+        """Return whether a key may now send again so many reports, and count them as sent again."""
+        bucket = self._repeats.get(name or "")
+        return not bucket or bucket.take(reports) == 0
+
+    def refund(self, name: str | None, reports: int) -> None:
+        """Give back what was taken for reports that had been stored already, as far as allowed."""
+        bucket = self._buckets.get(name or "")
+        if bucket and self.repeat(name, reports):
+            bucket.put(reports)
 
 
 class Admission:
     """The ingest keys and quotas of one worker process."""
 
     def __init__(self, settings: Settings) -> None:
+        self._quotas = Quotas({}, settings.workers)
+        self.use(settings)
+
+    def use(self, settings: Settings) -> None:
+        """Go by the keys of these settings from now on."""
         self._keys = settings.ingest_keys
         self._gate = IngestGate(settings.ingest_keys, anonymous=settings.anonymous)
-        self._quotas = Quotas(settings.ingest_keys, settings.workers)
+        self._quotas.use(settings.ingest_keys)
 
     def key(self, authorization: str | None) -> str | None:
         """Return the name of the key in an Authorization header, or None.
@@ -143,6 +179,14 @@ class Admission:
         if wait:
             detail = "quota of this key is used up; see Retry-After"
             raise RefusalError(429, "quota", detail, retry_after=wait)
+
+    def may_repeat(self, key: str | None, reports: int) -> bool:
+        """Return whether a key without quota may ask if these reports are stored already."""
+        return self._quotas.repeat(key, reports)
+
+    def refund(self, key: str | None, reports: int) -> None:
+        """Give back the quota for reports that turned out to be stored already."""
+        self._quotas.refund(key, reports)
 
 
 class LoadLimiter:

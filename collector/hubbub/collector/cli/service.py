@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -12,8 +12,9 @@ import click
 from pydantic import ValidationError
 
 from hubbub.collector.access.auth import Purpose, generate_secret
+from hubbub.collector.cli.configuration import config_option, read_configuration
 from hubbub.collector.cli.group import cli_errors
-from hubbub.collector.config.settings import ConfigError, Scope, Settings
+from hubbub.collector.config.settings import Scope, Settings
 from hubbub.collector.config.sources import describe_default, load, to_toml, toml_value
 
 _WITHOUT_FLAG = {"ingest_keys", "admin_tokens"}  # tables, for the file or the environment
@@ -45,12 +46,7 @@ def _with_flags(command: _Command) -> _Command:
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="TOML file with settings; HUBBUB_COLLECTOR_CONFIG names it too.",
-)
+@config_option
 @click.option(
     "--print-config", is_flag=True, help="Print the effective settings and their sources; end."
 )
@@ -64,13 +60,7 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     A flag wins over the environment (HUBBUB_COLLECTOR_PORT for --port), that over the file of
     --config, that over the default. Ingest keys and admin tokens come from file or environment.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
-    try:
-        configuration = load(given, config)
-    except ConfigError as error:
-        for fault in error.faults:
-            click.echo(f"Error: {fault}", err=True)
-        sys.exit(2)
+    configuration = read_configuration(flags, config)
     if print_config:
         click.echo(to_toml(configuration), nl=False)
         return
@@ -81,7 +71,12 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     settings = configuration.settings
     logs.configure(settings.log_level, log_times=settings.log_times)
     with cli_errors():
-        server.run(settings, click.echo)
+        server.run(settings, partial(_read_settings, flags, config), click.echo)
+
+
+def _read_settings(flags: Mapping[str, Any], config: Path | None) -> Settings:
+    """Return the settings as they are now; at the start they were in order."""
+    return load(flags, config).settings
 
 
 @click.command()

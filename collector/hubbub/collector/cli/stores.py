@@ -6,31 +6,39 @@ import asyncio
 import contextlib
 import datetime as dt
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
 
+from hubbub.collector.cli.configuration import config_option, read_configuration
 from hubbub.collector.cli.group import cli_errors
-from hubbub.collector.errors import StoreError
+from hubbub.collector.config.settings import Settings
+from hubbub.collector.config.sources import describe_default
+from hubbub.collector.errors import StoreError, mask_address
 from hubbub.collector.exchange.exporting import export_partitions, plan_export
 from hubbub.collector.exchange.importing import find_sources, import_file
-from hubbub.collector.store import Store, open_store
+from hubbub.collector.store import Declared, Store, open_store
 from hubbub.collector.store.upkeep import Upkeep
 from hubbub.protocol.registry import Registry
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
-_store_option = click.option(
-    "--store", default="sqlite:///hubbub.db", show_default=True, metavar="URL", help="The database."
-)
-_required_store_option = click.option(
-    "--store", required=True, metavar="URL", help="sqlite:///PATH or postgresql://..."
-)
+_Command = Callable[..., None]
+
+
+def _store_options(command: _Command) -> _Command:
+    """Add the flags that name the store, as those of `serve` do."""
+    command = config_option(command)
+    words = (
+        "The database, sqlite:///PATH or postgresql://...  [default: that of HUBBUB_COLLECTOR_STORE"
+        f", of --config, or {describe_default(Settings.model_fields['store'])}]"
+    )
+    return click.option("--store", metavar="URL", help=words)(command)
 
 
 @click.command("export")
-@_store_option
+@_store_options
 @click.option(
     "--format",
     "_format",
@@ -53,7 +61,8 @@ _required_store_option = click.option(
 @click.option("--since", type=_DAY, metavar="DAY", help="First UTC day, such as 2026-11-01.")
 @click.option("--until", type=_DAY, metavar="DAY", help="Last UTC day, included.")
 def export(
-    store: str,
+    store: str | None,
+    config: Path | None,
     _format: str,
     directory: Path,
     metrics: tuple[str, ...],
@@ -64,12 +73,14 @@ def export(
 
     A file DIR/metric=NAME/version=N/day=DAY/part-0.parquet for each day, with the columns cohort
     (uint16) and bits (k/8 bytes; bit j of the report is bit j%8 of byte j//8), in random order, and
-    a _definition.json for each version. A day that is exported again replaces its file. Days that
-    the store no longer has stay where they are: delete them by hand.
+    a _definition.json for each version. Of reports that are kept as counts alone, these are in
+    _counts.pq instead. A day that is exported again replaces its files. Days that the store no
+    longer has stay where they are: delete them by hand.
     """
+    url = _settings(config, store=store).store
 
     async def run() -> None:
-        async with open_store(store, create=False) as opened:
+        async with open_store(url, create=False) as opened:
             stored = {declared.metric for declared in await opened.declared()}
             for name in metrics:
                 if name not in stored:
@@ -81,11 +92,15 @@ def export(
             with _bar("exporting") as progress:
                 async for written in export_partitions(opened, directory, plan, progress=progress):
                     click.echo(
-                        f"{written.path}: {written.reports:,} reports, {written.size:,} bytes"
+                        f"{written.path}: {'counts of ' if written.only_counts else ''}"
+                        f"{written.reports:,} reports, {written.size:,} bytes"
                     )
                     files += 1
                     reports += written.reports
-        click.echo(f"exported {reports:,} reports in {files:,} files to {directory}")
+        click.echo(
+            f"exported {reports:,} reports in {files:,} files from {mask_address(url)} "
+            f"to {directory}"
+        )
 
     with cli_errors():
         asyncio.run(run())
@@ -99,8 +114,12 @@ def export(
     metavar="PATH...",
     type=click.Path(exists=True, path_type=Path),
 )
-@click.option("--metrics", required=True, metavar="FILE", help="The registry, metrics.toml.")
-@_store_option
+@click.option(
+    "--metrics",
+    metavar="FILE",
+    help="The registry, metrics.toml.  [default: that of HUBBUB_COLLECTOR_METRICS or --config]",
+)
+@_store_options
 @click.option(
     "--metric",
     metavar="NAME",
@@ -117,8 +136,9 @@ def export(
 )
 def import_(
     paths: tuple[Path, ...],
-    metrics: str,
-    store: str,
+    metrics: str | None,
+    store: str | None,
+    config: Path | None,
     metric: str | None,
     day: dt.datetime | None,
     column: str,
@@ -137,57 +157,98 @@ def import_(
     crash, counts nothing twice, as long as the store remembers ids of batches (14 days, unless
     configured otherwise); the same reports in another file count again.
     """
+    settings = _settings(config, store=store, metrics=metrics)
 
     async def run() -> None:
-        sources = find_sources(paths, Registry.load(metrics), metric, _date(day), column)
+        registry = Registry.load(settings.metrics)
+        sources = find_sources(paths, registry, metric, _date(day), column)
         new = known = 0
-        async with open_store(store, create=True) as opened:
+        async with open_store(settings.store, create=True) as opened:
             for source in sources:
                 await opened.declare([source.metric])
                 with _bar(f"importing {source.path.name}") as progress:
                     found = await import_file(opened, source, progress=progress)
                 click.echo(
-                    f"{source.path}: {found.new:,} reports of {source.metric.name} version "
+                    f"{source.path}: {'counts of ' if source.only_counts else ''}"
+                    f"{found.new:,} reports of {source.metric.name} version "
                     f"{source.metric.version}, {source.day}"
                     + (f"; {found.known:,} were imported before" if found.known else "")
                 )
                 new += found.new
                 known += found.known
         there_before = f"; {known:,} were there before" if known else ""
-        click.echo(f"imported {new:,} reports{there_before}")
+        where = mask_address(settings.store)
+        click.echo(f"imported {new:,} reports into {where}{there_before}")
 
     with cli_errors():
         asyncio.run(run())
 
 
 @click.command()
-@_required_store_option
+@_store_options
 @click.option(
     "--deduplication-days",
-    default=14,
-    show_default=True,
-    type=click.IntRange(1, 36_500),
-    help="Forget ids of batches after so many days; a batch sent again later counts again.",
+    metavar="DAYS",
+    help="Forget ids of batches after so many days; a batch sent again later counts again.  "
+    "[default: as configured, or 14]",
 )
 @click.option(
     "--retention-days",
-    type=click.IntRange(1, 36_500),
-    help="Delete reports after so many days; kept for ever by default.",
+    metavar="DAYS",
+    help="Delete reports, and counts, after so many days.  [default: as configured, or never]",
 )
-def maintain(store: str, deduplication_days: int, retention_days: int | None) -> None:
-    """Merge small segments, and forget what is too old.
+@click.option(
+    "--report-days",
+    metavar="DAYS",
+    help="Keep only their day's counts of reports after so many days.  [default: as configured, or "
+    "never]",
+)
+@click.option(
+    "--trust-clock",
+    is_flag=True,
+    help="Delete what is too old although the last upkeep was more than 7 days ago, or in what "
+    "the clock takes for the future.",
+)
+def maintain(
+    store: str | None,
+    config: Path | None,
+    deduplication_days: str | None,
+    retention_days: str | None,
+    report_days: str | None,
+    trust_clock: bool,
+) -> None:
+    """Merge small segments, count old reports, and forget what is too old.
 
     A running collector does so by itself; this is for stores whose collectors are stopped, and for
     whoever prefers cron.
+
+    A clock that jumps ahead would make all reports too old at once. So nothing is deleted for its
+    age more than 7 days after the last upkeep, by anybody, until --trust-clock says that it is
+    really so late.
     """
+    settings = _settings(
+        config,
+        store=store,
+        deduplication_days=deduplication_days,
+        retention_days=retention_days,
+        report_days=report_days,
+    )
 
     async def run() -> None:
-        async with _existing_store(store) as opened:
-            upkeep = Upkeep(opened, deduplication_days, retention_days, seconds=0)
-            done = await upkeep.run_once(dt.datetime.now(dt.UTC).date())
+        async with _existing_store(settings.store) as opened:
+            upkeep = Upkeep(
+                opened,
+                settings.deduplication_days,
+                settings.retention_days,
+                seconds=0,
+                report_days=settings.report_days,
+            )
+            today = dt.datetime.now(dt.UTC).date()
+            done = await upkeep.run_once(today, trust_clock=trust_clock)
+        counts = f", kept only counts of {done.counted:,} reports" if settings.report_days else ""
         click.echo(
             f"merged {done.merged:,} segments, forgot the batch ids of {done.forgotten:,} days, "
-            f"deleted {done.dropped:,} old reports"
+            f"deleted {done.dropped:,} old reports{counts}"
         )
         if done.faults:
             faults = [f"failed to {step}: {fault}" for step, fault in done.faults.items()]
@@ -199,40 +260,62 @@ def maintain(store: str, deduplication_days: int, retention_days: int | None) ->
 
 @click.command()
 @click.argument("metric")
-@_required_store_option
+@_store_options
 @click.option("--version", type=click.IntRange(1), help="Only this version's reports.")
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
-def delete(metric: str, store: str, version: int | None, yes: bool) -> None:
+def delete(
+    metric: str, store: str | None, config: Path | None, version: int | None, yes: bool
+) -> None:
     """Delete all reports of METRIC.
 
     Its versions stay taken: clients may still hold what they made under them. To stop collecting,
     remove the metric from the registry first.
     """
     what = metric if version is None else f"{metric} version {version}"
+    url = _settings(config, store=store).store
 
     async def count() -> int:
-        async with open_store(store, create=False) as opened:
+        async with open_store(url, create=False) as opened:
+            _check_collected(await opened.declared(), metric, version)
             days = await opened.overview()
         return sum(
             day.reports for day in days if day.metric == metric and version in {None, day.version}
         )
 
     async def delete_reports() -> int:
-        async with _existing_store(store) as opened:
-            known = {declared.metric for declared in await opened.declared()}
-            if metric not in known:
-                names = ", ".join(sorted(known)) or "none"
-                raise StoreError(f"metric {metric!r}: must be one that was collected: {names}")
+        async with _existing_store(url) as opened:
             deleted = await opened.delete(metric, version)
             await opened.tidy()
             return deleted
 
     with cli_errors():
+        reports = asyncio.run(count())
         if not yes:
-            click.confirm(
-                f"Delete {asyncio.run(count()):,} reports of {what} for good?", abort=True
-            )
+            question = f"Delete {reports:,} reports of {what} from {mask_address(url)} for good?"
+            click.confirm(question, abort=True)
         click.echo(f"deleted {asyncio.run(delete_reports()):,} reports of {what}")
+
+
+def _settings(config: Path | None, **flags: str | None) -> Settings:
+    """Return the settings of these names, as they are configured for the service."""
+    return read_configuration(flags, config, only=flags).settings
+
+
+def _check_collected(
+    declared: Collection[Declared], metric: str, version: int | None = None
+) -> None:
+    """Raise StoreError, with the names that there are, unless this was ever collected."""
+    names = sorted({known.metric for known in declared})
+    if metric not in names:
+        raise StoreError(
+            f"metric {metric!r}: must be one that was collected: {', '.join(names) or 'none'}"
+        )
+    versions = sorted(known.version for known in declared if known.metric == metric)
+    if version not in {None, *versions}:
+        raise StoreError(
+            f"version {version} of {metric}: must be one that was collected: "
+            f"{', '.join(map(str, versions))}"
+        )
 
 
 @asynccontextmanager

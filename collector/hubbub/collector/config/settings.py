@@ -175,7 +175,13 @@ class Settings(_Frozen):
         default=14, description="How long batch ids are kept, to recognise what is sent again."
     )
     retention_days: _Days | None = Field(
-        default=None, description="How long reports are kept; unset: until they are deleted."
+        default=None,
+        description="How long reports, or their counts, are kept; unset: until they are deleted.",
+    )
+    report_days: _Days | None = Field(
+        default=None,
+        description="How long single reports are kept, before only their day's counts are; unset: "
+        "as long as counts.",
     )
     upkeep_seconds: _Seconds = Field(
         default=60.0, description="Pause between merging segments and forgetting what is too old."
@@ -207,6 +213,9 @@ class Settings(_Frozen):
         for one, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
             if getattr(self, one) is not None and getattr(self, other) is None:
                 faults.append((one, f"needs {other} too"))
+        if self.report_days and self.retention_days and self.report_days >= self.retention_days:
+            expected = f"must be below retention_days = {self.retention_days}"
+            faults.append(("report_days", f"{expected}, which deletes counts, too"))
         if self.admin_port is not None and not self.admin_tokens:
             advice = "make one with: hubbub-collector token --admin"
             faults.append(("admin_port", f"needs at least one of admin_tokens; {advice}"))

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -92,15 +92,20 @@ class Configuration(NamedTuple):
         return "default"
 
 
-def load(flags: Mapping[str, Any], file: Path | None = None) -> Configuration:
+def load(
+    flags: Mapping[str, Any], file: Path | None = None, only: Collection[str] | None = None
+) -> Configuration:
     """Return the configuration of flags, environment and file.
 
     Parameters
     ----------
     flags : mapping of str to object
-        Values by the names of the settings; only those that were given.
+        Values by the names of the settings; None: not given.
     file : Path, optional
         By default what HUBBUB_COLLECTOR_CONFIG names, if anything.
+    only : collection of str, optional
+        The settings that matter. The others may be missing or wrong, but not unknown: a misspelt
+        name must not let a default stand in for what was meant.
 
     Raises
     ------
@@ -110,13 +115,18 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> Configuration:
     if file is None and (named := os.environ.get(CONFIG_VARIABLE)):
         file = Path(named)
     sources = (
-        SettingsSource(flags, "flag"),
+        SettingsSource({n: value for n, value in flags.items() if value is not None}, "flag"),
         SettingsSource(_Environment()(), "environment"),
         SettingsSource(_read(file) if file else {}, str(file)),
     )
     merged: dict[str, Any] = {}
     for source in reversed(sources):
         merged = _merged(merged, source.values)
+    if only is not None:
+        for name in Settings.model_fields.keys() - set(only):
+            merged.pop(name, None)
+        if "metrics" not in only:
+            merged["metrics"] = ""
     faults = list(_unknown_variables())
     try:
         settings = Settings.model_validate(merged)

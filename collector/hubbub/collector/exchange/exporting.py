@@ -1,8 +1,9 @@
 """A store -> a directory of Parquet partitions, each in a random order.
 
 Segments are streamed and the whole partition shuffled, so that memory stays small and nothing shows
-where a segment ended. A partition replaces what an earlier export wrote of the same day; days that
-the store has dropped since then stay in the directory.
+where a segment ended. Counts of forgotten reports are written beside them, or in their place. A
+partition replaces what an earlier export wrote of the same day; days that the store has dropped
+since then stay in the directory.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import datetime as dt
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import IO, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hubbub.collector.exchange.counts import COUNTS, write_counts
 from hubbub.collector.exchange.parquet import require_pyarrow, write_records
 from hubbub.collector.exchange.partitions import PART, Partition, check_target, write_definition
-from hubbub.collector.store import MetricVersion, Store
+from hubbub.collector.store import MetricVersion, Store, StoredRecords
 from hubbub.protocol.checks import metric_name
 from hubbub.protocol.records import Records, record_width, shuffled, table
 
@@ -102,11 +105,22 @@ class PlannedPartition(NamedTuple):
 
 
 class WrittenPartition(NamedTuple):
-    """A partition that an export has written."""
+    """A file of a partition that an export has written.
+
+    Attributes
+    ----------
+    path : Path
+    reports : int
+    size : int
+        Its bytes.
+    only_counts : bool
+        Whether it holds counts of reports that were forgotten.
+    """
 
     path: Path
     reports: int
     size: int
+    only_counts: bool = False
 
 
 async def plan_export(
@@ -147,7 +161,7 @@ async def export_partitions(
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     block_bytes: int = BLOCK_BYTES,
 ) -> AsyncIterator[WrittenPartition]:
-    """Write partitions, and yield each when it is in place.
+    """Write partitions, and yield each of their files when it is in place.
 
     Parameters
     ----------
@@ -167,7 +181,7 @@ async def export_partitions(
     ReportFileError
         If the directory holds something else.
     OSError
-        If the disk refuses. The partition that was being written is then as it was before.
+        If the disk refuses. The file that was being written is then as it was before.
     """
     require_pyarrow()
     check_target(directory, (planned.partition for planned in plan))
@@ -176,11 +190,29 @@ async def export_partitions(
     for (partition, definition), reports in zip(plan, expected, strict=True):
         write_definition(directory, partition.key, definition)
         width = record_width(int(str(definition["k"])))
+        folder = directory / partition.path
+        path, counts_path = folder / PART, folder / COUNTS
+        kept, records, counted = None, 0, 0
         with BulkShuffle(width, reports, directory, block_bytes) as shuffle:
-            async for data in store.segments(partition.key, partition.day, partition.day):
-                shuffle.add(data)
-                done += len(data) // width
-                progress(done, sum(expected))
-            path = directory / partition.path / PART
-            written = write_records(path, width, shuffle.blocks())
-        yield WrittenPartition(path, written, path.stat().st_size)
+            of_day = store.contents(partition.key, partition.day, partition.day)
+            async with aclosing(of_day) as contents:
+                async for stored in contents:
+                    if isinstance(stored, StoredRecords):
+                        shuffle.add(stored.records)
+                        records += len(stored.records) // width
+                    else:
+                        kept, counted = stored.kept, stored.kept.total
+                    progress(done + records + counted, sum(expected))
+            done += records + counted
+            if kept is None:
+                counts_path.unlink(missing_ok=True)
+            # Reports first: what has become counts since an earlier export is never there twice.
+            if records or kept is None:
+                write_records(path, width, shuffle.blocks())
+            if kept:
+                write_counts(counts_path, kept, None if records else path)
+        if records or kept is None:
+            yield WrittenPartition(path, records, path.stat().st_size)
+        if kept:
+            size = counts_path.stat().st_size
+            yield WrittenPartition(counts_path, counted, size, only_counts=True)

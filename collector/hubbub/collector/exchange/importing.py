@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from hubbub.collector.errors import ReportFileError
+from hubbub.collector.exchange.counts import COUNTS, read_counts_file
 from hubbub.collector.exchange.parquet import read_records
 from hubbub.collector.exchange.partitions import (
     Partition,
     ReportFile,
     check_definition,
+    count_files,
     partition_of,
     report_files,
 )
@@ -51,12 +53,15 @@ class ImportSource(NamedTuple):
         Their UTC day.
     column : str, optional
         The column of bits in a CSV; None: a Parquet file.
+    only_counts : bool
+        Whether it holds counts of reports that were forgotten.
     """
 
     path: Path
     metric: Metric
     day: dt.date
     column: str | None = None
+    only_counts: bool = False
 
     @property
     def key(self) -> MetricVersion:
@@ -101,7 +106,7 @@ def find_sources(
     sources = []
     for path in paths:
         if path.is_dir():
-            files = list(report_files(path))
+            files = [*report_files(path), *count_files(path)]
         else:
             files = [ReportFile(path, partition_of(path))]
         chosen = [
@@ -142,7 +147,7 @@ def _source_in_export(path: Path, partition: Partition, registry: Registry) -> I
             f"{metric.name} version {metric.version}: import them with a registry of that time"
         )
     check_definition(path.absolute().parents[3], metric)
-    return ImportSource(path, metric, partition.day)
+    return ImportSource(path, metric, partition.day, only_counts=path.name == COUNTS)
 
 
 async def import_file(
@@ -168,6 +173,8 @@ async def import_file(
     StoreError
         If the store fails; the import can then be repeated.
     """
+    if source.only_counts:
+        return await _import_counts(store, source)
     width = record_width(source.metric.params.k)
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
         digest = _check(source, spool)
@@ -176,9 +183,7 @@ async def import_file(
         known = done = 0
         chunks = iter(lambda: spool.read(CHUNK_BYTES // width * width), b"")
         for number, data in enumerate(chunks):
-            place = [*source.key, source.day.isoformat(), source.column]
-            text = json.dumps(["hubbub import", digest, number, *place])
-            chunk_id = hashlib.sha256(text.encode()).digest()[:16]
+            chunk_id = _chunk_id(source, digest, number)
             batch = NewBatch(chunk_id, {source.key: Records(width, data)})
             # The id counts from today on, however old the reports are.
             [is_new] = await store.append([batch], source.day, dt.datetime.now(dt.UTC).date())
@@ -186,6 +191,22 @@ async def import_file(
             known += 0 if is_new else len(data) // width
             progress(done, total)
     return Imported(total - known, known)
+
+
+async def _import_counts(store: Store, source: ImportSource) -> Imported:
+    """Add a file's counts to those of its day, all at once."""
+    params = source.metric.params
+    kept = read_counts_file(source.path, params.m, params.k)
+    digest = hashlib.sha256(source.path.read_bytes()).hexdigest()
+    chunk_id, today = _chunk_id(source, digest, 0), dt.datetime.now(dt.UTC).date()
+    is_new = await store.add_counts(chunk_id, source.key, source.day, kept, today)
+    return Imported(kept.total, 0) if is_new else Imported(0, kept.total)
+
+
+def _chunk_id(source: ImportSource, digest: str, number: int) -> bytes:
+    place = [*source.key, source.day.isoformat(), source.column]
+    text = json.dumps(["hubbub import", digest, number, *place])
+    return hashlib.sha256(text.encode()).digest()[:16]
 
 
 def _check(source: ImportSource, spool: IO[bytes]) -> str:

@@ -1,5 +1,7 @@
 """Where exported reports lie: DIR/metric=NAME/version=N/day=YYYY-MM-DD/part-0.parquet.
 
+Beside it, or in its place, lie the counts of reports that were forgotten: `_counts.pq`.
+
 The layout is Hive's, which DuckDB, Spark, pandas and others read as it is. Beside the days of a
 version, `_definition.json` says how its reports were made. `ParquetReader` lets the decoder read
 such a directory as it reads a store.
@@ -10,11 +12,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from hubbub.collector.errors import ReportFileError, StoreError
+from hubbub.collector.exchange.counts import COUNTS, read_counts_file
 from hubbub.collector.exchange.parquet import (
     DEFINITION,
     count_rows,
@@ -22,7 +25,7 @@ from hubbub.collector.exchange.parquet import (
     read_records,
     require_pyarrow,
 )
-from hubbub.collector.store import MetricVersion, Reader
+from hubbub.collector.store import MetricVersion, Reader, StoredCounts, StoredRecords
 from hubbub.protocol.metrics import Metric
 
 PART = "part-0.parquet"
@@ -82,6 +85,13 @@ def report_files(directory: Path) -> Iterator[ReportFile]:
     """
     for path in sorted(directory.rglob("*.parquet")):
         if not any(part[0] in "._" for part in path.relative_to(directory).parts):
+            yield ReportFile(path, partition_of(path))
+
+
+def count_files(directory: Path) -> Iterator[ReportFile]:
+    """Yield the files of counts below a directory, in order."""
+    for path in sorted(directory.rglob(COUNTS)):
+        if not any(part[0] in "._" for part in path.relative_to(directory).parts[:-1]):
             yield ReportFile(path, partition_of(path))
 
 
@@ -191,28 +201,55 @@ class ParquetReader(Reader):
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> AsyncIterator[bytes]:
         """Yield records, end to end, days `since` to `until` included."""
+        async for stored in self.contents(key, since, until):
+            if isinstance(stored, StoredRecords):
+                yield stored.records
+
+    async def contents(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
+        """Yield records, end to end, and counts, days `since` to `until` included."""
         definition = read_definition(self._directory, key) or {}
         k = definition.get("k")
         for file in self._files(key, since, until):
-            for records in read_records(file.path, k if isinstance(k, int) else None):
-                yield records.data
+            if file.partition:
+                for records in read_records(file.path, k if isinstance(k, int) else None):
+                    yield StoredRecords(file.partition.day, records.data)
+        for day, path in self._counts(key, since, until):
+            yield StoredCounts(day, read_counts_file(path))
 
     async def count(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> int:
-        """Return the number of reports, days `since` to `until` included."""
-        return sum(count_rows(file.path) for file in self._files(key, since, until))
+        """Return the number of reports, kept or counted, days `since` to `until` included."""
+        kept = sum(count_rows(file.path) for file in self._files(key, since, until))
+        counted = [read_counts_file(path) for _day, path in self._counts(key, since, until)]
+        return kept + sum(counts.total for counts in counted)
+
+    async def last_counted(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> dt.date | None:
+        """Return the last of the days `since` to `until` with counts of forgotten reports."""
+        return max((day for day, _path in self._counts(key, since, until)), default=None)
 
     async def versions(self, metric: str) -> list[int]:
-        """Return the versions of a metric for which there are reports."""
+        """Return the versions of a metric for which there are reports, or counts of them."""
         return sorted({p.version for p in self._partitions() if p.metric == metric})
 
     async def days(self, key: MetricVersion) -> list[dt.date]:
-        """Return the UTC days on which there are reports."""
+        """Return the UTC days on which there are reports, or counts of them."""
         return sorted({p.day for p in self._partitions() if p.key == key})
 
     def _partitions(self) -> Iterator[Partition]:
-        return (file.partition for file in report_files(self._directory) if file.partition)
+        files = (*report_files(self._directory), *count_files(self._directory))
+        return (file.partition for file in files if file.partition)
+
+    def _counts(
+        self, key: MetricVersion, since: dt.date | None, until: dt.date | None
+    ) -> Iterator[tuple[dt.date, Path]]:
+        for path, partition in count_files(self._directory / version_path(key)):
+            if partition and (since or partition.day) <= partition.day <= (until or partition.day):
+                yield partition.day, path
 
     def _files(
         self, key: MetricVersion, since: dt.date | None, until: dt.date | None

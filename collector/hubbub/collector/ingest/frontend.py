@@ -18,21 +18,26 @@ from aiohttp import web
 
 from hubbub.collector.access.admission import Admission, LoadLimiter
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import RefusalError, StoreError
+from hubbub.collector.errors import BatchError, RefusalError, StoreError
 from hubbub.collector.ingest.body import read_body
 from hubbub.collector.ingest.commit import GroupCommit
 from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.report_validator import ReportValidator
+from hubbub.collector.ingest.rollout import Rollout
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import problem, refusal, unexpected
-from hubbub.collector.store import Store
+from hubbub.collector.store import MetricVersion, NewBatch, Store
 from hubbub.protocol.registry import Registry
 
 _GOOD_FOR_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
 _JSON = "application/json"
 _DUPLICATE = b'{"accepted": %d, "duplicate": true}'
+_NOT_READY = "not ready"
+_STORE_FAILED = "the store failed; send the same batch again"
+"""Strangers read these: why is in the log and in the metrics."""
+
 _ACCEPTED = b'{"accepted": %d}'
 
 _log = logging.getLogger("hubbub.collector")
@@ -60,15 +65,18 @@ class Frontend:
         metrics: Metrics,
     ) -> None:
         self.draining = False
-        self._settings = settings
         self._admission = Admission(settings)
         self._commit = commit
         self._limiter = limiter
         self._validator = validator
         self._count = metrics.request
         self._count_shed = metrics.shed
+        self._count_duplicates = metrics.duplicates
+        self._store = store
+        self._looking = asyncio.Lock()
+        self._rollout = Rollout(store)
         self._readiness = Readiness(settings, store, commit)
-        self.use(registry, reader)
+        self.use(settings, registry, reader)
         self._routes: dict[str, dict[str, _Handler]] = {
             "/v1/reports": {"POST": self._post_reports},
             "/livez": {"GET": self._get_livez, "HEAD": self._get_livez},
@@ -76,10 +84,12 @@ class Frontend:
             "/openapi.json": {"GET": self._get_description, "HEAD": self._get_description},
         }
 
-    def use(self, registry: Registry, reader: BatchReader) -> None:
-        """Read batches with this reader from now on, and describe its registry."""
+    def use(self, settings: Settings, registry: Registry, reader: BatchReader) -> None:
+        """Go by these keys, this reader and the description of its registry from now on."""
+        self._settings = settings
+        self._admission.use(settings)
         self._reader = reader
-        self._description = json.dumps(openapi_document(self._settings, registry)).encode()
+        self._description = json.dumps(openapi_document(settings, registry)).encode()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request; every failure becomes a problem document that quotes no secret."""
@@ -92,7 +102,8 @@ class Frontend:
             answer = refusal(error)
         except StoreError as error:
             self._count(503, "store")
-            answer = problem(503, str(error), retry_after=self._settings.retry_after_seconds)
+            _log.debug("the store failed: %s", error)
+            answer = problem(503, _STORE_FAILED, retry_after=self._settings.retry_after_seconds)
         except ConnectionError:
             self._count(499, "gone")
             raise
@@ -125,11 +136,10 @@ class Frontend:
         try:
             settings = self._settings
             body = await read_body(request, slot, settings.max_body_bytes, settings.body_seconds)
-            batch = self._reader.read(body, request.content_type)
+            batch = await self._read(body, request.content_type)
             self._validator.check(batch)
             reports = sum([records.reports for records in batch.records.values()])
-            self._admission.spend(key, reports)
-            if await self._commit.submit(batch):
+            if await self._store_once(batch, key, reports):
                 self._count(201, "stored")
                 return web.Response(body=_ACCEPTED % reports, status=201, content_type=_JSON)
             self._count(200, "duplicate")
@@ -137,13 +147,46 @@ class Frontend:
         finally:
             slot.release()
 
+    async def _read(self, body: bytes, content_type: str) -> NewBatch:
+        """Read a batch; put its sender off if another collector knows what this one doesn't yet."""
+        try:
+            return self._reader.read(body, content_type)
+        except BatchError as error:
+            unknown = {MetricVersion(*one) for one in error.unknown}
+            if unknown and await self._rollout.has_any(unknown, self._reader.declared):
+                detail = "reports: of a metric or version that this collector doesn't know yet"
+                wait = self._settings.retry_after_seconds
+                raise RefusalError(503, "newer", detail, retry_after=wait) from error
+            raise
+
+    async def _store_once(self, batch: NewBatch, key: str | None, reports: int) -> bool:
+        """Store a batch at the expense of its key; return whether it was new.
+
+        One that is stored already costs no quota, and is acknowledged again without any: its sender
+        never got the answer.
+        """
+        try:
+            self._admission.spend(key, reports)
+        except RefusalError as error:
+            if error.status == 429 and self._admission.may_repeat(key, reports):
+                # One at a time, so that those without quota keep nobody else from the store.
+                async with self._looking:
+                    is_known = await self._store.knows(batch.batch_id)
+                if is_known:
+                    self._count_duplicates(1)
+                    return False
+            raise
+        is_new = await self._commit.submit(batch)
+        if not is_new:
+            self._admission.refund(key, reports)
+        return is_new
+
     async def _get_livez(self, _request: web.BaseRequest) -> web.Response:
         return web.json_response({"status": "alive"})
 
     async def _get_readyz(self, _request: web.BaseRequest) -> web.Response:
-        reason = "draining" if self.draining else await self._readiness()
-        if reason:
-            return problem(503, reason, retry_after=self._settings.retry_after_seconds)
+        if self.draining or not await self._readiness():
+            return problem(503, _NOT_READY, retry_after=self._settings.retry_after_seconds)
         return web.json_response({"status": "ready"})
 
     async def _get_description(self, _request: web.BaseRequest) -> web.Response:
@@ -153,7 +196,8 @@ class Frontend:
 class Readiness:
     """The answer to GET /readyz.
 
-    Orchestrators ask every few seconds, and anyone may, so an answer is cached for a moment.
+    Orchestrators ask every few seconds, and anyone may, so an answer is cached for a moment and is
+    no more than yes or no. The reason is logged when it changes.
     """
 
     def __init__(self, settings: Settings, store: Store, commit: GroupCommit) -> None:
@@ -164,21 +208,24 @@ class Readiness:
         self._asked_at = -float("inf")
         self._asking = asyncio.Lock()
 
-    async def __call__(self) -> str | None:
-        """Return None, or why reports can't be taken."""
+    async def __call__(self) -> bool:
+        """Return whether reports can be taken."""
         async with self._asking:
             if time.monotonic() - self._asked_at > _GOOD_FOR_SECONDS:
-                self._reason = await self._ask()
+                reason = await self._ask()
+                if reason != self._reason:
+                    _log.warning("ready again" if reason is None else f"not ready: {reason}")
+                self._reason = reason
                 self._asked_at = time.monotonic()
-            return self._reason
+            return self._reason is None
 
     async def _ask(self) -> str | None:
+        """Return None, or why reports can't be taken."""
         try:
             if self._store.folder is not None:
-                free = shutil.disk_usage(self._store.folder).free
-                if free < self._settings.min_free_bytes:
-                    least = self._settings.min_free_bytes
-                    return f"disk: {free} bytes free; must be at least {least}"
+                least = self._settings.min_free_bytes
+                if shutil.disk_usage(self._store.folder).free < least:
+                    return f"disk: fewer than min_free_bytes = {least} are free"
         except OSError:
             return "disk: the store's folder can't be reached"
         # After a pause a refusal counts no more: only new reports can show whether the store takes

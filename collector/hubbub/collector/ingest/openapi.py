@@ -33,7 +33,8 @@ _REFUSALS = {
     429: "The collector is too busy, or the key's quota is used up. Send the batch again after "
     "Retry-After.",
     500: "A fault of the collector. Send the same batch again.",
-    503: "The store can't be reached. Send the same batch again after Retry-After.",
+    503: "The store can't be reached, or a metric or version isn't known here yet but to another "
+    "collector on the same store. Send the same batch again after Retry-After.",
 }
 _RETRYABLE = {429, 503}
 
@@ -60,7 +61,7 @@ def openapi_document(settings: Settings, registry: Registry) -> _Json:
                 "Whether reports can be stored",
                 "ready",
                 "The store answers and takes reports, and there is room on its disk.",
-                {503: "Reports can't be stored now; `detail` says why."},
+                {503: "Reports can't be stored now."},
             ),
             "/openapi.json": _get("openapi", "This document", {"type": "object"}, "The document."),
         },

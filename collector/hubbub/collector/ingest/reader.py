@@ -166,6 +166,11 @@ class BatchReader:
         are accepted as long as the registry has the metric.
     max_reports : int, optional
         Most reports of a batch.
+
+    Attributes
+    ----------
+    declared : frozenset of MetricVersion
+        What was registered earlier, of any metric.
     """
 
     def __init__(
@@ -174,6 +179,8 @@ class BatchReader:
         declared: Iterable[Declared] = (),
         max_reports: int = 10_000,
     ) -> None:
+        declared = list(declared)
+        self.declared = frozenset(MetricVersion(one.metric, one.version) for one in declared)
         self._max_reports = max_reports
         self._expected: dict[str, dict[int, _Expected]] = {name: {} for name in registry}
         known = [
@@ -315,17 +322,20 @@ class BatchReader:
         """Read a batch that holds older versions, or find out what is wrong with it."""
         records: dict[_Expected, list[bytes]] = {}
         faults: dict[int, str] = {}
+        unknown: set[tuple[str, int]] = set()
         for index, report in enumerate(batch.reports):
             expected = self._check(report)
             if isinstance(expected, str):
                 # Each, as the protocol promises, but few in full: the answer stays a few kilobytes.
                 fault = f"reports[{index}].{expected}"
                 faults[index] = fault if len(faults) < _IN_FULL else "refused"
+                if report.version not in self._expected.get(report.metric, {}):
+                    unknown.add((report.metric, report.version))
                 continue
             record = report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
             records.setdefault(expected, []).append(record)
         if faults:
-            raise BatchError(422, next(iter(faults.values())), faults)
+            raise BatchError(422, next(iter(faults.values())), faults, unknown)
         return NewBatch(
             bytes.fromhex(batch.batch_id),
             {

@@ -93,6 +93,23 @@ FAMILIES: Mapping[str, Family] = {
     "upkeep": Family(
         _COUNTER, "hubbub_upkeep_runs", "Runs of background tasks", ("task", "result"), 64
     ),
+    "reloads": Family(
+        _COUNTER,
+        "hubbub_reloads",
+        "Times that a process read the registry, keys and certificate again",
+        ("result",),
+        4,
+    ),
+    "reload_failing": Family(
+        _GAUGE,
+        "hubbub_reload_failing",
+        "Processes that go by an old registry, keys and certificate, as the new ones are wrong",
+    ),
+    "reload_success": Family(
+        _LATEST,
+        "hubbub_reload_last_success_timestamp_seconds",
+        "When a process last read registry, keys and certificate, at its start or later",
+    ),
     "overflow": Family(
         _COUNTER, "hubbub_uncounted", "Events for which no place was left to count them"
     ),
@@ -114,6 +131,9 @@ FAMILIES: Mapping[str, Family] = {
     "connections": Family(_GAUGE, "hubbub_connections", "Open connections"),
     "processes": Family(_GAUGE, "hubbub_processes", "Processes that take reports"),
     "store_size": Family(_LATEST, "hubbub_store_size_bytes", "Bytes that the store takes"),
+    "store_free": Family(
+        _LATEST, "hubbub_store_free_bytes", "Bytes free on the disk under an SQLite store"
+    ),
     "sampled": Family(
         _LATEST,
         "hubbub_sampled_reports",
@@ -257,6 +277,8 @@ class Metrics(Collector):
         self._improbable_cohorts: defaultdict[str, set[int]] = defaultdict(set)
         for family in ("duplicates", "queue_depth", "connections", "processes", "store_size"):
             self._slot(family)  # published from the start
+        self._values[self._slot("reload_failing")] = 0
+        self._values[self._slot("reload_success")] = time.time()
         self._histograms: dict[str, int] = {}
         """The slot of each one's first bucket; the others and the sum follow it."""
         for family in ("commit_seconds", "commit_batches", "commit_reports"):
@@ -320,6 +342,13 @@ class Metrics(Collector):
         last = "upkeep_success" if succeeded else "upkeep_failure"
         self._values[self._slot(last, task)] = time.time()
 
+    def reloaded(self, *, succeeded: bool) -> None:
+        """Count that the registry, the keys and the certificate were read again."""
+        self._values[self._slot("reloads", "done" if succeeded else "failed")] += 1
+        self._values[self._slot("reload_failing")] = not succeeded
+        if succeeded:
+            self._values[self._slot("reload_success")] = time.time()
+
     def sampled(
         self,
         metric: str,
@@ -361,6 +390,10 @@ class Metrics(Collector):
     def store_size(self, size: int) -> None:
         """Set how many bytes the store takes; one process does it for all."""
         self._values[self._slot("store_size")] = size
+
+    def store_free(self, size: int) -> None:
+        """Set how many bytes are free under the store; one process does it for all."""
+        self._values[self._slot("store_free")] = size
 
     def snapshot(self) -> MetricValues:
         """Return the totals of all processes."""

@@ -63,6 +63,12 @@ def concerns(status: Status) -> list[str]:
     found = []
     if status.store_fault:
         found.append(f"The store can't be read: {status.store_fault}.")
+    if failing := status.processes_not_reloaded:
+        found.append(
+            f"The registry, the keys or the certificate are wrong: {number(failing)} "
+            f"process{'es' if failing > 1 else ''} couldn't read them again and went on with what "
+            "was in force. The log says why."
+        )
     if status.rates.faults:
         found.append(
             f"Requests are answered with a fault (5xx): {rate(status.rates.faults)} a second."

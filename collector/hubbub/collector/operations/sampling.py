@@ -1,8 +1,9 @@
 """Signs of forgery in the latest reports of each version: uneven cohorts, reports that repeat.
 
 At most 50,000 reports of a version are read, at most once a minute, only if more were stored since,
-and outside the event loop. Invariant: which reports are examined depends on nothing but the random
-order in which they are stored.
+and outside the event loop. Invariant: each report of the last week is as likely to be examined as
+any other, so that what is forged today isn't hidden behind what came before; nothing depends on its
+bits.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,6 +118,8 @@ class Sampler:
         """
         stored: dict[MetricVersion, list[DayCount]] = {}
         for count in days:
+            if not count.segments:  # counts can't be examined
+                continue
             stored.setdefault(MetricVersion(count.metric, count.version), []).append(count)
         now = time.monotonic()
         if now < self._taken_at + _SECONDS and stored.keys() == self.samples.keys():
@@ -137,15 +139,8 @@ class Sampler:
     ) -> None:
         params = RapporParams(**{name: definition[name] for name in RapporParams._fields})
         latest, width = max(count.day for count in days), record_width(params.k)
-        data = bytearray()
-        # A week's segments come in the order of their random keys.
         since = latest - dt.timedelta(days=_DAYS - 1)
-        async with aclosing(self._store.segments(key, since)) as segments:
-            async for segment in segments:
-                data += segment
-                if len(data) >= _REPORTS * width:
-                    break
-        records = Records(width, bytes(data[: _REPORTS * width]))
+        records = Records(width, await self._store.sample(key, _REPORTS, width, since))
         sample = await asyncio.to_thread(examine, records, params)
         self.samples = {**self.samples, key: sample}
         self._examined[key] = days

@@ -187,10 +187,14 @@ class Status:
     application, software : str
     store_kind : str
     store_bytes : int, optional
+    store_free_bytes : int, optional
+        Free on its disk; None: on a server, which watches its own.
     store_fault : str, optional
         Why the store can't be read; what comes from it is then older.
     stored_at : datetime.datetime, optional
         When the store was last read; None: never yet.
+    processes_not_reloaded : int
+        Processes whose last attempt to read registry, keys and certificate again failed.
     requests : tuple of (str, str, int)
         Status, reason and number of all answers since the start.
     shed : tuple of (str, int)
@@ -207,9 +211,11 @@ class Status:
     software: str
     store_kind: str
     store_bytes: int | None
+    store_free_bytes: int | None
     store_fault: str | None
     stored_at: dt.datetime | None
     processes: int
+    processes_not_reloaded: int
     connections: int
     queue_depth: int
     rates: Rates
@@ -232,6 +238,8 @@ class Stored:
     declared, days, samples
     size : int, optional
         Bytes on disk.
+    free : int, optional
+        Bytes that are free there, if it is a disk of this machine.
     at : datetime.datetime, optional
         When all this was read; None: never yet.
     fault : str, optional
@@ -242,6 +250,7 @@ class Stored:
     days: Sequence[DayCount] = ()
     samples: Mapping[MetricVersion, Sample] = field(default_factory=dict)
     size: int | None = None
+    free: int | None = None
     at: dt.datetime | None = None
     fault: str | None = None
 

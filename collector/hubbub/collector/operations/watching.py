@@ -12,6 +12,7 @@ import dataclasses
 import datetime as dt
 import importlib.metadata
 import logging
+import shutil
 import time
 from collections.abc import Callable
 
@@ -94,9 +95,11 @@ class Watch:
             software=importlib.metadata.version("hubbub"),
             store_kind=self._store.dialect,
             store_bytes=stored.size,
+            store_free_bytes=stored.free,
             store_fault=stored.fault,
             stored_at=stored.at,
             processes=int(values.total("processes")),
+            processes_not_reloaded=int(values.total("reload_failing")),
             connections=int(values.total("connections")),
             queue_depth=int(values.total("queue_depth")),
             rates=self._history.rates(time.monotonic(), Totals.of(values)),
@@ -124,13 +127,19 @@ class Watch:
                     days = await self._store.overview()
                     size = await self._store.size_bytes()
                     self._metrics.store_size(size)
+                    free = None
+                    if (folder := self._store.folder) is not None:
+                        free = shutil.disk_usage(folder).free
+                        self._metrics.store_free(free)
                     await self._sampler.sample(declared, days)
                 now = dt.datetime.now(dt.UTC)
-                self._stored = Stored(declared, days, self._sampler.samples, size, now)
+                self._stored = Stored(declared, days, self._sampler.samples, size, free, now)
             except StoreError as error:
                 self._fail(str(error))
             except TimeoutError:
                 self._fail(f"store: no answer within {_PATIENCE_SECONDS:g} seconds")
+            except OSError as error:
+                self._fail(f"store: its folder can't be reached: {error.strerror}")
             self._asked_at = time.monotonic()
         return self._stored
 

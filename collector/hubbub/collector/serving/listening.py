@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -27,7 +27,11 @@ from hubbub.protocol.errors import HubbubError
 _LINGER_SECONDS = 2.0
 _LARGE_ANSWER = 2**14
 _BACKLOG = 1024
+_OTHER_FILES = 256
+_PAUSE_SECONDS = 60.0
 _CLOSE_SECONDS = 1.0
+
+_log = logging.getLogger("hubbub.collector")
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -49,6 +53,8 @@ class Connections(web.Server):
         How long a client may take to receive an answer.
     turned_away : callable
         Called for each connection that was turned away.
+    request_factory : callable, optional
+        Makes the requests that an application's handler takes.
     """
 
     def __init__(
@@ -60,8 +66,9 @@ class Connections(web.Server):
         handshake_seconds: float = 0.0,
         send_seconds: float,
         turned_away: Callable[[], None],
+        request_factory: Callable[..., web.BaseRequest] | None = None,
     ) -> None:
-        super().__init__(handler)
+        super().__init__(handler, request_factory=request_factory)
         self._logger = quiet_logger()
         self._idle_seconds = idle_seconds
         self._most = most
@@ -216,6 +223,7 @@ async def listening(
     tls: ssl.SSLContext | None = None,
     tls_seconds: float = 10.0,
     shared: bool = False,
+    backlog: int = _BACKLOG,
 ) -> AsyncIterator[Listener]:
     """Listen as long as the context is open.
 
@@ -230,20 +238,25 @@ async def listening(
         How long a TLS handshake may take.
     shared : bool
         Whether other processes listen on the same port.
+    backlog : int
+        Connections that may wait to be accepted. As many are accepted at once, and open for a
+        moment, before those that are too many are turned away.
 
     Raises
     ------
     ListenError
         If the address can't be bound.
     """
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_LoopTrouble())
     try:
-        server = await asyncio.get_running_loop().create_server(
+        server = await loop.create_server(
             connections,
             host,
             port,
             ssl=tls,
             ssl_handshake_timeout=tls_seconds if tls else None,
-            backlog=_BACKLOG,
+            backlog=backlog,
             reuse_port=shared or None,
         )
     except OSError as error:
@@ -283,14 +296,55 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
         raise _cannot_bind(host, port, error) from error
 
 
-def allow_open_files(number: int) -> bool:
-    """Raise this process's limit of open files to a number; return whether that is allowed."""
+class _LoopTrouble:
+    """Logs what goes wrong in an event loop, but not each time that no file can be opened.
+
+    asyncio tells of that a thousand times a second while connections wait to be accepted; and each
+    time it has itself called back to accept again, which fails if the socket is closed by then.
+    """
+
+    def __init__(self) -> None:
+        self._logged_at = float("-inf")
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        message = context["message"]
+        if "._start_serving(" in message:
+            return
+        if "accept() out of system resource" not in message:
+            loop.default_exception_handler(context)
+        elif loop.time() > self._logged_at + _PAUSE_SECONDS:
+            self._logged_at = loop.time()
+            _log.error("connections wait because no more files can be opened")
+
+
+class Room(NamedTuple):
+    """How many connections may be open, and how many may wait to be accepted."""
+
+    most: int
+    backlog: int
+
+
+def room_for_connections(most: int) -> Room:
+    """Raise this process's limit of open files for so many connections, as far as is allowed.
+
+    Returns
+    -------
+    Room
+        What fits into the limit, beside some files of other uses.
+    """
+    needed = most + _BACKLOG + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < number:
-        most = number if hard == resource.RLIM_INFINITY else min(number, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        return most == number
-    return True
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return room_within(needed if soft == resource.RLIM_INFINITY else soft, most)
+
+
+def room_within(files: int, most: int) -> Room:
+    """Return the room for at most so many connections within a limit of open files."""
+    left = max(2, files - _OTHER_FILES)
+    backlog = min(_BACKLOG, max(1, left // 4))
+    return Room(min(most, left - backlog), backlog)
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -326,14 +380,6 @@ def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> N
 def _no_password() -> str:
     """Refuse to ask the terminal for an encrypted key's password."""
     raise ValueError("the key must not be encrypted")
-
-
-async def start_site(runner: web.BaseRunner, host: str, port: int) -> None:
-    """Let an application listen (raises ListenError if the address can't be bound)."""
-    try:
-        await web.TCPSite(runner, host, port).start()
-    except OSError as error:
-        raise _cannot_bind(host, port, error) from error
 
 
 def address_of(scheme: str, name: Sequence[Any]) -> str:

@@ -1,4 +1,4 @@
-"""From settings to a running service, until SIGTERM or SIGINT; SIGHUP reads the registry again.
+"""From settings to a running service, until SIGTERM or SIGINT; SIGHUP reads all files again.
 
 One process does everything; or, with several workers, a supervisor does the upkeep and serves the
 admin listener while the workers take reports.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import cast
 
 from aiohttp import web
 
@@ -19,8 +20,8 @@ from hubbub.collector.operations.admin import make_admin_app
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.listening import address_of, quiet_logger, reserved_port, start_site
-from hubbub.collector.serving.service import RegistrySource, on_hangup, running_ingest, stop_event
+from hubbub.collector.serving.listening import Connections, listening, quiet_logger, reserved_port
+from hubbub.collector.serving.service import ServiceFiles, on_hangup, running_ingest, stop_event
 from hubbub.collector.serving.workers import Workers
 from hubbub.collector.store import Store, open_store
 from hubbub.collector.store.upkeep import Upkeep, running_upkeep
@@ -29,15 +30,19 @@ from hubbub.protocol.errors import HubbubError
 Announce = Callable[[str], None]
 
 _CLOSE_SECONDS = 1.0
+_ADMIN_CONNECTIONS = 64
+_ADMIN_BACKLOG = 128
 _lifecycle = get_logger(LIFECYCLE)
 
 
-def run(settings: Settings, announce: Announce) -> None:
+def run(settings: Settings, reread: Callable[[], Settings], announce: Announce) -> None:
     """Serve until SIGTERM or SIGINT, then drain.
 
     Parameters
     ----------
     settings : Settings
+    reread : callable
+        Returns the settings as they are configured when it is called; can be pickled.
     announce : callable
         Called with a line for each address, as soon as connections are accepted.
 
@@ -49,46 +54,46 @@ def run(settings: Settings, announce: Announce) -> None:
         If the store can't be used.
     """
     serve = _serve_alone if settings.workers == 1 else _supervise
-    asyncio.run(serve(settings, announce))
+    asyncio.run(serve(ServiceFiles(settings, reread), announce))
     _lifecycle.info("stopped")
 
 
-async def _serve_alone(settings: Settings, announce: Announce) -> None:
-    source = RegistrySource(settings.metrics)
+async def _serve_alone(files: ServiceFiles, announce: Announce) -> None:
+    settings = files.current.settings
     stop = stop_event()
     metrics = Metrics()
     async with (
         open_store(settings.store, create=True) as store,
-        _operations(settings, source, store, metrics) as admin,
-        running_ingest(settings, source, store, metrics, settings.port) as ingest,
+        _operations(files, store, metrics) as admin,
+        running_ingest(files, store, metrics, settings.port) as ingest,
     ):
         on_hangup(ingest.reload)
         _announce(announce, ingest.listener.address, admin)
         await stop.wait()
 
 
-async def _supervise(settings: Settings, announce: Announce) -> None:
-    source = RegistrySource(settings.metrics)
+async def _supervise(files: ServiceFiles, announce: Announce) -> None:
+    settings = files.current.settings
     stop = stop_event()
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(shared_directory())
         port = stack.enter_context(reserved_port(settings.host, settings.port))
         metrics = Metrics(directory)
         store = await stack.enter_async_context(open_store(settings.store, create=True))
-        await store.declare(source.current.values())
-        admin = await stack.enter_async_context(_operations(settings, source, store, metrics))
-        workers = await stack.enter_async_context(
-            Workers(settings, source, directory, port, metrics.snapshot)
-        )
+        await store.declare(files.current.registry.values())
+        admin = await stack.enter_async_context(_operations(files, store, metrics))
+        workers = await stack.enter_async_context(Workers(files, directory, port, metrics.snapshot))
 
         async def reload() -> None:
             try:
-                registry = source.read()
-                await store.declare(registry.values())
+                found, _unheeded = files.read()
+                await store.declare(found.registry.values())
             except (HubbubError, StoreError) as error:  # what there is stays in force
                 _lifecycle.error("not reloaded", fault=str(error))
+                metrics.reloaded(succeeded=False)
                 return
-            source.current = registry
+            files.current = found
+            metrics.reloaded(succeeded=True)
             await workers.hang_up()
 
         on_hangup(reload)
@@ -98,15 +103,17 @@ async def _supervise(settings: Settings, announce: Announce) -> None:
 
 @asynccontextmanager
 async def _operations(
-    settings: Settings, source: RegistrySource, store: Store, metrics: Metrics
+    files: ServiceFiles, store: Store, metrics: Metrics
 ) -> AsyncIterator[str | None]:
     """Run what a service needs once, however many workers it has: upkeep and the admin listener."""
+    settings = files.current.settings
     async with AsyncExitStack() as stack:
         upkeep = Upkeep(
             store,
             deduplication_days=settings.deduplication_days,
             retention_days=settings.retention_days,
             seconds=settings.upkeep_seconds,
+            report_days=settings.report_days,
             observe=lambda step, succeeded: metrics.upkeep(step, succeeded=succeeded),
         )
         await stack.enter_async_context(running_upkeep(upkeep))
@@ -114,8 +121,8 @@ async def _operations(
             yield None
             return
         app = make_admin_app(
-            lambda: AdminGate(settings.admin_tokens),
-            lambda: source.current,
+            lambda: AdminGate(files.current.settings.admin_tokens),
+            lambda: files.current.registry,
             store,
             metrics,
         )
@@ -124,8 +131,20 @@ async def _operations(
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await start_site(runner, settings.admin_host, settings.admin_port)
-        yield address_of("http", runner.addresses[0])
+        # The application's requests and answers, on connections that are bounded as public ones.
+        server = cast("web.Server", runner.server)
+        connections = Connections(
+            server.request_handler,
+            request_factory=server.request_factory,
+            most=_ADMIN_CONNECTIONS,
+            idle_seconds=settings.header_seconds,
+            send_seconds=settings.body_seconds,
+            turned_away=lambda: metrics.shed("admin_connections"),
+        )
+        listener = await stack.enter_async_context(
+            listening(connections, settings.admin_host, settings.admin_port, backlog=_ADMIN_BACKLOG)
+        )
+        yield listener.address
 
 
 def _announce(announce: Announce, address: str, admin: str | None) -> None:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import NamedTuple
 
 from hubbub.collector.access.admission import LoadLimiter
 from hubbub.collector.config.settings import Settings
@@ -29,9 +29,9 @@ from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.listening import (
     Connections,
     Listener,
-    allow_open_files,
     listening,
     load_certificate,
+    room_for_connections,
     tls_context,
 )
 from hubbub.collector.store import Store
@@ -41,39 +41,68 @@ from hubbub.protocol.registry import Registry, check_compatible
 _GAUGE_SECONDS = 1.0
 _OBJECTS_A_COLLECTION = 20_000
 _SWITCH_SECONDS = 0.0005
-_OTHER_FILES = 256
 _lifecycle = get_logger(LIFECYCLE)
 
 
-class RegistrySource:
-    """A registry file and what it held when it was last in order.
+RELOADED = ("ingest_keys", "anonymous", "admin_tokens")
+"""The settings that are read again; a change of any other needs a restart."""
+
+
+class InForce(NamedTuple):
+    """What a service goes by."""
+
+    settings: Settings
+    registry: Registry
+
+
+class ServiceFiles:
+    """The files of a service, and what they held when they were last in order.
+
+    Parameters
+    ----------
+    settings : Settings
+    reread : callable
+        Returns the settings as they are configured now. Worker processes get a copy.
 
     Attributes
     ----------
-    current : Registry
+    current : InForce
         Set it to what `read` returned, once that is in force.
 
     Raises
     ------
     MetricError
-        If the file is wrong.
+        If the registry is wrong.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.current = Registry.load(path)
+    def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
+        self._reread = reread
+        self.current = InForce(settings, Registry.load(settings.metrics))
 
-    def read(self) -> Registry:
-        """Read the file again.
+    def read(self) -> tuple[InForce, list[str]]:
+        """Read the registry, the keys and the tokens again.
+
+        Returns
+        -------
+        found : InForce
+        unheeded : list of str
+            Other settings that have changed, which needs a restart.
 
         Raises
         ------
         MetricError
-            If the file is wrong, or changes what an existing version means.
+            If the registry is wrong, or changes what an existing version means.
+        ConfigError
+            If the configuration can't work.
         """
-        registry = Registry.load(self._path)
-        check_compatible(self.current, registry)
-        return registry
+        settings, before = self.current
+        registry = Registry.load(settings.metrics)
+        check_compatible(before, registry)
+        found = self._reread()
+        changed = {name: value for name, value in found if value != getattr(settings, name)}
+        update = {name: value for name, value in changed.items() if name in RELOADED}
+        in_force = InForce(settings.model_copy(update=update), registry)
+        return in_force, sorted(changed.keys() - update.keys())
 
 
 def stop_event() -> asyncio.Event:
@@ -107,9 +136,9 @@ def on_hangup(reload: Callable[[], Awaitable[None]]) -> None:
 class Ingest:
     """The public side of a serving process; use `running_ingest`."""
 
-    settings: Settings
-    source: RegistrySource
+    files: ServiceFiles
     store: Store
+    metrics: Metrics
     frontend: Frontend
     limiter: LoadLimiter
     validator: ReportValidator
@@ -117,27 +146,32 @@ class Ingest:
     tls: ssl.SSLContext | None
 
     async def reload(self) -> None:
-        """Read the registry and the certificate again; on any fault keep what there is."""
-        settings = self.settings
+        """Read registry, keys and certificate again; on any fault keep what there is."""
         try:
-            registry = self.source.read()
+            found, unheeded = self.files.read()
+            settings, registry = found
             reader = await _make_reader(settings, registry, self.store)
             if self.tls and settings.tls_certificate and settings.tls_key:
                 load_certificate(self.tls, settings.tls_certificate, settings.tls_key)
         except (HubbubError, StoreError) as error:
             _lifecycle.error("not reloaded", fault=str(error))
+            self.metrics.reloaded(succeeded=False)
             return
-        self.source.current = registry
+        self.files.current = found
         self.validator.use(registry)
-        self.frontend.use(registry, reader)
-        _lifecycle.info("reloaded", metrics=len(registry))
+        self.frontend.use(settings, registry, reader)
+        self.metrics.reloaded(succeeded=True)
+        _lifecycle.info("reloaded", metrics=len(registry), keys=len(settings.ingest_keys))
+        if unheeded:
+            _lifecycle.warning("changed settings need a restart", settings=unheeded)
 
     async def drain(self) -> None:
         """Accept nothing new and wait for what is under way, as long as is allowed."""
         _lifecycle.info("draining")
         self.frontend.draining = True
         self.listener.stop_accepting()
-        if not await self.limiter.wait_until_empty(self.settings.drain_seconds):
+        seconds = self.files.current.settings.drain_seconds
+        if not await self.limiter.wait_until_empty(seconds):
             _lifecycle.warning("gave up requests that didn't end within drain_seconds")
 
 
@@ -149,22 +183,22 @@ async def _make_reader(settings: Settings, registry: Registry, store: Store) -> 
 
 @asynccontextmanager
 async def running_ingest(
-    settings: Settings, source: RegistrySource, store: Store, metrics: Metrics, port: int
+    files: ServiceFiles, store: Store, metrics: Metrics, port: int
 ) -> AsyncIterator[Ingest]:
     """Serve the public routes as long as the context is open; leaving it drains.
 
     Parameters
     ----------
-    settings : Settings
-    source : RegistrySource
+    files : ServiceFiles
     store : Store
     metrics : Metrics
     port : int
         Where to listen, which may have been reserved for several processes.
     """
-    tls, registry = None, source.current
-    if not allow_open_files(settings.max_connections + _OTHER_FILES):
-        _lifecycle.warning("the limit of open files is too low for max_connections")
+    tls, (settings, registry) = None, files.current
+    room = room_for_connections(settings.max_connections)
+    if room.most < settings.max_connections:
+        _lifecycle.warning("fewer connections, as the limit of open files is low", most=room.most)
     if settings.tls_certificate and settings.tls_key:
         tls = tls_context(settings.tls_certificate, settings.tls_key)
     reader = await _make_reader(settings, registry, store)
@@ -176,7 +210,7 @@ async def running_ingest(
         frontend = Frontend(settings, registry, reader, store, commit, limiter, validator, metrics)
         connections = Connections(
             frontend.handle,
-            most=settings.max_connections,
+            most=room.most,
             idle_seconds=settings.header_seconds,
             handshake_seconds=settings.header_seconds if tls else 0.0,
             send_seconds=settings.body_seconds,
@@ -191,11 +225,10 @@ async def running_ingest(
                 tls=tls,
                 tls_seconds=settings.header_seconds,
                 shared=settings.workers > 1,
+                backlog=room.backlog,
             ) as listener:
                 _tune_interpreter()
-                ingest = Ingest(
-                    settings, source, store, frontend, limiter, validator, listener, tls
-                )
+                ingest = Ingest(files, store, metrics, frontend, limiter, validator, listener, tls)
                 try:
                     yield ingest
                 finally:

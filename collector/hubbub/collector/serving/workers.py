@@ -2,14 +2,17 @@
 
 Each is a fresh interpreter (spawned, so that it inherits nothing) with a pipe to the supervisor: it
 sends its address or why it can't start, and drains when the other end closes, for whatever reason.
-A worker that dies is replaced. Workers import this module and not `server`, so they carry neither
-the admin listener nor its templates.
+A worker that dies is replaced. Each counts the beats of its event loop in memory that it shares
+with the supervisor; one whose count stands still is stopped or hangs, keeps the connections that
+the kernel gives it waiting, and is killed and replaced. Workers import this module and not
+`server`, so they carry neither the admin listener nor its templates.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -19,17 +22,20 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.logs import LIFECYCLE, configure, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.service import RegistrySource, on_hangup, running_ingest, stop_event
+from hubbub.collector.serving.service import ServiceFiles, on_hangup, running_ingest, stop_event
 from hubbub.collector.store import open_store
 from hubbub.protocol.errors import HubbubError
 
 _START_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
 _KILL_SECONDS = 10.0
+_BEAT_SECONDS = 0.5
+_MISSED_BEATS = 10
+"""A worker that has missed so many is killed."""
+
 
 _spawn = multiprocessing.get_context("spawn")
 _lifecycle = get_logger(LIFECYCLE)
@@ -40,10 +46,11 @@ class WorkerError(HubbubError):
 
 
 class _Worker(NamedTuple):
-    """A worker process, and the supervisor's end of its pipe."""
+    """A worker process, the supervisor's end of its pipe, and how often its heart has beaten."""
 
     process: SpawnProcess
     pipe: Connection
+    beats: ctypes.c_ulong
 
 
 class Workers:
@@ -51,9 +58,8 @@ class Workers:
 
     Parameters
     ----------
-    settings : Settings
-    source : RegistrySource
-        What it holds is in force for a worker that replaces another, even if its file has changed.
+    files : ServiceFiles
+        What is in force there is so for a worker that replaces another, even if a file has changed.
     counters : Path
         The directory where all processes count.
     port : int
@@ -69,14 +75,13 @@ class Workers:
 
     def __init__(
         self,
-        settings: Settings,
-        source: RegistrySource,
+        files: ServiceFiles,
         counters: Path,
         port: int,
         settle: Callable[[], object],
     ) -> None:
-        self._settings = settings
-        self._source = source
+        self._settings = files.current.settings
+        self._files = files
         self._settle = settle
         self._counters = counters
         self._port = port
@@ -101,34 +106,52 @@ class Workers:
         await self._stop()
 
     async def hang_up(self) -> None:
-        """Let each worker read the registry and the certificate again."""
-        for process, _ in self._workers.values():
+        """Let each worker read the registry, the keys and the certificate again."""
+        for process, *_ in self._workers.values():
             if process.pid and process.is_alive():
                 os.kill(process.pid, signal.SIGHUP)
 
     async def _start(self, number: int) -> str:
         ours, theirs = _spawn.Pipe()
+        beats = _spawn.RawValue(ctypes.c_ulong, 0)
         process = _spawn.Process(
             target=_work,
-            args=(self._settings, self._source, self._counters, self._port, theirs),
+            args=(self._files, self._counters, self._port, theirs, beats),
             daemon=True,
         )
         process.start()
         theirs.close()
-        self._workers[number] = _Worker(process, ours)
+        self._workers[number] = _Worker(process, ours, beats)
         return await asyncio.to_thread(_await_start, ours)
 
     async def _watch(self, number: int) -> None:
         """Replace a worker whenever it ends by itself."""
         while True:
-            process, pipe = self._workers[number]
+            process, pipe, beats = self._workers[number]
+            heart = asyncio.create_task(self._listen_to_heart(process, beats))
             await _end_of(process)
+            heart.cancel()
             pipe.close()
             await asyncio.to_thread(self._settle)
             if self._stopping.is_set():
                 return
             _lifecycle.error("worker ended and is replaced", exit_code=process.exitcode)
             await self._replace(number)
+
+    async def _listen_to_heart(self, process: SpawnProcess, beats: ctypes.c_ulong) -> None:
+        """Kill a worker that misses beats.
+
+        They are counted in looks and not in seconds: when all processes were stopped together, and
+        go on, none has missed any.
+        """
+        before, missed = beats.value, 0
+        while missed < _MISSED_BEATS:
+            await asyncio.sleep(_BEAT_SECONDS)
+            missed = missed + 1 if beats.value == before else 0
+            before = beats.value
+        if not self._stopping.is_set():
+            _lifecycle.error("worker is stopped or hangs and is killed")
+            process.kill()
 
     async def _replace(self, number: int) -> None:
         while not self._stopping.is_set():
@@ -145,7 +168,7 @@ class Workers:
 
     async def _stop(self) -> None:
         self._stopping.set()
-        processes = [process for process, _ in self._workers.values()]
+        processes = [process for process, *_ in self._workers.values()]
         for process in processes:
             process.terminate()
         with contextlib.suppress(TimeoutError):
@@ -183,26 +206,37 @@ def _await_start(pipe: Connection) -> str:
 
 
 def _work(
-    settings: Settings, source: RegistrySource, counters: Path, port: int, pipe: Connection
+    files: ServiceFiles, counters: Path, port: int, pipe: Connection, beats: ctypes.c_ulong
 ) -> None:
     """Run a worker process."""
+    settings = files.current.settings
     configure(settings.log_level, log_times=settings.log_times)
     try:
-        asyncio.run(_serve(settings, source, counters, port, pipe))
+        asyncio.run(_serve(files, counters, port, pipe, beats))
     except (HubbubError, StoreError) as error:
         with contextlib.suppress(OSError):
             pipe.send((False, str(error)))
 
 
 async def _serve(
-    settings: Settings, source: RegistrySource, counters: Path, port: int, pipe: Connection
+    files: ServiceFiles, counters: Path, port: int, pipe: Connection, beats: ctypes.c_ulong
 ) -> None:
     stop = stop_event()
+    heart = asyncio.create_task(
+        _beat_for_ever(beats), name="heart"
+    )  # to the end of the last request
     asyncio.get_running_loop().add_reader(pipe.fileno(), stop.set)
     async with (
-        open_store(settings.store, create=True) as store,
-        running_ingest(settings, source, store, Metrics(counters), port) as ingest,
+        open_store(files.current.settings.store, create=True) as store,
+        running_ingest(files, store, Metrics(counters), port) as ingest,
     ):
         on_hangup(ingest.reload)
         pipe.send((True, ingest.listener.address))
         await stop.wait()
+    heart.cancel()
+
+
+async def _beat_for_ever(beats: ctypes.c_ulong) -> None:
+    while True:
+        beats.value += 1
+        await asyncio.sleep(_BEAT_SECONDS)

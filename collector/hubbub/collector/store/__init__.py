@@ -1,9 +1,17 @@
-"""Where reports live: segments of shuffled records, and the batch ids seen, kept apart.
+"""Where reports live: segments of shuffled records, counts of old ones, and the batch ids seen.
 
 The collector appends, the decoder reads; neither needs the other, and nothing here knows HTTP.
 """
 
-from hubbub.collector.store.interfaces import DayCount, Declared, MetricVersion, NewBatch, Reader
+from hubbub.collector.store.interfaces import (
+    DayCount,
+    Declared,
+    MetricVersion,
+    NewBatch,
+    Reader,
+    StoredCounts,
+    StoredRecords,
+)
 from hubbub.collector.store.sql import DATABASES, Store, open_store
 
 __all__ = [
@@ -14,5 +22,7 @@ __all__ = [
     "NewBatch",
     "Reader",
     "Store",
+    "StoredCounts",
+    "StoredRecords",
     "open_store",
 ]

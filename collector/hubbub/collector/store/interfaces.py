@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import datetime as dt
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.ids import IdTable
+from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records
 
@@ -52,7 +53,17 @@ class Declared(NamedTuple):
 
 
 class DayCount(NamedTuple):
-    """What is stored of a metric's version and UTC day; `bytes` are those of the records."""
+    """What is stored of a metric's version and UTC day.
+
+    Attributes
+    ----------
+    reports : int
+        Those that are kept and those that were counted and forgotten.
+    segments : int
+        0 if only counts are kept.
+    bytes : int
+        Those of the records and of the counts.
+    """
 
     metric: str
     version: int
@@ -62,6 +73,27 @@ class DayCount(NamedTuple):
     bytes: int
 
 
+class Head(NamedTuple):
+    """The beginning of a segment: so many bytes of its records."""
+
+    segment_id: int
+    size: int
+
+
+class StoredRecords(NamedTuple):
+    """Reports of a day: their records, end to end."""
+
+    day: dt.date
+    records: bytes
+
+
+class StoredCounts(NamedTuple):
+    """What is kept of reports of a day that were forgotten."""
+
+    day: dt.date
+    kept: KeptCounts
+
+
 class Reader(Protocol):
     """What the decoder reads, from a database or an exported directory."""
 
@@ -69,20 +101,34 @@ class Reader(Protocol):
         """Raise StoreError if this metric's stored reports were made with other parameters."""
 
     async def versions(self, metric: str) -> list[int]:
-        """Return the versions of a metric for which reports are stored."""
+        """Return the versions of a metric for which reports, or counts of them, are stored."""
 
     async def days(self, key: MetricVersion) -> list[dt.date]:
-        """Return the days for which reports are stored."""
+        """Return the days for which reports, or counts of them, are stored."""
+
+    async def last_counted(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> dt.date | None:
+        """Return the last of the days `since` to `until` with counts of forgotten reports."""
 
     async def count(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> int:
-        """Return the number of stored reports, days `since` to `until` included."""
+        """Return the number of reports, stored or counted, days `since` to `until` included."""
 
     def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> AsyncIterator[bytes]:
         """Yield the concatenated records of each segment, days `since` to `until` included."""
+
+    def contents(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
+        """Yield segments, and counts of forgotten reports, days `since` to `until` included.
+
+        All as of one moment: each report is in one of them, though upkeep may count it meanwhile.
+        Close it if it isn't read to its end.
+        """
 
 
 class Database(abc.ABC):
@@ -152,6 +198,10 @@ class Database(abc.ABC):
         """
 
     @abc.abstractmethod
+    async def has_id(self, batch_id: bytes) -> bool:
+        """Return whether any day's table has this id."""
+
+    @abc.abstractmethod
     async def id_tables(self) -> Sequence[IdTable]:
         """Return the tables of ids there are."""
 
@@ -167,6 +217,13 @@ class Database(abc.ABC):
         ------
         StoreError
             If others use it for longer than that.
+        """
+
+    @abc.abstractmethod
+    async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+        """Return the beginnings of segments' records, and read next to nothing of the rest.
+
+        Segments that are gone are left out.
         """
 
     @abc.abstractmethod

@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from hubbub.collector.errors import StoreError, mask_address
 from hubbub.collector.store.ids import IdTable, id_table, parse_id_table
-from hubbub.collector.store.interfaces import Database, Prepared, Result, translate_errors
+from hubbub.collector.store.interfaces import Database, Head, Prepared, Result, translate_errors
 from hubbub.collector.store.schema import metadata, open_day
 
 _CONNECT_SECONDS = 5.0
@@ -41,6 +41,7 @@ _OPEN_DAY = sa.select(open_day.c.day)
 _LOCK_SECONDS = 0.5
 """How long a change of partitions waits for others, as they wait for it meanwhile."""
 
+_HEADS_A_STATEMENT = 1000
 _DURABLE = ("on", "remote_apply")
 
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
@@ -110,6 +111,12 @@ class PostgresqlDatabase(Database):
         """  # noqa: S608
         return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
 
+    async def has_id(self, batch_id: bytes) -> bool:
+        """Search the key of each partition."""
+        statement = "SELECT EXISTS (SELECT FROM batch_ids WHERE batch_id = $1)"
+        async with self.read() as connection:
+            return bool((await connection.exec_driver_sql(statement, (batch_id,))).scalar_one())
+
     async def id_tables(self) -> Sequence[IdTable]:
         """Return the partitions."""
         async with self.read() as connection:
@@ -129,15 +136,29 @@ class PostgresqlDatabase(Database):
             await connection.execute(sa.delete(open_day).where(open_day.c.day <= table.last_day))
             await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
 
+    async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+        """Read slices, for which the server fetches only the pieces of 2 kB that hold them."""
+        statement = (
+            "SELECT substr(records, 1, head.size) FROM segments "
+            "JOIN unnest($1::bigint[], $2::int[]) AS head(segment_id, size) USING (segment_id)"
+        )
+        records: list[bytes] = []
+        for start in range(0, len(heads), _HEADS_A_STATEMENT):
+            ids, sizes = zip(*heads[start : start + _HEADS_A_STATEMENT], strict=True)
+            async with self.read() as connection:
+                found = await connection.exec_driver_sql(statement, (list(ids), list(sizes)))
+                records.extend(found.scalars())
+        return records
+
     def note_written(self, size: int) -> None:
         """Do nothing: the server sees to its log itself."""
 
     async def tidy(self) -> None:
-        """Clear the space of segments that were merged or deleted, for others to be written to."""
+        """Clear the space of what was merged, counted or deleted, for others to be written to."""
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments")
+            await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments, counts")
 
     async def size_bytes(self) -> int:
         """Return the bytes of the tables, partitions and indexes."""

@@ -1,10 +1,11 @@
 """The tables of a store, and how a database gets them: made, migrated, or checked.
 
-Segments hold records, the tables of batch ids (`ids`) those seen, and nothing refers from one to
-the other. The collector migrates a database when it starts; readers only check it. Invariants: no
-column is finer than a day, and no key is a serial number. The migrations run in one transaction
-that other processes wait for, and a database whose version isn't known here is never changed. A
-changed table needs a migration, its number here, and nothing else.
+Segments hold records, counts what is kept of records that were forgotten, the tables of batch ids
+(`ids`) those seen, and nothing refers from one to another. The collector migrates a database when
+it starts; readers only check it. Invariants: no column is finer than a day, and no key is a serial
+number. The migrations run in one transaction that other processes wait for, and a database whose
+version isn't known here is never changed. A changed table needs a migration, its number here, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import Database
 
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
 VERSION_TABLE = "hubbub_schema"
@@ -50,6 +51,19 @@ segments = sa.Table(
     sa.Index("segments_by_day", "metric", "version", "day", "reports"),
 )
 
+counts = sa.Table(
+    "counts",
+    metadata,
+    sa.Column("metric", sa.Text, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("day", sa.Date, primary_key=True),
+    sa.Column("reports", sa.BigInteger, nullable=False),
+    sa.Column("counts", sa.LargeBinary, nullable=False),
+    # Or SQLite would number the rows in the order in which they came.
+    sqlite_with_rowid=False,
+)
+"""What `hubbub.protocol.counts` keeps of a day's reports, and their number."""
+
 parameters = sa.Table(
     "parameters",
     metadata,
@@ -73,6 +87,10 @@ batch_ids = sa.Table(
 
 open_day = sa.Table("open_day", postgresql_metadata, sa.Column("day", sa.Date, primary_key=True))
 """One row at most: the day whose ids were written last."""
+
+
+upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_key=True))
+"""The day of the last upkeep; several only if collectors wrote them at once."""
 
 
 async def migrate(database: Database, url: str) -> None:

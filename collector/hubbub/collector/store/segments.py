@@ -1,16 +1,18 @@
-"""The life of segments: made of batches, merged with others, deleted.
+"""The life of segments: made of batches, merged with others, counted, deleted.
 
 A segment holds records of several origins in an order drawn at random. Segments are read and
 shuffled outside of any lock; then a short transaction replaces exactly these, or nothing if one of
 them is gone by then. Invariants: whatever is written to the table of segments
 comes from `segment_rows` or `segment_row`, shuffled by the operating system's randomness and under
-a random key. At any moment each report is in exactly one segment, for every reader, whatever fails.
+a random key. At any moment each report is in exactly one segment or
+in its day's counts, for every reader, whatever fails.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,8 +20,14 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.collector.store.interfaces import Database, MetricVersion, NewBatch
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store.counts import DayRow, add_to_packed, lock_row, update_row
+from hubbub.collector.store.interfaces import Database, Head, MetricVersion, NewBatch
+from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
+from hubbub.protocol.counts import keep_counts, keep_none
+from hubbub.protocol.errors import RecordsError
+from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, joined, shuffled
 
 SMALL = 16_384
@@ -32,6 +40,7 @@ _SEGMENTS_AT_ONCE = 1024
 _CHUNKS_BETWEEN_TIDYING = 16
 """The space of old segments is then used for new ones, so that a merge needs little of its own."""
 
+_SAMPLING_ATTEMPTS = 3
 _IDS_A_STATEMENT = 500
 _BYTES_OF_REPORT = 32  # about
 
@@ -107,6 +116,36 @@ async def _groups(
     return groups
 
 
+async def sample_segments(
+    database: Database, reports: int, width: int, *which: sa.ColumnElement[bool]
+) -> bytes:
+    """Return so many records of the segments that fulfil conditions, each as likely as any other.
+
+    A segment gives its first records, as many as its size is worth. They are in random order, so
+    these are as good as any, and next to nothing of the others is read.
+    """
+    sizes = sa.select(_segments.c.segment_id, _segments.c.reports).where(*which)
+    total = sa.select(sa.func.sum(_segments.c.reports)).where(*which)
+    records: list[bytes] = []
+    for _ in range(_SAMPLING_ATTEMPTS):
+        heads = []
+        async with database.read() as connection:
+            if not (stored := int(await connection.scalar(total) or 0)):
+                return b""
+            wanted = min(reports, stored)
+            # Every (stored / wanted)-th report, counted from a random one on.
+            rest = secrets.randbelow(stored)
+            async for segment_id, n in await connection.stream(sizes):
+                share, rest = divmod(rest + n * wanted, stored)
+                if share:
+                    heads.append(Head(segment_id, share * width))
+        records = await database.read_heads(heads)
+        if len(records) == len(heads):
+            break
+        # Some were merged meanwhile, so their reports are in another segment.
+    return b"".join(records)
+
+
 async def delete_reports(database: Database, *which: sa.ColumnElement[bool]) -> int:
     """Delete the segments that fulfil conditions; return the number of their reports."""
     deleted, complete = 0, False
@@ -146,18 +185,101 @@ async def _replace(
     width = sum(map(len, records)) // sum(size.reports for size in chunk)
     row = await segment_row(key, day, [Records(width, data) for data in records])
     async with database.write() as connection:
-        locked = 0
-        for some in _pieces(ids):
-            query = sa.select(_segments.c.segment_id).where(_segments.c.segment_id.in_(some))
-            rows = await connection.scalars(query.with_for_update(skip_locked=True))
-            locked += len(rows.all())
-        if locked < len(ids):
+        if not await _lock(connection, ids, skip_locked=True):
             return 0
         # First deleted: the new segment then takes the space of the old ones.
         await _delete_segments(connection, ids)
         await connection.execute(sa.insert(_segments), [row])
     database.note_written(2 * len(row["records"]))
     return len(ids)
+
+
+async def count_reports(database: Database, before: dt.date) -> int:
+    """Replace the reports from before a day by their counts; return how many there were.
+
+    A chunk of segments is counted outside of any lock. Then one transaction adds the counts to
+    those of its day and deletes exactly these segments, or does nothing if one of them is gone.
+
+    Raises
+    ------
+    StoreError
+        If reports aren't what their version's parameters say. What is sound was counted.
+    """
+    counted, faults = 0, []
+    for key, day, of_day in await _groups(database, _segments.c.day < before, sa.true()):
+        try:
+            counted += await _count_day(database, key, day, of_day)
+        except RecordsError as error:
+            faults.append(f"reports of {key.metric} version {key.version}, {day}: {error}")
+    if faults:
+        raise StoreError("; ".join(sorted(faults)))
+    return counted
+
+
+async def _count_day(
+    database: Database,
+    key: MetricVersion,
+    day: dt.date,
+    of_day: Sequence[sa.ColumnElement[bool]],
+) -> int:
+    """Count one day's reports, whatever others merge or count meanwhile."""
+    params = await _params(database, key)
+    counted, complete = 0, False
+    while not complete:
+        complete = True
+        chunks = _chunks(await _sizes(database, *of_day))
+        for number, chunk in enumerate(chunks, start=1):
+            reports = await _count_chunk(database, chunk, key, day, params)
+            complete = complete and reports is not None
+            counted += reports or 0
+            if number % _CHUNKS_BETWEEN_TIDYING == 0:
+                await database.tidy()
+    return counted
+
+
+async def _params(database: Database, key: MetricVersion) -> RapporParams:
+    query = sa.select(_parameters.c.parameters).where(
+        _parameters.c.metric == key.metric, _parameters.c.version == key.version
+    )
+    async with database.read() as connection:
+        text = await connection.scalar(query)
+    if text is None:
+        raise RecordsError("must be of a declared version: its parameters aren't known")
+    definition = json.loads(text)
+    return RapporParams(**{name: definition[name] for name in RapporParams._fields})
+
+
+async def _count_chunk(
+    database: Database,
+    chunk: Sequence[_Size],
+    key: MetricVersion,
+    day: dt.date,
+    params: RapporParams,
+) -> int | None:
+    """Replace segments by their counts; None if any of them is gone."""
+    ids = [size.segment_id for size in chunk]
+    kept, found = keep_none(params), 0
+    async with database.read() as connection:
+        for some in _pieces(ids):
+            query = sa.select(_segments.c.records).where(_segments.c.segment_id.in_(some))
+            # One after the other, so that memory holds one segment.
+            options = {"max_row_buffer": 1}
+            async for row in await connection.stream(query, execution_options=options):
+                kept += await asyncio.to_thread(keep_counts, row.records, params)
+                found += 1
+    if found < len(ids):
+        return None
+    async with database.write() as connection:
+        if not await _lock(connection, ids, skip_locked=False):
+            return None
+        await _delete_segments(connection, ids)
+        of_day = DayRow(key, day)
+        packed = await connection.run_sync(lock_row, database.insert_if_absent, of_day)
+        # In a thread, as it takes long if there are very many cohorts.
+        values = await asyncio.to_thread(add_to_packed, packed, of_day, kept)
+        await connection.run_sync(update_row, of_day, values)
+    database.note_written(len(packed) + _BYTES_OF_REPORT * kept.total)
+    return kept.total
 
 
 class _Size(NamedTuple):
@@ -182,6 +304,23 @@ def _chunks(sizes: Iterable[_Size]) -> Iterator[list[_Size]]:
 def _pieces(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Split ids into pieces that one statement may name."""
     return (ids[start : start + _IDS_A_STATEMENT] for start in range(0, len(ids), _IDS_A_STATEMENT))
+
+
+async def _lock(connection: AsyncConnection, ids: Sequence[int], *, skip_locked: bool) -> bool:
+    """Lock segments until the transaction ends; return whether all are there.
+
+    Parameters
+    ----------
+    skip_locked : bool
+        Whether to take one that another transaction has locked as gone, or to wait for it.
+    """
+    locked = 0
+    for some in _pieces(ids):
+        query = sa.select(_segments.c.segment_id).where(_segments.c.segment_id.in_(some))
+        # In order, so that two who wait don't deadlock.
+        query = query.order_by(_segments.c.segment_id).with_for_update(skip_locked=skip_locked)
+        locked += len((await connection.scalars(query)).all())
+    return locked == len(ids)
 
 
 async def _delete_segments(connection: AsyncConnection, ids: Sequence[int]) -> list[int]:

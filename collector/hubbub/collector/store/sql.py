@@ -1,4 +1,4 @@
-"""Where reports live: segments of shuffled records, and the batch ids seen, kept apart.
+"""Where reports live: segments of shuffled records, counts of old ones, and the batch ids seen.
 
 The collector appends, the decoder reads; neither needs the other, and nothing here knows HTTP.
 Invariants: a batch id and its reports are committed in one transaction, and no row shows which
@@ -21,6 +21,14 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.collector.errors import StoreError
+from hubbub.collector.store.counts import (
+    DayRow,
+    add_to_packed,
+    delete_counts,
+    lock_row,
+    read_counts,
+    update_row,
+)
 from hubbub.collector.store.interfaces import (
     Database,
     DayCount,
@@ -28,17 +36,24 @@ from hubbub.collector.store.interfaces import (
     MetricVersion,
     NewBatch,
     Reader,
+    StoredCounts,
+    StoredRecords,
 )
 from hubbub.collector.store.schema import check_schema, migrate
+from hubbub.collector.store.schema import counts as _counts
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
+from hubbub.collector.store.schema import upkeep_day as _upkeep_day
 from hubbub.collector.store.segments import (
     SMALL,
     Row,
+    count_reports,
     delete_reports,
     merge_segments,
+    sample_segments,
     segment_rows,
 )
+from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 
 DATABASES = {
@@ -131,6 +146,41 @@ class Store(Reader):
             unseen.discard(batch.batch_id)
         return are_new
 
+    async def knows(self, batch_id: bytes) -> bool:
+        """Return whether a batch with this id is stored."""
+        return await self._database.has_id(batch_id)
+
+    async def add_counts(
+        self, batch_id: bytes, key: MetricVersion, day: dt.date, kept: KeptCounts, received: dt.date
+    ) -> bool:
+        """Add counts of forgotten reports durably; return whether they were new.
+
+        Parameters
+        ----------
+        batch_id : bytes
+            16 bytes; counts whose id is stored already add nothing.
+        key, day : MetricVersion, datetime.date
+            Those of the reports.
+        kept : KeptCounts
+        received : datetime.date
+            The day from which on the id is kept for some time.
+
+        Raises
+        ------
+        StoreError
+            If the database refuses, or what is kept of this day is of other parameters.
+        """
+        row = DayRow(key, day)
+
+        def write(connection: sa.Connection, _prepared: None) -> bool:
+            if not self._database.insert_ids(connection, [batch_id], received):
+                return False
+            packed = lock_row(connection, self._database.insert_if_absent, row)
+            update_row(connection, row, add_to_packed(packed, row, kept))
+            return True
+
+        return await self._database.transact(received, lambda: None, write)
+
     async def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> AsyncGenerator[bytes, None]:
@@ -138,44 +188,116 @@ class Store(Reader):
 
         The transaction ends with the generator: close it if it isn't read to its end.
         """
-        query = _only(sa.select(_segments.c.records), key, since, until)
+        query = _only(sa.select(_segments.c.records), _segments, key, since, until)
         async with self._database.read() as connection:
             # A few at a time, so that memory holds these, not the store.
             options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
             async for row in await connection.stream(query, execution_options=options):
                 yield row.records
 
+    async def sample(
+        self, key: MetricVersion, reports: int, width: int, since: dt.date | None = None
+    ) -> bytes:
+        """Return the records of so many reports from a day on, or of all if there are fewer.
+
+        Each stored report is as likely to be among them as any other, whatever its day, segment and
+        bits. Besides these, next to nothing is read.
+
+        Parameters
+        ----------
+        key : MetricVersion
+        reports : int
+        width : int
+            Bytes of a record.
+        since : datetime.date, optional
+        """
+        which = _conditions(_segments, key, since, None)
+        return await sample_segments(self._database, reports, width, *which)
+
+    async def contents(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
+        """Yield segments and counts, days `since` to `until` included, as of one moment.
+
+        The transaction ends with the generator: close it if it isn't read to its end.
+        """
+        # One statement, because each of PostgreSQL's sees a moment of its own.
+        records = sa.select(_segments.c.day, _segments.c.records.label("data"), sa.literal(False))
+        counts = sa.select(_counts.c.day, _counts.c.counts.label("data"), sa.literal(True))
+        query = sa.union_all(
+            _only(records, _segments, key, since, until), _only(counts, _counts, key, since, until)
+        )
+        async with self._database.read() as connection:
+            options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
+            async for day, data, are_counts in await connection.stream(
+                query, execution_options=options
+            ):
+                if are_counts:
+                    yield StoredCounts(day, read_counts(data, DayRow(key, day)))
+                else:
+                    yield StoredRecords(day, data)
+
     async def count(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> int:
-        """Return the number of stored reports, days `since` to `until` included."""
-        total = sa.func.coalesce(sa.func.sum(_segments.c.reports), 0)
+        """Return the number of reports, stored or counted, days `since` to `until` included."""
+        totals = [
+            _only(sa.select(sa.func.sum(table.c.reports)), table, key, since, until)
+            for table in (_segments, _counts)
+        ]
         async with self._database.read() as connection:
-            return int(await connection.scalar(_only(sa.select(total), key, since, until)) or 0)
+            found = await connection.scalars(sa.union_all(*totals))
+            return sum(int(total or 0) for total in found)
+
+    async def last_counted(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> dt.date | None:
+        """Return the last of the days `since` to `until` with counts of forgotten reports."""
+        query = _only(sa.select(sa.func.max(_counts.c.day)), _counts, key, since, until)
+        async with self._database.read() as connection:
+            found: dt.date | None = await connection.scalar(query)
+        return found
 
     async def versions(self, metric: str) -> list[int]:
-        """Return the versions of a metric for which reports are stored."""
-        query = sa.select(_segments.c.version).where(_segments.c.metric == metric).distinct()
+        """Return the versions of a metric for which reports, or counts of them, are stored."""
+        queries = [
+            sa.select(table.c.version).where(table.c.metric == metric)
+            for table in (_segments, _counts)
+        ]
         async with self._database.read() as connection:
-            return sorted((await connection.scalars(query)).all())
+            return sorted((await connection.scalars(sa.union(*queries))).all())
 
     async def days(self, key: MetricVersion) -> list[dt.date]:
-        """Return the days for which reports are stored."""
-        query = _only(sa.select(_segments.c.day).distinct(), key, None, None)
+        """Return the days for which reports, or counts of them, are stored."""
+        queries = [
+            _only(sa.select(table.c.day), table, key, None, None) for table in (_segments, _counts)
+        ]
         async with self._database.read() as connection:
-            return sorted((await connection.scalars(query)).all())
+            return sorted((await connection.scalars(sa.union(*queries))).all())
 
     async def overview(self) -> list[DayCount]:
         """Return what is stored, by metric, version and day, without reading the records."""
-        group = (_segments.c.metric, _segments.c.version, _segments.c.day)
-        sums = (
-            sa.func.sum(_segments.c.reports),
-            sa.func.count(),
-            sa.func.sum(sa.func.length(_segments.c.records)),
-        )
+        stored = []
+        for table, data, is_segment in (
+            (_segments, _segments.c.records, 1),
+            (_counts, _counts.c.counts, 0),
+        ):
+            group = (table.c.metric, table.c.version, table.c.day)
+            sums = (
+                sa.func.sum(table.c.reports),
+                sa.func.count() * is_segment,
+                sa.func.sum(sa.func.length(data)),
+            )
+            stored.append(sa.select(*group, *sums).group_by(*group))
         async with self._database.read() as connection:
-            rows = (await connection.execute(sa.select(*group, *sums).group_by(*group))).all()
-        return sorted(DayCount(row[0], row[1], row[2], *map(int, row[3:])) for row in rows)
+            rows = (await connection.execute(sa.union_all(*stored))).all()
+        found: dict[tuple[Any, ...], DayCount] = {}
+        for row in rows:
+            count = DayCount(row[0], row[1], row[2], *map(int, row[3:]))
+            if there := found.get(count[:3]):
+                count = DayCount(*count[:3], *map(sum, zip(there[3:], count[3:], strict=True)))
+            found[count[:3]] = count
+        return sorted(found.values())
 
     async def ping(self) -> None:
         """Raise StoreError unless the database answers."""
@@ -215,6 +337,19 @@ class Store(Reader):
         """
         return await merge_segments(self._database, small, today)
 
+    async def upkeep_day(self) -> dt.date | None:
+        """Return the day of the last upkeep, or None if there was none yet."""
+        async with self._database.read() as connection:
+            day: dt.date | None = await connection.scalar(sa.select(sa.func.max(_upkeep_day.c.day)))
+            return day
+
+    async def set_upkeep_day(self, day: dt.date) -> None:
+        """Remember that upkeep was done on this day, whatever other day was remembered."""
+        async with self._database.write() as connection:
+            await connection.execute(sa.delete(_upkeep_day).where(_upkeep_day.c.day != day))
+            row = {"day": day}
+            await connection.execute(self._database.insert_if_absent(_upkeep_day).values(row))
+
     async def forget_ids(self, before: dt.date) -> int:
         """Forget the ids of the batches of all days before one; return how many days there were.
 
@@ -229,19 +364,42 @@ class Store(Reader):
         """Make room for the ids of a day, so that its first batch doesn't have to."""
         await self._database.prepare_id_table(day)
 
+    async def count_reports(self, before: dt.date) -> int:
+        """Replace the reports from before a day by their day's counts; return how many there were.
+
+        Readers, mergers and others who count may be at work: each sees every report exactly once,
+        as itself or counted.
+
+        Raises
+        ------
+        StoreError
+            If reports aren't what their version's parameters say. What is sound was counted.
+        """
+        return await count_reports(self._database, before)
+
     async def drop_reports(self, before: dt.date) -> int:
-        """Delete the reports from before a day; return how many there were."""
-        return await delete_reports(self._database, _segments.c.day < before)
+        """Delete the reports from before a day, and counts of them; return how many there were."""
+        deleted = await delete_reports(self._database, _segments.c.day < before)
+        return deleted + await delete_counts(self._database, _counts.c.day < before)
 
     async def delete(self, metric: str, version: int | None = None) -> int:
-        """Delete a metric's reports, or those of one version; return how many there were.
+        """Delete a metric's reports, or those of one version, and counts of them.
 
         Its parameters stay known: a version that was once used can't be used for something else.
+
+        Returns
+        -------
+        int
+            How many reports there were.
         """
-        which = [_segments.c.metric == metric]
-        if version is not None:
-            which.append(_segments.c.version == version)
-        return await delete_reports(self._database, *which)
+
+        def of_metric(table: sa.Table) -> list[sa.ColumnElement[bool]]:
+            which = [table.c.metric == metric]
+            return which if version is None else [*which, table.c.version == version]
+
+        # Reports first: what is counted meanwhile is then deleted with the counts.
+        deleted = await delete_reports(self._database, *of_metric(_segments))
+        return deleted + await delete_counts(self._database, *of_metric(_counts))
 
     async def tidy(self) -> None:
         """Remove from the files what was deleted, as far as the database allows."""
@@ -284,14 +442,24 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
 
 
 def _only(
-    query: sa.Select[Any], key: MetricVersion, since: dt.date | None, until: dt.date | None
+    query: sa.Select[Any],
+    table: sa.Table,
+    key: MetricVersion,
+    since: dt.date | None,
+    until: dt.date | None,
 ) -> sa.Select[Any]:
-    query = query.where(_segments.c.metric == key.metric, _segments.c.version == key.version)
+    return query.where(*_conditions(table, key, since, until))
+
+
+def _conditions(
+    table: sa.Table, key: MetricVersion, since: dt.date | None, until: dt.date | None
+) -> list[sa.ColumnElement[bool]]:
+    which = [table.c.metric == key.metric, table.c.version == key.version]
     if since is not None:
-        query = query.where(_segments.c.day >= since)
+        which.append(table.c.day >= since)
     if until is not None:
-        query = query.where(_segments.c.day <= until)
-    return query
+        which.append(table.c.day <= until)
+    return which
 
 
 def _parameter_row(metric: Metric) -> dict[str, Any]:

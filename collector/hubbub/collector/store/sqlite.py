@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ from hubbub.collector.errors import StoreError
 from hubbub.collector.store.ids import PREFIX, IdTable, id_table, parse_id_table
 from hubbub.collector.store.interfaces import (
     Database,
+    Head,
     Prepared,
     Result,
     translate_errors,
@@ -130,10 +132,7 @@ class SqliteDatabase(Database):
             rows = ",".join(["(?)"] * len(some))
             known: set[bytes] = set()
             for searched in _pieces(tables, _TABLES_A_STATEMENT):
-                has_id = " OR ".join(
-                    f"EXISTS (SELECT 1 FROM {table.name} WHERE batch_id = id)"  # noqa: S608
-                    for table in searched
-                )
+                has_id = _is_in_any(searched)
                 ids_given = f"WITH ids (id) AS (VALUES {rows})"
                 counting = f"{ids_given} SELECT count(*) FROM ids WHERE {has_id}"  # noqa: S608
                 if connection.exec_driver_sql(counting, tuple(some)).scalar():
@@ -145,6 +144,16 @@ class SqliteDatabase(Database):
                 connection.exec_driver_sql(statement, tuple(new))
             unseen.update(new)
         return unseen
+
+    async def has_id(self, batch_id: bytes) -> bool:
+        """Search all tables by one statement, or a few if there are very many."""
+        async with self.read() as connection:
+            tables = _parse_names((await connection.exec_driver_sql(_NAMES)).scalars())
+            for searched in _pieces(tables, _TABLES_A_STATEMENT):
+                finding = f"WITH ids (id) AS (VALUES (?)) SELECT {_is_in_any(searched)} FROM ids"  # noqa: S608
+                if (await connection.exec_driver_sql(finding, (batch_id,))).scalar_one():
+                    return True
+        return False
 
     async def id_tables(self) -> Sequence[IdTable]:
         """Read their names in the file's schema."""
@@ -161,6 +170,31 @@ class SqliteDatabase(Database):
             await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
             freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
         self.note_written(freed * _PAGE_BYTES)
+
+    async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+        """Read from open blobs, because a SELECT would read each whole, whatever it takes of it."""
+        async with translate_errors():
+            return await asyncio.to_thread(self._read_heads, heads)
+
+    def _read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        ids = json.dumps([head.segment_id for head in heads])
+        query = (
+            "SELECT segment_id FROM segments WHERE segment_id IN (SELECT value FROM json_each(?))"
+        )
+        records = []
+        with contextlib.closing(
+            sqlite3.connect(address, timeout=BUSY_SECONDS, uri=True)
+        ) as connection:
+            connection.execute("BEGIN")  # so that what is there stays there until it has been read
+            there = {row[0] for row in connection.execute(query, (ids,))}
+            for segment_id, size in heads:
+                if segment_id in there:
+                    with connection.blobopen(
+                        "segments", "records", segment_id, readonly=True
+                    ) as blob:
+                        records.append(blob.read(size))
+        return records
 
     def note_written(self, size: int) -> None:
         """Have the log copied in the background once it is long."""
@@ -262,6 +296,14 @@ async def open_database(url: str, *, create: bool) -> SqliteDatabase:
 
 def _parse_names(names: Iterable[str]) -> list[IdTable]:
     return [table for table in map(parse_id_table, names) if table]
+
+
+def _is_in_any(tables: Iterable[IdTable]) -> str:
+    """Return the condition that one of these tables has an id."""
+    return " OR ".join(
+        f"EXISTS (SELECT 1 FROM {table.name} WHERE batch_id = id)"  # noqa: S608
+        for table in tables
+    )
 
 
 def _pieces(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:

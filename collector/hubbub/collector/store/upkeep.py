@@ -1,9 +1,10 @@
-"""The periodic maintenance of a store: merging, forgetting, and tidying up.
+"""The periodic maintenance of a store: merging, counting, forgetting, and tidying up.
 
 The batches of a quiet minute stay apart until they are merged with others, so this is part of what
 makes reports unlinkable, and not only housekeeping; merging therefore comes first. Invariants:
 every step may run in several processes at once, beside appends and readers, and may fail and be
-repeated; and a step that fails keeps no other from running.
+repeated; a step that fails keeps no other from running; but nothing is deleted because of its age
+on the word of a clock that has jumped.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from hubbub.collector.store import Store
 _LAST_SECONDS = 10
 """How long the last run may take, because the service is being stopped."""
 
+_JUMP = dt.timedelta(days=7)
+"""A clock that is further than this from the last upkeep isn't believed unless somebody says so."""
+
 _log = logging.getLogger("hubbub.collector")
 
 _Done = TypeVar("_Done")
@@ -34,15 +38,18 @@ class UpkeepResult(NamedTuple):
     ----------
     merged : int
         Segments that were replaced by larger ones.
+    counted : int
+        Reports that were replaced by their day's counts because of their age.
     forgotten : int
         Days whose batches' ids are no longer known.
     dropped : int
-        Reports that were deleted because of their age.
+        Reports that were deleted because of their age, or whose counts were.
     faults : mapping of str to str
         What went wrong, by step; the other steps were done.
     """
 
     merged: int
+    counted: int
     forgotten: int
     dropped: int
     faults: Mapping[str, str]
@@ -57,12 +64,15 @@ class Upkeep:
     deduplication_days : int
         How long the id of a batch is known; until then it is counted once however often it comes.
     retention_days : int or None
-        How long reports are kept, or None to keep them for ever.
+        How long reports, or their counts, are kept, or None to keep them for ever.
     seconds : float
         Time between two runs of `run_for_ever`.
     observe : callable, optional
-        Called with the name of each step ("merge", "prepare", "forget", "drop" or "tidy") and
-        whether it succeeded.
+        Called with the name of each step that was tried ("merge", "prepare", "check", "count",
+        "forget", "drop" or "tidy") and whether it succeeded.
+    report_days : int, optional
+        How long single reports are kept, of which then only their day's counts stay; None: as long
+        as counts.
     """
 
     def __init__(
@@ -72,19 +82,33 @@ class Upkeep:
         retention_days: int | None,
         seconds: float,
         observe: Callable[[str, bool], None] = lambda _step, _succeeded: None,
+        report_days: int | None = None,
     ) -> None:
         self._store = store
         self._deduplication = dt.timedelta(days=deduplication_days)
         self._retention = None if retention_days is None else dt.timedelta(days=retention_days)
+        self._report_age = None if report_days is None else dt.timedelta(days=report_days)
         self._seconds = seconds
         self._observe = observe
         self._stopping = asyncio.Event()
+        self._counted_on: dt.date | None = None
+        self._checked_on: dt.date | None = None
         self._dropped_on: dt.date | None = None
 
-    async def run_once(self, today: dt.date) -> UpkeepResult:
-        """Run all steps; days are counted back from `today`."""
+    async def run_once(self, today: dt.date, *, trust_clock: bool = False) -> UpkeepResult:
+        """Run all steps; days are counted back from `today`.
+
+        Unless the day passes the step "check", the steps that delete for age are left out.
+
+        Parameters
+        ----------
+        today : datetime.date
+        trust_clock : bool
+            Believe that it is this day, however long ago the last upkeep was.
+        """
         tomorrow = today + dt.timedelta(days=1)
         faults: dict[str, str] = {}
+        counted = forgotten = dropped = None
 
         async def run(step: str, work: Awaitable[_Done]) -> _Done | None:
             try:
@@ -99,10 +123,44 @@ class Upkeep:
 
         merged = await run("merge", self._store.merge(today))
         await run("prepare", self._store.prepare_ids(tomorrow))
-        forgotten = await run("forget", self._store.forget_ids(today - self._deduplication))
-        dropped = await run("drop", self._drop_reports(today))
+        await run("check", self._check_clock(today, trust_clock=trust_clock))
+        if "check" not in faults:
+            counted = await run("count", self._count_reports(today))
+            forgotten = await run("forget", self._store.forget_ids(today - self._deduplication))
+            dropped = await run("drop", self._drop_reports(today))
         await run("tidy", self._store.tidy())
-        return UpkeepResult(merged or 0, forgotten or 0, dropped or 0, faults)
+        return UpkeepResult(merged or 0, counted or 0, forgotten or 0, dropped or 0, faults)
+
+    async def _count_reports(self, today: dt.date) -> int:
+        """Count and forget single reports that are too old, once a day as well."""
+        if self._report_age is None or today == self._counted_on:
+            return 0
+        counted = await self._store.count_reports(today - self._report_age)
+        self._counted_on = today
+        return counted
+
+    async def _check_clock(self, today: dt.date, *, trust_clock: bool) -> None:
+        """Remember that this is a day of upkeep, unless it is far from the last one.
+
+        A wrong clock dates whatever is stored meanwhile, so nothing but the last upkeep can tell.
+
+        Raises
+        ------
+        StoreError
+            If it may not be this day.
+        """
+        if today == self._checked_on and not trust_clock:
+            return
+        last = await self._store.upkeep_day()
+        if last is not None and abs(today - last) > _JUMP and not trust_clock:
+            raise StoreError(
+                f"clock: it is {today}, but the last upkeep was on {last}, so nothing was deleted "
+                "for its age; if the clock is right, and the service was just stopped for long, "
+                "say so: hubbub-collector maintain --trust-clock"
+            )
+        if last is None or trust_clock or today > last:
+            await self._store.set_upkeep_day(today)
+        self._checked_on = today
 
     async def _drop_reports(self, today: dt.date) -> int:
         """Drop what is too old, once a day, because finding it reads the whole index."""

@@ -6,6 +6,7 @@ twice the time of least squares. Who wants more from them asks for it.
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import math
 from collections.abc import Callable
@@ -102,14 +103,31 @@ class Choice:
     n_candidates: int
     reason: str = ONLY_COUNTS
 
-    def spool_for(self, n_reports: int) -> ReportSpool | None:
-        """Return what keeps whole reports, or None if their counts are enough.
+    def spool_for(self, n_reports: int, counted_until: dt.date | None = None) -> ReportSpool | None:
+        """Return what keeps whole reports, or None if their counts are enough, or all there is.
+
+        Parameters
+        ----------
+        n_reports : int
+        counted_until : datetime.date, optional
+            The last day of which only counts are kept.
 
         Raises
         ------
         UndecodableError
-            If the likelihood is asked for, but filters have too many sets of bits.
+            If the likelihood is asked for, but filters have too many sets of bits, or some reports
+            are only counted.
         """
+        if counted_until and self.method is not Method.REGRESSION:
+            first_whole = counted_until + dt.timedelta(days=1)
+            what = f"of days up to {counted_until} only counts are kept"
+            if self.method is Method.LIKELIHOOD:
+                raise UndecodableError(
+                    f"--method likelihood needs whole reports, and {what}: decode from "
+                    f"{first_whole} on (--since {first_whole}), or leave --method out"
+                )
+            self.reason = f"{what}; there are whole reports from {first_whole} on"
+            return None
         if self.method is Method.AUTO:
             wanted, self.reason = is_worthwhile(self.params, n_reports, self.n_candidates)
             return ReportSpool(self.params) if wanted else None

@@ -1,7 +1,8 @@
 """Do the stored reports look like honest ones? The records that are counted are checked, too.
 
 Three checks, each with a known chance, `ALARM`, of a false alarm, whatever people's values are:
-numbers of set bits, reports equal to the bit, cohorts' sizes.
+numbers of set bits, reports equal to the bit, cohorts' sizes. The first and the last are possible
+with what is kept of forgotten reports, too, and give the same as with the reports.
 
 Invariant: nothing is left out of the counts here; leaving out what looks odd would bias estimates.
 
@@ -22,11 +23,11 @@ from hubbub.collector.poisoning import (
     SetBits,
     cohort_balance,
     plausible_set_bits,
-    set_bits,
 )
 from hubbub.decoder.arrays import IntArray
+from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records, column
+from hubbub.protocol.records import Records, column, set_bits
 
 ALARM = 1e-6
 """Chance of each kind of false alarm, over a whole decoding."""
@@ -52,6 +53,8 @@ class AnomalyReport:
         The numbers of set bits that aren't.
     reports_a_client : int
         Reports of one client that shouldn't make cohorts look suspicious.
+    counted : int
+        Reports of which only counts are kept, in which repeats can't be seen.
     """
 
     alarm: float
@@ -62,6 +65,7 @@ class AnomalyReport:
     repeats: Repeats
     balance: Balance
     reports_a_client: int
+    counted: int = 0
 
     @property
     def set_bits_assessed(self) -> bool:
@@ -100,6 +104,7 @@ class AnomalyReport:
                 "reports_a_client": self.reports_a_client,
                 **self.balance._asdict(),
             },
+            "only_counted": self.counted,
         }
 
 
@@ -118,12 +123,19 @@ class AnomalyDetector:
         self._set_bits: IntArray = np.zeros(metric.params.k + 1, dtype=np.int64)
         self._cohorts: IntArray = np.zeros(metric.params.m, dtype=np.int64)
         self._repeats = RepeatSample(metric.params)
+        self._counted = 0
 
     def add(self, records: Records) -> None:
         """Look at a chunk of records that `count_records` takes."""
         self._set_bits += np.bincount(set_bits(records), minlength=len(self._set_bits))
         self._cohorts += np.bincount(column(records, 0, "<u2"), minlength=len(self._cohorts))
         self._repeats.add(records)
+
+    def add_counts(self, kept: KeptCounts) -> None:
+        """Look at what is kept of reports that were forgotten."""
+        self._set_bits += kept.set_bits
+        self._cohorts += kept.counts.reports
+        self._counted += kept.total
 
     def result(self) -> AnomalyReport:
         """Return what was found so far.
@@ -145,4 +157,5 @@ class AnomalyDetector:
             repeats=self._repeats.result(self._alarm),
             balance=cohort_balance(self._cohorts, self._alarm),
             reports_a_client=1 if self._metric.one_time else REPORTS_A_CLIENT,
+            counted=self._counted,
         )

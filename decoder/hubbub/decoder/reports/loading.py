@@ -3,9 +3,9 @@
 A database and an exported directory of Parquet files answer the same questions, so that everything
 after this module is the same for both. Records are submitted as they are read, and counted on all
 cores meanwhile: small chunks are joined and large ones cut, so that whatever a store holds is
-counted in pieces of four megabytes, few of them at a time. Sums of integers don't depend on the
-order, so neither do counts on the number of threads; the detector sees the records one after the
-other, as they came.
+counted in pieces of four megabytes, few of them at a time. Counts that are kept of forgotten
+reports are added to them. Sums of integers don't depend on the order, so neither do counts on the
+number of threads; the detector sees the records one after the other, as they came.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import datetime as dt
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -26,6 +26,7 @@ from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.decoder.reports.packed import IN_MEMORY, PackedReports, ReportSpool
+from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
@@ -36,8 +37,12 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 2**22
 _PIECES_A_THREAD = 3
 _EXPORTED = "/metric="  # in the path of every file that an export wrote
-SpoolFor = Callable[[int], ReportSpool | None]
-"""From the number of reports to what keeps them; None if they aren't needed whole."""
+SpoolFor = Callable[[int, dt.date | None], ReportSpool | None]
+"""From the number of reports to what keeps them; None if they aren't needed whole.
+
+The second argument is the last day of which only counts are kept, if there is one; then there are
+no whole reports to be had. It may be called a second time, if that turns out later.
+"""
 
 
 class Counting:
@@ -99,6 +104,29 @@ class Counting:
         self._waiting_bytes += len(records)
         if self._waiting_bytes >= self._size:
             self._hand_over()
+
+    def add_counts(self, kept: KeptCounts) -> None:
+        """Take what is kept of reports that were forgotten.
+
+        Raises
+        ------
+        UndecodableError
+            If the reports were made with other parameters.
+        """
+        shape = kept.counts.bits.shape
+        if shape != self._counts.bits.shape:
+            raise UndecodableError(
+                f"counts of shape {shape}: must be {self._counts.bits.shape} for the metric's "
+                "parameters"
+            )
+        self._counts += kept.counts
+        if self._detector:
+            self._looker.submit(self._detector.add_counts, kept).result()
+        self._progress(self._counts.total)
+
+    def keep_none(self) -> None:
+        """Let the spools have no more records: they aren't needed whole after all."""
+        self._spools = ()
 
     def result(self) -> CohortCounts:
         """Return the counts of all that was added (raises as `add`)."""
@@ -177,7 +205,7 @@ async def load_counts(
     until: dt.date | None = None,
     *,
     detector: AnomalyDetector | None = None,
-    spool_for: SpoolFor = lambda _total: None,
+    spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CohortCounts:
     """Count a metric's stored reports of the days `since` to `until`, both included.
@@ -193,7 +221,7 @@ async def load_counts(
     detector : AnomalyDetector, optional
         Gets to see the same records.
     spool_for : callable
-        Called with the number of reports; returns what keeps them, or None.
+        Returns what keeps whole reports, or None.
     progress : callable
         Called with the reports counted so far and the reports to count.
 
@@ -204,18 +232,25 @@ async def load_counts(
     UndecodableError
         If there are no such reports.
     """
-    from hubbub.collector.store import MetricVersion  # noqa: PLC0415
+    from hubbub.collector.store import MetricVersion, StoredRecords  # noqa: PLC0415
 
     key = MetricVersion(metric.name, metric.version)
     async with open_reader(store_url) as store:
         await store.check(metric)
         total = await store.count(key, since, until)
         done = partial(_progressed, progress, total, 0)
-        spool = spool_for(total)
+        spool = spool_for(total, await store.last_counted(key, since, until))
         spools = [spool] if spool else []
         with Counting(metric.params, detector=detector, spools=spools, progress=done) as counting:
-            async for records in store.segments(key, since, until):
-                counting.add(records)
+            async with aclosing(store.contents(key, since, until)) as contents:
+                async for stored in contents:
+                    if isinstance(stored, StoredRecords):
+                        counting.add(stored.records)
+                        continue
+                    if spool:  # the collector has just counted them
+                        spool = spool_for(total, stored.day)
+                        counting.keep_none()
+                    counting.add_counts(stored.kept)
             counts = counting.result()
         versions = await store.versions(metric.name)
     if not counts.total:
@@ -249,7 +284,7 @@ async def load_days(
     *,
     min_reports: int = 1,
     detector: AnomalyDetector | None = None,
-    spool_for: SpoolFor = lambda _total: None,
+    spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> DailyReports:
     """Count each day by itself; days without reports are left out.
@@ -261,7 +296,7 @@ async def load_days(
     min_reports : int
         Days with fewer aren't kept whole.
     """
-    from hubbub.collector.store import MetricVersion  # noqa: PLC0415
+    from hubbub.collector.store import MetricVersion, StoredRecords  # noqa: PLC0415
 
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
@@ -270,7 +305,7 @@ async def load_days(
     async with open_reader(store_url) as store:
         await store.check(metric)
         total = await store.count(key, since, until)
-        together = spool_for(total)
+        together = spool_for(total, await store.last_counted(key, since, until))
         days = [
             day
             for day in sorted(await store.days(key))
@@ -284,8 +319,16 @@ async def load_days(
             with Counting(
                 metric.params, detector=detector, spools=spools, progress=counted
             ) as counting:
-                async for records in store.segments(key, day, day):
-                    counting.add(records)
+                async with aclosing(store.contents(key, day, day)) as contents:
+                    async for stored in contents:
+                        if isinstance(stored, StoredRecords):
+                            counting.add(stored.records)
+                            continue
+                        if together:  # the collector has just counted them
+                            together = spool_for(total, stored.day)
+                            counting.keep_none()
+                            whole_by_day, spools = {}, []
+                        counting.add_counts(stored.kept)
                 counts = counting.result()
             if counts.total:
                 by_day[day] = counts
@@ -314,7 +357,7 @@ def load_file(
     metric: Metric,
     *,
     detector: AnomalyDetector | None = None,
-    spool_for: SpoolFor = lambda _total: None,
+    spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CohortCounts:
     """Count the reports of one Parquet file, whoever wrote it.
@@ -348,7 +391,7 @@ def load_file(
             )
         check_definition(path.absolute().parents[3], metric)
     params, total = metric.params, count_rows(path)
-    done, spool = partial(_progressed, progress, total, 0), spool_for(total)
+    done, spool = partial(_progressed, progress, total, 0), spool_for(total, None)
     spools = [spool] if spool else []
     with Counting(params, detector=detector, spools=spools, progress=done) as counting:
         for records in read_records(path, params.k, params.m):

@@ -139,6 +139,11 @@ def _repeats(anomalies: AnomalyReport) -> str:
     if not repeats.assessed:
         return "not assessable: with so few bits or so little noise honest reports repeat too"
     looked_at = f"of {repeats.sampled:,} reports looked at"
+    if anomalies.counted:
+        counted = f"of {anomalies.counted:,} reports only counts are kept"
+        if not repeats.sampled:
+            return f"not assessable: {counted}"
+        looked_at = f"{counted}; {looked_at}"
     if repeats.suspicious:
         return (
             f"{SUSPICIOUS}{repeats.suspicious:,} {looked_at} repeat others to the bit: one occurs "
