@@ -33,3 +33,7 @@ class UnknownCategoryError(EncodingError):
 
 class CompactError(HubbubError, ValueError):
     """A body isn't a batch in the compact form, or a batch can't take that form."""
+
+
+class TooManyReportsError(CompactError):
+    """A compact body has more reports than its reader takes."""
