@@ -11,7 +11,7 @@ import itertools
 import struct
 from typing import NamedTuple
 
-from hubbub.protocol.errors import CompactError
+from hubbub.protocol.errors import CompactError, TooManyReportsError
 from hubbub.protocol.wire import Batch, Report
 
 MEDIA_TYPE = "application/vnd.hubbub.batch"
@@ -117,43 +117,37 @@ def section_head(metric: str, version: int, width: int) -> bytes:
     return bytes([len(name)]) + name + numbers
 
 
-def read_compact(body: bytes) -> tuple[str, list[Section]]:
+def read_compact(body: bytes, most_reports: int | None = None) -> tuple[str, list[Section]]:
     """Return the batch id and the sections of a compact body.
 
     Whether the metrics exist, and reports fit them, is for their registry to say.
 
     Raises
     ------
+    TooManyReportsError
+        If there are more; found out before any of them is looked at.
     CompactError
         If the body is anything but the one compact form of a batch; says where it isn't.
-    """
-    batch_id, sections = split_compact(body)
-    check_order(sections)
-    return batch_id, sections
-
-
-def split_compact(body: bytes, most_sections: int = _MOST) -> tuple[str, list[Section]]:
-    """Return the same without having looked at records, so that their number can be bounded first.
-
-    Raises
-    ------
-    CompactError
-        If the body has another format or more sections, or doesn't end where it says.
     """
     unread = _Unread(body)
     form, batch_id, count = _HEAD.unpack(unread.take("head", HEAD_BYTES))
     if form != FORMAT:
         raise CompactError(f"format = {form}: must be {FORMAT}")
-    if not 1 <= count <= most_sections:
-        raise CompactError(f"sections = {count}: must be between 1 and {most_sections}")
+    if not count:
+        raise CompactError(f"sections = 0: must be between 1 and {_MOST}")
+    if most_reports is not None and count > most_reports:
+        raise TooManyReportsError(f"reports: at least {count}; must be at most {most_reports}")
     sections = [_read_section(number, unread) for number in range(count)]
     if unread.left:
         raise CompactError(f"body: {unread.left} bytes after the last section; must end there")
+    reports = sum(section.n_reports for section in sections)
+    if most_reports is not None and reports > most_reports:
+        raise TooManyReportsError(f"reports: {reports}; must be at most {most_reports}")
+    _check_order(sections)
     return batch_id.hex(), sections
 
 
-def check_order(sections: list[Section]) -> None:
-    """Raise CompactError unless sections and their records are in ascending order."""
+def _check_order(sections: list[Section]) -> None:
     for number, section in enumerate(sections):
         where = f"sections[{number}]"
         if number and section[:2] <= sections[number - 1][:2]:

@@ -35,5 +35,9 @@ class CompactError(HubbubError, ValueError):
     """A body isn't a batch in the compact form, or a batch can't take that form."""
 
 
+class TooManyReportsError(CompactError):
+    """A compact body has more reports than its reader takes."""
+
+
 class RecordsError(HubbubError, ValueError):
     """Stored records, or counts of them, aren't what their parameters say."""

@@ -20,7 +20,7 @@ import numpy as np
 from hubbub.collector.errors import BatchError
 from hubbub.collector.store import Declared, MetricVersion, NewBatch
 from hubbub.protocol import compact
-from hubbub.protocol.errors import CompactError
+from hubbub.protocol.errors import CompactError, TooManyReportsError
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import COHORT_BYTES, Records, column, record_width
 from hubbub.protocol.registry import Registry
@@ -150,7 +150,7 @@ def _decoders(batch: type[msgspec.Struct]) -> Mapping[str, Callable[[bytes], Any
 
 
 _DECODE_ANY = _decoders(_Batch)
-MEDIA_TYPES = (*_DECODE_ANY, compact.MEDIA_TYPE)
+_MEDIA_TYPES = (*_DECODE_ANY, compact.MEDIA_TYPE)
 _FEW = 32
 """Up to so many records are checked sooner one by one, in place, than by numpy."""
 
@@ -217,7 +217,7 @@ class BatchReader:
             return self._read_compact(body) or self._check_all(self._parse_compact(body))
         decode = self._decode_usual.get(content_type)
         if decode is None:
-            expected = ", ".join(MEDIA_TYPES)
+            expected = ", ".join(_MEDIA_TYPES)
             raise BatchError(
                 415, f"Content-Type = {_cut(content_type)!r}: must be one of: {expected}"
             )
@@ -287,11 +287,10 @@ class BatchReader:
         return NewBatch(body[1 : 1 + compact.ID_BYTES], records)
 
     def _parse_compact(self, body: bytes) -> _Batch:
-        # A report is looked at only once it is clear that there aren't too many.
         try:
-            batch_id, sections = compact.split_compact(body, self._max_reports)
-            self._check_number(sum(section.n_reports for section in sections))
-            compact.check_order(sections)
+            batch_id, sections = compact.read_compact(body, self._max_reports)
+        except TooManyReportsError as error:
+            raise BatchError(413, str(error)) from error
         except CompactError as error:
             raise _not_valid(compact.MEDIA_TYPE, error) from error
         reports = [
@@ -311,12 +310,10 @@ class BatchReader:
             raise BatchError(422, detail, reports) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _not_valid(content_type, error) from error
-        self._check_number(len(batch.reports))
+        if len(batch.reports) > self._max_reports:
+            given = len(batch.reports)
+            raise BatchError(413, f"reports: {given}; must be at most {self._max_reports}")
         return batch
-
-    def _check_number(self, reports: int) -> None:
-        if reports > self._max_reports:
-            raise BatchError(413, f"reports: {reports}; must be at most {self._max_reports}")
 
     def _check_all(self, batch: _Batch) -> NewBatch:
         """Read a batch that holds older versions, or find out what is wrong with it."""
