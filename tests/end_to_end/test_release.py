@@ -169,6 +169,22 @@ def test_what_was_paid_for_is_shown_though_a_file_can_not_be_written(run: Run) -
     assert "/proc/r.csv" in result.stderr
 
 
+def test_candidates_and_their_counts_survive_a_file_that_can_not_be_written(run: Run) -> None:
+    budget = ("--column", "home", "--epsilon", "20", "--delta", "1e-6", "--user-column", "user")
+    files = ("--output", "/proc/r.json", "--output", "r.json")
+    result = run("candidates", "people.parquet", *budget, *files, code=1)
+    assert result.stdout == "news.example\nsearch.example\n"
+    assert "search.example" in result.stderr
+    assert json.loads(Path("r.json").read_text())["rows"][0]["key"] == "news.example"
+
+
+def test_a_list_of_bins_may_begin_with_a_byte_order_mark(run: Run) -> None:
+    init(run)
+    Path("bins.txt").write_text("Rome\nOslo\n", encoding="utf-8-sig")
+    asked = ("histogram", "city", "--bins", "@bins.txt", "--ledger", "l.db", "--epsilon", "100")
+    assert run(*asked, "--output", "-").stdout.splitlines()[1].startswith("Rome,")
+
+
 def test_a_ledger_of_many_people_has_words_for_it(run: Run) -> None:
     init(run)
     run("histogram", "home", "--ledger", "l.db", "--epsilon", "1", "--delta", "1e-6")

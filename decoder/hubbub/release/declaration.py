@@ -16,6 +16,8 @@ from pathlib import Path
 from hubbub.decoder.results.text import visible
 from hubbub.release.errors import LedgerError, QueryError
 
+_MOST_ROWS = 1_000_000  # times a column's largest value, in steps, is far below 2^63
+
 
 class Excess(StrEnum):
     """What becomes of rows beyond those that a user may have."""
@@ -55,8 +57,10 @@ class Declaration:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense (raises QueryError)."""
-        if self.rows_per_user < 1:
-            raise QueryError(f"rows_per_user = {self.rows_per_user}: must be at least 1")
+        if not 1 <= self.rows_per_user <= _MOST_ROWS:
+            raise QueryError(
+                f"rows_per_user = {self.rows_per_user}: must be from 1 to {_MOST_ROWS:,}"
+            )
         for option, named in (("bounds", self.bounds), ("bins", self.bins)):
             for column in named:
                 self.require(option, column)

@@ -208,8 +208,10 @@ def files_of(path: Path) -> list[Path]:
         _form(path)
         return [path]
     found = []
-    for folder, folders, names in os.walk(path):
+    for folder, folders, names in os.walk(path, onerror=_refuse_folder):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        if any((Path(folder) / name).is_symlink() for name in folders):
+            raise DataError(f"{path}: links to folders aren't followed; write the files there")
         if any("=" in name for name in folders):
             raise DataError(
                 f"{path}: columns in names of folders aren't read; write them into the files"
@@ -220,6 +222,10 @@ def files_of(path: Path) -> list[Path]:
     if len({_form(file) for file in found}) > 1:
         raise DataError(f"{path}: must hold files of one form, not of several")
     return sorted(found)
+
+
+def _refuse_folder(error: OSError) -> None:
+    raise DataError(f"{error.filename}: can't be read: {error.strerror}") from error
 
 
 class _Form(NamedTuple):
@@ -250,7 +256,7 @@ def _told_of(file: Path) -> Iterator[None]:
     """Say which file can't be read, and why, without what pyarrow quotes of its values."""
     try:
         yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         reason = f"not a whole {file.suffix} file ({type(error).__name__})"
         wrong_line = re.search(r"(Row #\d+: )?Expected \d+ columns, got \d+", str(error))
         if isinstance(error, OSError) and error.strerror:
@@ -327,6 +333,9 @@ _FORMS = {
 }
 
 
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+
 def _texts(file: Path, name: str, column: Any) -> Any:
     """Return cells as text; null for empty ones and nan. A whole number's has no point."""
     column, kind = _plain(column)
@@ -345,18 +354,18 @@ def _number_text(value: float | None) -> str | None:
     return str(int(value)) if value.is_integer() and abs(value) < _EXACT else repr(value)
 
 
-def _numbers(_file: Path, _name: str, column: Any) -> Any:
-    """Return cells as float64; nan for what isn't a number."""
+def _numbers(file: Path, name: str, column: Any) -> Any:
+    """Return cells as float64; nan for text that isn't a number."""
     column, kind = _plain(column)
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if numeric or pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
         found = column.cast(pa.float64(), safe=False).to_numpy()
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    elif pa.types.is_null(kind) or any(is_text(kind) for is_text in _TEXTS):
         found = np.array([_parsed(text) for text in column.to_pylist()], dtype=np.float64)
-    else:
-        found = np.full(len(column), np.nan)
+    else:  # of all rows of the file, so of nobody
+        raise DataError(f"{file}: {visible(name)} can't be read as numbers: it holds {kind}")
     return pa.array(found, pa.float64(), from_pandas=False)
 
 
@@ -370,7 +379,9 @@ def _parsed(text: str | None) -> float:
 def _plain(column: Any) -> tuple[Any, Any]:
     """Return a column without its dictionary, and its type."""
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        kind = column.type.value_type
+        chunks = [chunk.dictionary.take(chunk.indices) for chunk in column.chunks]
+        column = pa.chunked_array(chunks, kind)
     return column, column.type
 
 

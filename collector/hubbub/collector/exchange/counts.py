@@ -9,6 +9,7 @@ Hive's readers, which pass over what begins with `_`, and by patterns that end i
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ def write_counts(path: Path, kept: KeptCounts, instead_of: Path | None = None) -
     with put_in_place(path) as temporary:
         pa.parquet.write_table(table, temporary, compression="zstd")
         if instead_of:
+            with temporary.open("rb") as written:  # or a full disk could leave neither file
+                os.fsync(written.fileno())
             instead_of.unlink(missing_ok=True)
 
 

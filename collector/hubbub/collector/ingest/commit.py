@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import NewBatch, Store
+from hubbub.collector.store.upkeep import JUMP
 
 _log = logging.getLogger("hubbub.collector")
 
@@ -58,6 +59,7 @@ class GroupCommit:
         self._observe = observe
         self._waiting: list[_Waiting] = []
         self._arrived = asyncio.Event()
+        self._believed: dt.date | None = None
         self.refused_at = float("-inf")
 
     @property
@@ -87,10 +89,23 @@ class GroupCommit:
             group, self._waiting = self._waiting, []
             await self._commit(group)
 
+    async def _check_clock(self, today: dt.date) -> None:
+        """Refuse to store under a clock that is far behind; asks the store once a day.
+
+        What it dated would be too old, and be forgotten, as soon as the clock is right.
+        """
+        if today == self._believed:
+            return
+        last = await self._store.upkeep_day()
+        if last is not None and last - today > JUMP:
+            raise StoreError(f"clock: it is {today}, but the last upkeep was on {last}")
+        self._believed = today
+
     async def _commit(self, group: list[_Waiting]) -> None:
         today = dt.datetime.now(dt.UTC).date()
         begun = time.perf_counter()
         try:
+            await self._check_clock(today)
             fresh = await self._store.append([waiting.batch for waiting in group], today)
         except Exception as error:
             self.refused_at = time.monotonic()

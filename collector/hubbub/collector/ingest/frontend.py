@@ -12,7 +12,8 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 
@@ -32,6 +33,7 @@ from hubbub.protocol.registry import Registry
 
 _GOOD_FOR_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
+_MOST_LOOKERS = 16
 _JSON = "application/json"
 _DUPLICATE = b'{"accepted": %d, "duplicate": true}'
 _NOT_READY = "not ready"
@@ -73,7 +75,7 @@ class Frontend:
         self._count_shed = metrics.shed
         self._count_duplicates = metrics.duplicates
         self._store = store
-        self._looking = asyncio.Lock()
+        self._looking, self._lookers = asyncio.Lock(), 0
         self._rollout = Rollout(store)
         self._readiness = Readiness(settings, store, commit)
         self.use(settings, registry, reader)
@@ -169,8 +171,11 @@ class Frontend:
             self._admission.spend(key, reports)
         except RefusalError as error:
             if error.status == 429 and self._admission.may_repeat(key, reports):
-                # One at a time, so that those without quota keep nobody else from the store.
-                async with self._looking:
+                # One at a time, and few who wait, so that those without quota keep nobody else from
+                # the store or from a slot.
+                if self._lookers >= _MOST_LOOKERS:
+                    raise
+                async with self._looked_up():
                     is_known = await self._store.knows(batch.batch_id)
                 if is_known:
                     self._count_duplicates(1)
@@ -180,6 +185,15 @@ class Frontend:
         if not is_new:
             self._admission.refund(key, reports)
         return is_new
+
+    @asynccontextmanager
+    async def _looked_up(self) -> AsyncIterator[None]:
+        self._lookers += 1
+        try:
+            async with self._looking:
+                yield
+        finally:
+            self._lookers -= 1
 
     async def _get_livez(self, _request: web.BaseRequest) -> web.Response:
         return web.json_response({"status": "alive"})

@@ -44,6 +44,8 @@ _LOCK_SECONDS = 0.5
 _HEADS_A_STATEMENT = 1000
 _DURABLE = ("on", "remote_apply")
 
+_END_WHEN_IDLE = sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_STATEMENT_SECONDS}s'")
+"""Or a frozen collector's transaction would keep all others from beginning the next day."""
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
 
@@ -75,11 +77,13 @@ class PostgresqlDatabase(Database):
         """Write on one of some connections; beside others if the day is open."""
         prepared = await asyncio.to_thread(prepare)
         async with self.write() as connection:
+            await connection.execute(_END_WHEN_IDLE)
             await connection.execute(_WAIT_FOR_OTHER_DAYS)
             # A statement of its own, which sees what was committed before the lock was free.
             if await connection.scalar(_OPEN_DAY) == day:
                 return await connection.run_sync(write, prepared)
         async with self.write() as connection:
+            await connection.execute(_END_WHEN_IDLE)
             await connection.execute(_WAIT_FOR_ALL_DAYS)
             # In the order of drop_id_table, so that neither waits for the other.
             await connection.execute(sa.delete(open_day))
@@ -244,6 +248,8 @@ def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> Asy
         "application_name": "hubbub",
         "statement_timeout": f"{seconds}s",
         "default_transaction_read_only": "off" if writes else "on",
+        # `transact` must see what was committed while it waited, whatever the server's default is.
+        "default_transaction_isolation": "read committed",
     }
 
     async def connect(**_options: Any) -> asyncpg.Connection:

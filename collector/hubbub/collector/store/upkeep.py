@@ -23,7 +23,7 @@ from hubbub.collector.store import Store
 _LAST_SECONDS = 10
 """How long the last run may take, because the service is being stopped."""
 
-_JUMP = dt.timedelta(days=7)
+JUMP = dt.timedelta(days=7)
 """A clock that is further than this from the last upkeep isn't believed unless somebody says so."""
 
 _log = logging.getLogger("hubbub.collector")
@@ -152,7 +152,7 @@ class Upkeep:
         if today == self._checked_on and not trust_clock:
             return
         last = await self._store.upkeep_day()
-        if last is not None and abs(today - last) > _JUMP and not trust_clock:
+        if last is not None and abs(today - last) > JUMP and not trust_clock:
             raise StoreError(
                 f"clock: it is {today}, but the last upkeep was on {last}, so nothing was deleted "
                 "for its age; if the clock is right, and the service was just stopped for long, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 import click
 
@@ -99,7 +100,7 @@ def init(
     keys = {column: keys_of(text) for column, text in by_column("--bins", bins).items()}
     made = Dataset.create(
         data,
-        ledger=ledger or f"{data}{LEDGER}",
+        ledger=ledger or f"{Path(data)}{LEDGER}",
         user_column=user_column,
         epsilon=epsilon,
         delta=delta,
@@ -139,9 +140,7 @@ def ledger(ledger: str, people: int, files: tuple[str, ...]) -> None:
 
     Not for publication: it has a digest of the data, by which guesses of all of it can be tested.
     """
-    from pathlib import Path  # noqa: PLC0415 - --help stays quick
-
-    from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415
+    from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415 - quick --help
     from hubbub.release.ledger import Ledger  # noqa: PLC0415
     from hubbub.release.result import LedgerResult  # noqa: PLC0415
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import io
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,7 @@ import click
 from hubbub.decoder.cli.options import cli_errors
 
 if TYPE_CHECKING:
-    from hubbub.decoder.results.result import Result
+    from hubbub.release.result import ReleaseResult
 
 Command = Callable[..., None]
 LEDGER = ".ledger.db"
@@ -74,7 +77,7 @@ def keys_of(text: str) -> tuple[str, ...]:
     if not text.startswith("@"):
         return tuple(text.split(","))
     try:
-        lines = Path(text[1:]).read_text(encoding="utf-8").split("\n")
+        lines = Path(text[1:]).read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
         raise click.ClickException(f"bins: {text[1:]}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -132,30 +135,43 @@ def refuse_unwritable(files: Sequence[str], *, pictures: bool) -> None:
     """Refuse files that can't be written, before anything is spent."""
     from hubbub.decoder.formats import writers  # noqa: PLC0415 - --help stays quick
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a key that it can't show loses nothing
     try:
         writers.refuse_unwritable(files, pictures=pictures)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--output'") from error
 
 
-def show_and_write(result: Result, files: Sequence[str], *, spreadsheet_safe: bool) -> None:
-    """Show what was paid for, whatever happens to the files; then say what couldn't be written."""
+def show_and_write(result: ReleaseResult, files: Sequence[str], *, spreadsheet_safe: bool) -> None:
+    """Write what was paid for, and show it; all of it, if a file couldn't be written."""
+    from hubbub.decoder.formats import writers  # noqa: PLC0415 - as above
+    from hubbub.decoder.formats.files import STDOUT  # noqa: PLC0415
+
+    fault = write_each(result, files, spreadsheet_safe=spreadsheet_safe)
+    shown = replace(result, limit=max(len(result.rows), 1)) if fault else result
+    stdout = [path for path in files if path == STDOUT]
+    writers.write_results(shown, stdout, spreadsheet_safe=spreadsheet_safe)
+    if fault is not None:
+        raise fault
+
+
+def write_each(
+    result: ReleaseResult, files: Sequence[str], *, spreadsheet_safe: bool = False
+) -> OSError | None:
+    """Write every file that can be written; return why another one couldn't."""
     from functools import partial  # noqa: PLC0415 - as above
 
     from hubbub.decoder.formats import writers  # noqa: PLC0415
     from hubbub.decoder.formats.data_files import write_csv  # noqa: PLC0415
-    from hubbub.decoder.formats.files import STDOUT  # noqa: PLC0415
 
-    csv = partial(write_csv, spreadsheet_safe=spreadsheet_safe)
-    fault = None
-    try:
-        writers.write_files(result, files, csv)
-    except OSError as error:
-        fault = error
-    stdout = [path for path in files if path == STDOUT]
-    writers.write_results(result, stdout, spreadsheet_safe=spreadsheet_safe)
-    if fault is not None:
-        raise fault
+    csv, fault = partial(write_csv, spreadsheet_safe=spreadsheet_safe), None
+    for path in files:
+        try:
+            writers.write_files(result, [path], csv)
+        except OSError as error:
+            fault = error
+    return fault
 
 
 def with_errors(command: Command) -> Command:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +27,7 @@ from hubbub.release.cli.options import (
     show_and_write,
     spreadsheet_option,
     with_errors,
+    write_each,
 )
 
 if TYPE_CHECKING:
@@ -350,7 +353,6 @@ def candidates(
     otherwise all users find them.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     from hubbub.decoder.formats.files import STDOUT  # noqa: PLC0415 - --help stays quick
-    from hubbub.decoder.formats.writers import write_files  # noqa: PLC0415
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
 
     refuse_unwritable(files, pictures=True)
@@ -358,7 +360,7 @@ def candidates(
         raise click.BadParameter("must be above 0", param_hint="'--delta'")
     if STDOUT in files:
         raise click.BadParameter("- is where the keys go", param_hint="'--output'")
-    path = ledger or f"{data}{LEDGER}"
+    path = ledger or f"{Path(data)}{LEDGER}"
     if user_column is None:
         opened = Dataset.open(path, data=data)
     else:
@@ -372,12 +374,16 @@ def candidates(
         )
     with opened as dataset:
         result = dataset.candidates(column, epsilon=epsilon, delta=delta, counted=bool(files))
+    fault = write_each(result, files)
+    if fault is not None:
+        click.echo(repr(replace(result, limit=max(len(result.rows), 1))), err=True)
     lines = [row.key for row in result.rows if not {"\n", "\r"} & set(row.key)]
-    click.echo("".join(f"{line}\n" for line in lines), nl=False)
+    click.echo("".join(f"{line}\n" for line in lines).encode("utf-8"), nl=False)
     left_out = len(result.rows) - len(lines)
     if left_out:
         click.echo(f"note: {left_out:,} keys with line breaks aren't printed", err=True)
-    write_files(result, files)
+    if fault is not None:
+        raise fault
 
 
 QUERIES = (count, sum, mean, histogram, quantile, mode, topk, aggregate, candidates)

@@ -20,6 +20,8 @@ _log = logging.getLogger("hubbub.collector")
 def upgrade() -> None:
     """Make room for ids by day, and keep those there are."""
     today = dt.datetime.now(dt.UTC).date()
+    if op.get_context().dialect.name == "postgresql":
+        op.execute("LOCK TABLE batches IN ACCESS EXCLUSIVE MODE")  # an older collector may write
     known = f"batch_ids_until_{today:%Y%m%d}"
     is_empty = op.get_bind().execute(sa.text("SELECT 1 FROM batches LIMIT 1")).first() is None
     if is_empty:
