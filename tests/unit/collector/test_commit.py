@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import sqlite3
 from pathlib import Path
 
@@ -61,6 +62,24 @@ async def test_nobody_is_answered_while_the_store_can_not_commit(
             other.execute("ROLLBACK")
         assert await asyncio.gather(*waiting) == [True] * 5
         assert await store.count(HOMEPAGE) == 15
+
+
+@in_event_loop
+async def test_nothing_is_stored_under_a_clock_that_is_far_behind_the_last_upkeep(
+    store_url: str,
+) -> None:
+    """Or it would be forgotten for its age as soon as the clock is right."""
+    today = dt.datetime.now(dt.UTC).date()
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _ignore) as commit,
+    ):
+        await store.set_upkeep_day(today + dt.timedelta(days=9))
+        with pytest.raises(StoreError, match="the store refused the batch"):
+            await commit.submit(make_new_batch())
+        await store.set_upkeep_day(today + dt.timedelta(days=6))
+        assert await commit.submit(make_new_batch())
+        assert await store.count(HOMEPAGE) == 3
 
 
 @in_event_loop

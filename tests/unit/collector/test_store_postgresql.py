@@ -43,6 +43,33 @@ async def test_sessions_wait_for_the_disk_whatever_the_server_does_by_default(
 
 
 @in_event_loop
+async def test_transactions_see_what_was_committed_while_they_waited(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """Whatever the server's default is; and one that is left open ends by itself."""
+    name = postgresql_url.partition("@/")[2].partition("?")[0]
+    postgresql.execute(
+        f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'"
+    )
+    seen: list[tuple[str, ...]] = []
+    settings = ("transaction_isolation", "idle_in_transaction_session_timeout")
+
+    def look(connection: sa.Connection) -> None:
+        show = (connection.exec_driver_sql(f"SHOW {each}").scalar_one() for each in settings)
+        seen.append(tuple(show))
+
+    async with open_store(postgresql_url, create=True) as store:
+        sa.event.listen(sa.Engine, "commit", look)
+        try:
+            for _ in range(2):  # the first one opens the day
+                await store.append([make_new_batch()], _DAY)
+        finally:
+            sa.event.remove(sa.Engine, "commit", look)
+    assert {isolation for isolation, _ in seen} == {"read committed"}
+    assert "10s" in {timeout for _, timeout in seen}
+
+
+@in_event_loop
 async def test_server_that_does_not_sync_is_warned_of(
     postgresql: PostgresqlServer, postgresql_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
