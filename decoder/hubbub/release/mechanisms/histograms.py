@@ -25,7 +25,7 @@ from hubbub.release.noise import (
     add_laplace,
     laplace_radius,
     laplace_scale,
-    laplace_tail,
+    laplace_threshold,
     laplace_variance,
 )
 
@@ -163,19 +163,18 @@ def found_and_counted(
     """
     finding = thresholded_histogram(rows_per_user=rows_per_user, epsilon=epsilon, delta=delta)
     of_total = epsilon * FOR_TOTAL
-    counted, _ = noise_for(rows_per_user, epsilon - of_total, Fraction(0))
+    number = count(rows_per_user=rows_per_user, epsilon=of_total)
 
     def release(halves: tuple[Sequence[str], Sequence[str]]) -> tuple[Row, ...]:
         finders, counters = halves
         names = [row.key for row in finding(finders)]
-        if names:
-            counting = histogram(names, rows_per_user=rows_per_user, epsilon=epsilon - of_total)
-        else:
-            counting = Mechanism("", "", Cost(Fraction(0)), lambda _keys: ())
-        return with_total(counting, rows_per_user=rows_per_user, epsilon=of_total)(counters)
+        if not names:
+            return number(len(counters))
+        counting = histogram(names, rows_per_user=rows_per_user, epsilon=epsilon - of_total)
+        return number(len(counters)) + counting(counters)
 
-    name = f"{finding.name} in half of the users, {counted.mechanism} in the others"
-    theorem = f"{finding.theorem}; {counted.theorem}; parallel composition (McSherry 2009)"
+    name = f"{finding.name} in half of the users, {number.name} in the others"
+    theorem = f"{finding.theorem}; {number.theorem}; parallel composition (McSherry 2009)"
     return Mechanism(name, theorem, finding.cost, release)
 
 
@@ -188,21 +187,6 @@ def threshold(scale: float, rows_per_user: int, delta: Fraction) -> int:
     may have one key with R, or R keys with one: f is convex, so of all ways to part R rows among
     keys one of these two has the largest sum of f. a^(T - 1) / (1 + a) <= delta for R = 1.
     """
-    low = rows_per_user
-    high = rows_per_user + 1
-    while _passed(high, scale, rows_per_user) > delta:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _passed(middle, scale, rows_per_user) > delta:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _passed(least: int, scale: float, rows_per_user: int) -> float:
-    """Return the largest probability with which a user's own keys pass; least > rows_per_user."""
-    one_key = laplace_tail(least - rows_per_user, scale)
-    many_keys = rows_per_user * laplace_tail(least - 1, scale)
-    return math.nextafter(max(one_key, many_keys), math.inf)
+    one_key = rows_per_user + laplace_threshold(scale, delta)
+    many_keys = 1 + laplace_threshold(scale, delta / rows_per_user)
+    return max(one_key, many_keys)
