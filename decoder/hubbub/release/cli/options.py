@@ -32,13 +32,13 @@ class Budget(click.ParamType):  # type: ignore[type-arg]  # a generic only in ne
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Fraction:
         """Return the fraction, or refuse it by name."""
+        from hubbub.release.errors import QueryError  # noqa: PLC0415 - --help stays quick
+        from hubbub.release.noise import fraction  # noqa: PLC0415
+
         try:
-            found = value if isinstance(value, Fraction) else Fraction(str(value))
-        except (ValueError, ZeroDivisionError):
-            found = Fraction(-1)
-        if found < 0:
+            return fraction("number", value)
+        except QueryError:
             self.fail(f"{value!r} must be a finite number of at least 0", param, ctx)
-        return found
 
 
 class Range(click.ParamType):  # type: ignore[type-arg]  # as above
@@ -149,11 +149,16 @@ def show_and_write(result: ReleaseResult, files: Sequence[str], *, spreadsheet_s
     from hubbub.decoder.formats.files import STDOUT  # noqa: PLC0415
 
     fault = write_each(result, files, spreadsheet_safe=spreadsheet_safe)
-    shown = replace(result, limit=max(len(result.rows), 1)) if fault else result
+    shown = unabridged(result) if fault else result
     stdout = [path for path in files if path == STDOUT]
     writers.write_results(shown, stdout, spreadsheet_safe=spreadsheet_safe)
     if fault is not None:
         raise fault
+
+
+def unabridged(result: ReleaseResult) -> ReleaseResult:
+    """Return a release of which a terminal shows all rows."""
+    return replace(result, limit=len(result.rows))
 
 
 def write_each(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from hubbub.release.cli.options import (
     refuse_unwritable,
     show_and_write,
     spreadsheet_option,
+    unabridged,
     with_errors,
     write_each,
 )
@@ -376,7 +376,7 @@ def candidates(
         result = dataset.candidates(column, epsilon=epsilon, delta=delta, counted=bool(files))
     fault = write_each(result, files)
     if fault is not None:
-        click.echo(repr(replace(result, limit=max(len(result.rows), 1))), err=True)
+        click.echo(repr(unabridged(result)), err=True)
     lines = [row.key for row in result.rows if not {"\n", "\r"} & set(row.key)]
     click.echo("".join(f"{line}\n" for line in lines).encode("utf-8"), nl=False)
     left_out = len(result.rows) - len(lines)
