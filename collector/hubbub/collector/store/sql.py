@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import importlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from hubbub.collector.store.interfaces import (
     StoredCounts,
     StoredRecords,
 )
+from hubbub.collector.store.mixing import mix_days
 from hubbub.collector.store.schema import check_schema, migrate
 from hubbub.collector.store.schema import counts as _counts
 from hubbub.collector.store.schema import parameters as _parameters
@@ -133,7 +134,8 @@ class Store(Reader):
             if len(unseen) < len(firsts):  # seldom
                 rows = segment_rows((firsts[batch_id] for batch_id in unseen), day)
             if rows:
-                connection.execute(sa.insert(_segments), rows)
+                table = self._database.table_of_new(day, known_from)
+                connection.execute(sa.insert(table), rows)
             return unseen
 
         unseen = await self._database.transact(known_from, pool, write)
@@ -337,6 +339,25 @@ class Store(Reader):
         """
         return await merge_segments(self._database, small, today)
 
+    async def mix(self, today: dt.date, is_stopping: Callable[[], bool] = lambda: False) -> int:
+        """Mix the reports of each day before `today`, so that nothing tells when in it they came.
+
+        Readers may be at work: each sees every report exactly once. The youngest days come first;
+        what takes too long is left to the next call, and all if another process is at it.
+
+        Parameters
+        ----------
+        today : datetime.date
+        is_stopping : callable, optional
+            Asked between transactions whether to leave the rest.
+
+        Returns
+        -------
+        int
+            The number of reports that were mixed.
+        """
+        return await mix_days(self._database, today, is_stopping)
+
     async def upkeep_day(self) -> dt.date | None:
         """Return the day of the last upkeep, or None if there was none yet."""
         async with self._database.read() as connection:
@@ -360,9 +381,10 @@ class Store(Reader):
             await self._database.drop_id_table(table)
         return len(old)
 
-    async def prepare_ids(self, day: dt.date) -> None:
-        """Make room for the ids of a day, so that its first batch doesn't have to."""
+    async def prepare_day(self, day: dt.date) -> None:
+        """Make room for the ids and reports of a day, so that its first batch doesn't have to."""
         await self._database.prepare_id_table(day)
+        await self._database.prepare_segments(day)
 
     async def count_reports(self, before: dt.date) -> int:
         """Replace the reports from before a day by their day's counts; return how many there were.
