@@ -93,7 +93,13 @@ async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_
             assert (done.forgotten, done.dropped, list(done.faults)) == (0, 0, ["check"])
             told = f"it is {day}, .* was on {_TODAY}, .*trust-clock"
             assert re.search(told, done.faults["check"])
-            assert steps == {"merge": True, "prepare": True, "check": False, "mix": True, "tidy": True}
+            assert steps == {
+                "merge": True,
+                "prepare": True,
+                "check": False,
+                "mix": True,
+                "tidy": True,
+            }
         assert await store.append([batch], _TODAY) == [False]
         assert await store.count(HOMEPAGE) == 15
         assert len(await stored_segments(store)) == 3

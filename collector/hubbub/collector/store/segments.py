@@ -11,6 +11,7 @@ in its day's counts, for every reader, whatever fails.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import json
 import secrets
@@ -20,8 +21,14 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store.counts import DayRow, add_to_packed, lock_row, update_row
+from hubbub.collector.errors import CountsError, StoreError
+from hubbub.collector.store.counts import (
+    DayRow,
+    RowChangedError,
+    add_to_packed,
+    read_packed,
+    replace_row,
+)
 from hubbub.collector.store.interfaces import Database, Head, MetricVersion, NewBatch
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
@@ -240,12 +247,15 @@ async def count_reports(database: Database, before: dt.date) -> int:
     Raises
     ------
     StoreError
-        If reports aren't what their version's parameters say. What is sound was counted.
+        If reports, or counts that they are to be added to, aren't what their version's parameters
+        say. What is sound was counted.
     """
     counted, faults = 0, []
     for key, day, of_day in await groups_by_day(database, _segments.c.day < before, sa.true()):
         try:
             counted += await _count_day(database, key, day, of_day)
+        except CountsError as error:
+            faults.append(str(error))
         except RecordsError as error:
             faults.append(f"reports of {key.metric} version {key.version}, {day}: {error}")
     if faults:
@@ -295,10 +305,12 @@ async def _count_chunk(
 ) -> int | None:
     """Replace segments by their counts; None if any of them is gone."""
     ids = [size.segment_id for size in chunk]
+    of_day = _segments.c.day == day
     kept, found = keep_none(params), 0
     async with database.read() as connection:
         for some in _pieces(ids):
-            query = sa.select(_segments.c.records).where(_segments.c.segment_id.in_(some))
+            query = sa.select(_segments.c.records)
+            query = query.where(of_day, _segments.c.segment_id.in_(some))
             # One after the other, so that memory holds one segment.
             options = {"max_row_buffer": 1}
             async for row in await connection.stream(query, execution_options=options):
@@ -306,15 +318,19 @@ async def _count_chunk(
                 found += 1
     if found < len(ids):
         return None
-    async with database.write() as connection:
-        if not await _lock(connection, ids, skip_locked=False):
-            return None
-        await _delete_segments(connection, ids)
-        of_day = DayRow(key, day)
-        packed = await connection.run_sync(lock_row, database.insert_if_absent, of_day)
-        # In a thread, as it takes long if there are very many cohorts.
-        values = await asyncio.to_thread(add_to_packed, packed, of_day, kept)
-        await connection.run_sync(update_row, of_day, values)
+    row = DayRow(key, day)
+    while True:
+        packed = await read_packed(database, row)
+        values = await asyncio.to_thread(add_to_packed, packed, row, kept)
+        with contextlib.suppress(RowChangedError):
+            async with database.write() as connection:
+                if not await _lock(connection, ids, of_day, skip_locked=False):
+                    return None
+                await _delete_segments(connection, ids, of_day)
+                await connection.run_sync(
+                    replace_row, database.insert_if_absent, row, packed, values
+                )
+            break
     database.note_written(len(packed) + _BYTES_OF_REPORT * kept.total)
     return kept.total
 

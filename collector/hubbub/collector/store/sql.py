@@ -7,10 +7,12 @@ reports came together, from whom, or at what time of day.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import datetime as dt
 import importlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.counts import (
     DayRow,
+    RowChangedError,
     add_to_packed,
     delete_counts,
-    lock_row,
     read_counts,
-    update_row,
+    read_packed,
+    replace_row,
 )
 from hubbub.collector.store.interfaces import (
     Database,
@@ -173,15 +176,23 @@ class Store(Reader):
             If the database refuses, or what is kept of this day is of other parameters.
         """
         row = DayRow(key, day)
+        while True:
+            with contextlib.suppress(RowChangedError):
+                return await self._add_to_row(batch_id, row, kept, received)
 
-        def write(connection: sa.Connection, _prepared: None) -> bool:
+    async def _add_to_row(
+        self, batch_id: bytes, row: DayRow, kept: KeptCounts, received: dt.date
+    ) -> bool:
+        packed = await read_packed(self._database, row)
+        values = await asyncio.to_thread(add_to_packed, packed, row, kept)
+
+        def write(connection: sa.Connection, values: Mapping[str, object]) -> bool:
             if not self._database.insert_ids(connection, [batch_id], received):
                 return False
-            packed = lock_row(connection, self._database.insert_if_absent, row)
-            update_row(connection, row, add_to_packed(packed, row, kept))
+            replace_row(connection, self._database.insert_if_absent, row, packed, values)
             return True
 
-        return await self._database.transact(received, lambda: None, write)
+        return await self._database.transact(received, lambda: values, write)
 
     async def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
