@@ -238,6 +238,34 @@ async def test_long_reader_delays_forgetting_but_neither_ingest_nor_merging(
 
 
 @in_event_loop
+async def test_what_a_clock_that_was_ahead_has_prepared_is_removed_unless_it_is_used(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    def tables() -> set[str]:
+        names = postgresql.execute(
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ '[0-9]{8}$'",
+            url=postgresql_url,
+        )
+        return set(names.split())
+
+    of_tomorrow = {
+        f"{prefix}_{_TOMORROW:%Y%m%d}" for prefix in ("batch_ids", "segments", "segments_mixed")
+    }
+    async with open_store(postgresql_url, create=True) as store:
+        upkeep = Upkeep(store, 14, None, 1e9)
+        for day in (_DAY, _later(3650), _later(3000)):
+            await upkeep.run_once(day)
+        batch = make_new_batch()
+        await store.append([batch], _later(3001))
+        assert f"batch_ids_{_later(3651):%Y%m%d}" in tables()
+        assert (await upkeep.run_once(_DAY)).faults == {}
+        used = {f"{prefix}_{_later(3001):%Y%m%d}" for prefix in ("batch_ids", "segments")}
+        assert tables() == of_tomorrow | used
+        assert await store.append([make_new_batch(), batch], _DAY) == [True, False]
+        assert await store.append([make_new_batch(), batch], _later(3001)) == [True, False]
+
+
+@in_event_loop
 async def test_each_day_is_searched_by_its_key(postgresql_url: str) -> None:
     """Whatever the planner takes for cheapest: it may have looked while a partition was empty."""
     plans: list[str] = []

@@ -213,8 +213,13 @@ class Database(abc.ABC):
         """Make a day's table, unless there is one, if it is better made before the day begins."""
 
     @abc.abstractmethod
-    async def drop_id_table(self, table: IdTable) -> None:
+    async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table of ids, if it is there, without keeping other transactions for long.
+
+        Parameters
+        ----------
+        if_empty : bool
+            Leave it if it holds ids.
 
         Raises
         ------

@@ -151,12 +151,22 @@ class PostgresqlDatabase(Database):
             await connection.execute(_WAIT_BRIEFLY)
             await _make_partition(connection, day)
 
-    async def drop_id_table(self, table: IdTable) -> None:
+    async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a partition, unless somebody reads or writes any of them for too long."""
         async with self.write() as connection:
             await connection.execute(_WAIT_BRIEFLY)
+            if if_empty and await _has_rows(connection, table.name):
+                return
             # Or a day would be open without a partition.
-            await connection.execute(sa.delete(open_day).where(open_day.c.day <= table.last_day))
+            is_held = open_day.c.day == table.last_day
+            if not if_empty:
+                is_held = open_day.c.day <= table.last_day
+            await connection.execute(sa.delete(open_day).where(is_held))
+            if if_empty:
+                # In the order in which DROP TABLE locks them. Then nobody inserts any more.
+                await connection.exec_driver_sql(f"LOCK TABLE ONLY batch_ids, ONLY {table.name}")
+                if await _has_rows(connection, table.name):
+                    return
             await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
 
     def table_of_new(self, day: dt.date, received: dt.date) -> sa.Table:
@@ -212,14 +222,13 @@ class PostgresqlDatabase(Database):
 
     async def _drop_if_empty(self, table: DayTable) -> None:
         """Drop a table if it is empty, unless somebody uses it for too long."""
-        is_used = f"SELECT EXISTS (SELECT FROM {table.name})"  # noqa: S608
         async with self.read() as connection:
-            if (await connection.exec_driver_sql(is_used)).scalar_one():
+            if await _has_rows(connection, table.name):
                 return
         async with self.write() as connection:
             await connection.execute(_WAIT_BRIEFLY)
             await connection.exec_driver_sql(f"LOCK TABLE {table.name}")
-            if (await connection.exec_driver_sql(is_used)).scalar_one():
+            if await _has_rows(connection, table.name):
                 return
             if not table.is_mixed:
                 # Or a transaction that found the day open would miss its table.
@@ -288,6 +297,11 @@ async def _partitions(connection: AsyncConnection) -> Sequence[IdTable]:
 async def _day_tables(connection: AsyncConnection) -> Sequence[DayTable]:
     names = await _children(connection, "segments")
     return [table for table in map(parse_day_table, names) if table]
+
+
+async def _has_rows(connection: AsyncConnection, table: str) -> bool:
+    query = f"SELECT EXISTS (SELECT FROM {table})"  # noqa: S608
+    return bool((await connection.exec_driver_sql(query)).scalar_one())
 
 
 async def _children(connection: AsyncConnection, parent: str) -> Iterable[str]:

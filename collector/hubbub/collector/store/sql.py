@@ -392,6 +392,15 @@ class Store(Reader):
             await self._database.drop_id_table(table)
         return len(old)
 
+    async def drop_empty_ids(self, after: dt.date) -> None:
+        """Remove the room that was made for ids of days after one, where no id has come.
+
+        A clock that was far ahead made it, and nothing else would remove it before that day.
+        """
+        for table in await self._database.id_tables():
+            if table.last_day > after:
+                await self._database.drop_id_table(table, if_empty=True)
+
     async def prepare_day(self, day: dt.date) -> None:
         """Make room for the ids and reports of a day, so that its first batch doesn't have to."""
         await self._database.prepare_id_table(day)

@@ -166,9 +166,11 @@ class SqliteDatabase(Database):
     async def prepare_id_table(self, day: dt.date) -> None:
         """Do nothing: whoever inserts the first id of a day waits for nobody to make its table."""
 
-    async def drop_id_table(self, table: IdTable) -> None:
+    async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table; its pages are overwritten, in one transaction."""
         async with self.write() as connection:
+            if if_empty and await connection.scalar(sa.text(f"SELECT 1 FROM {table.name} LIMIT 1")):  # noqa: S608
+                return
             before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
             await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
             freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before

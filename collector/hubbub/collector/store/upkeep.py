@@ -130,7 +130,7 @@ class Upkeep:
         await run("check", self._check_clock(today, trust_clock=trust_clock))
         if "check" not in faults:
             counted = await run("count", self._count_reports(today))
-            forgotten = await run("forget", self._store.forget_ids(today - self._deduplication))
+            forgotten = await run("forget", self._forget_ids(today))
             dropped = await run("drop", self._drop_reports(today))
         # Last, as it may take long, and what was counted or dropped isn't mixed.
         mixed = await run("mix", self._store.mix(today, self._stopping.is_set))
@@ -146,6 +146,11 @@ class Upkeep:
         counted = await self._store.count_reports(today - self._report_age)
         self._counted_on = today
         return counted
+
+    async def _forget_ids(self, today: dt.date) -> int:
+        """Forget old ids, and days to come that a wrong clock has prepared."""
+        await self._store.drop_empty_ids(today + dt.timedelta(days=1))
+        return await self._store.forget_ids(today - self._deduplication)
 
     async def _check_clock(self, today: dt.date, *, trust_clock: bool) -> None:
         """Remember that this is a day of upkeep, unless it is far from the last one.
