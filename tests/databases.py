@@ -41,14 +41,15 @@ class PostgresqlServer:
         if self._user is not None:
             shutil.chown(folder, self._user)
         self._programs = self._reachable_programs()
-        self._run("initdb", "-D", self._data, "-U", "postgres", "-E", "UTF8", "--no-locale", "-N")
-        access = self._data / "pg_hba.conf"
+        self._run("initdb", "-D", self.data, "-U", "postgres", "-E", "UTF8", "--no-locale", "-N")
+        access = self.data / "pg_hba.conf"
         access.write_text(f"local all {GUARDED[0]} scram-sha-256\nlocal all all trust\n")
         self.start()
         self.execute(f"CREATE ROLE {GUARDED[0]} LOGIN PASSWORD '{GUARDED[1]}'")
 
     @property
-    def _data(self) -> Path:
+    def data(self) -> Path:
+        """Return the folder with all that the server stores."""
         return self._folder / "data"
 
     @property
@@ -68,7 +69,7 @@ class PostgresqlServer:
             return
         settings = {**_SETTINGS, **changed, "unix_socket_directories": str(self._folder)}
         options = [f"--{name}={value}" for name, value in settings.items()]
-        command = [str(self._programs / "postgres"), "-D", str(self._data), *options]
+        command = [str(self._programs / "postgres"), "-D", str(self.data), *options]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _SUPERVISOR, "postgres", *command],

@@ -29,6 +29,10 @@ class ReportFileError(StoreError):
     """A file or directory of reports isn't what it should be; the message says where."""
 
 
+class CountsError(StoreError):
+    """A row of counts is damaged, or of other parameters; other rows are read as ever."""
+
+
 class RefusalError(Exception):
     """A request that is answered with a problem instead of being served.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import secrets
+import threading
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +30,9 @@ from hubbub.collector.store import (
     StoredCounts,
     open_store,
     segments,
+    sql,
 )
+from hubbub.collector.store.counts import DayRow, read_packed
 from hubbub.collector.store.upkeep import Upkeep
 from hubbub.protocol.counts import (
     KeptCounts,
@@ -47,6 +51,8 @@ _OLD = dt.date(2026, 3, 1)
 _SEARCH = MetricVersion("search", 1)
 _PARAMS = make_params()
 _FOR_EVER = 1e9
+_BRIEFLY = 8.0
+"""Seconds: less than a transaction waits for a lock."""
 
 
 def _records(reports: int, seed: int = 1) -> bytes:
@@ -249,6 +255,71 @@ async def test_damaged_row_of_counts_is_named_and_no_report_is_lost(any_store_ur
         with pytest.raises(StoreError, match=f"homepage version 1, {_OLD}: counts of m = "):
             await store.count_reports(_TODAY)
         assert len(await stored_segments(store)) == 1
+
+
+@in_event_loop
+async def test_damaged_row_of_counts_keeps_no_other_day_from_being_counted(
+    any_store_url: str,
+) -> None:
+    later = [_OLD + dt.timedelta(days=days) for days in (1, 2)]
+    async with open_store(any_store_url, create=True) as store:
+        await _declare(store)
+        await _store(store, _records(9))
+        await store.count_reports(_TODAY)
+        async with store._database.write() as connection:
+            await connection.execute(sa.text("UPDATE counts SET counts = :it"), {"it": b"damaged!"})
+        for day in (_OLD, *later):
+            await _store(store, _records(5), day)
+            await _store(store, _records(5), day, _SEARCH)
+        with pytest.raises(StoreError, match=f"^counts of homepage version 1, {_OLD}: [^;]*$"):
+            await store.count_reports(_TODAY)
+        assert [(c.metric, c.day) for c in await store.overview() if c.segments] == [
+            ("homepage", _OLD)
+        ]
+        assert await store.last_counted(_SEARCH) == later[-1]
+
+
+@pytest.mark.parametrize("imports", [False, True])
+@in_event_loop
+async def test_writers_go_on_while_counts_are_packed(
+    any_store_url: str, monkeypatch: pytest.MonkeyPatch, imports: bool
+) -> None:
+    """Of very many cohorts that takes seconds. One of the writers changes the very row."""
+    packing = segments.add_to_packed
+    kept, others = keep_counts(_records(30), _PARAMS), keep_counts(_records(7, 2), _PARAMS)
+    may_pack, is_packing = threading.Event(), threading.Event()
+    packed = 0
+
+    def pack_slowly(*arguments: Any) -> Any:
+        nonlocal packed
+        packed += 1
+        if packed == 1:
+            is_packing.set()
+            assert may_pack.wait(60)
+        return packing(*arguments)
+
+    async with open_store(any_store_url, create=True) as store:
+        await _declare(store)
+        await _store(store, _records(30))
+        for module in (segments, sql):
+            monkeypatch.setattr(module, "add_to_packed", pack_slowly)
+        slow = asyncio.create_task(
+            store.add_counts(b"1" * 16, HOMEPAGE, _OLD, kept, _TODAY)
+            if imports
+            else store.count_reports(_TODAY)
+        )
+        try:
+            assert await asyncio.to_thread(is_packing.wait, 60)
+            async with asyncio.timeout(_BRIEFLY):
+                assert await store.append([make_new_batch()], _TODAY) == [True]
+                assert await store.add_counts(b"2" * 16, HOMEPAGE, _OLD, others, _TODAY)
+        finally:
+            may_pack.set()
+        assert await slow == (True if imports else 30)
+        assert packed == 3
+        expected = kept + others
+        row = await read_packed(store._database, DayRow(HOMEPAGE, _OLD))
+        assert row == pack_counts(expected)
 
 
 @in_event_loop

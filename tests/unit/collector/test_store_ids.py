@@ -86,7 +86,7 @@ async def test_first_batches_of_a_day_come_from_many_at_once(any_store_url: str)
         await asyncio.gather(
             store.append(batches, day),
             store.append([make_new_batch()], day),
-            store.prepare_ids(day),
+            store.prepare_day(day),
         )
 
     async with (
@@ -138,7 +138,7 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(
         open_store(postgresql_url, create=True) as other,
     ):
         await one.append([make_new_batch()], _DAY)
-        await other.prepare_ids(_TOMORROW)
+        await other.prepare_day(_TOMORROW)
         sa.event.listen(sa.Engine, "commit", send_again)
         try:
             assert await one.append([batch], _DAY) == [True]
@@ -229,12 +229,40 @@ async def test_long_reader_delays_forgetting_but_neither_ingest_nor_merging(
                 assert await store.append([make_new_batch()], _DAY) == [True]
             done = await upkeeping
             expected = "store: canceling statement due to lock timeout"
-            assert done.faults == {"forget": expected}
+            assert done.faults == {"forget": expected, "mix": expected}
             assert done.merged >= 2
             assert await store.append([make_new_batch()], _TOMORROW) == [True]
             assert await store.append([make_new_batch()], _later(2)) == [True]
         done = await upkeep.run_once(_DAY)
         assert (done.forgotten, done.faults) == (1, {})
+
+
+@in_event_loop
+async def test_what_a_clock_that_was_ahead_has_prepared_is_removed_unless_it_is_used(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    def tables() -> set[str]:
+        names = postgresql.execute(
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ '[0-9]{8}$'",
+            url=postgresql_url,
+        )
+        return set(names.split())
+
+    of_tomorrow = {
+        f"{prefix}_{_TOMORROW:%Y%m%d}" for prefix in ("batch_ids", "segments", "segments_mixed")
+    }
+    async with open_store(postgresql_url, create=True) as store:
+        upkeep = Upkeep(store, 14, None, 1e9)
+        for day in (_DAY, _later(3650), _later(3000)):
+            await upkeep.run_once(day)
+        batch = make_new_batch()
+        await store.append([batch], _later(3001))
+        assert f"batch_ids_{_later(3651):%Y%m%d}" in tables()
+        assert (await upkeep.run_once(_DAY)).faults == {}
+        used = {f"{prefix}_{_later(3001):%Y%m%d}" for prefix in ("batch_ids", "segments")}
+        assert tables() == of_tomorrow | used
+        assert await store.append([make_new_batch(), batch], _DAY) == [True, False]
+        assert await store.append([make_new_batch(), batch], _later(3001)) == [True, False]
 
 
 @in_event_loop

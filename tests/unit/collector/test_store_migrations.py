@@ -104,6 +104,29 @@ async def test_ids_of_all_days_are_known_after_the_migration(
     ]
 
 
+@pytest.mark.parametrize("behind", [3, 300])
+@in_event_loop
+async def test_ids_are_known_long_enough_after_a_migration_under_a_clock_that_was_behind(
+    any_store_url: str, behind: int
+) -> None:
+    """By a few days, or so far that all reports are later; a clock was once a year ahead."""
+    today = dt.datetime.now(dt.UTC).date()
+    youngest, far = today + dt.timedelta(days=behind), today + dt.timedelta(days=behind + 365)
+    await _make_oldest(any_store_url)
+    if behind > 7:
+        await _execute(any_store_url, "DELETE FROM segments")
+    for day in (*[youngest - dt.timedelta(days=days) for days in range(0, 12, 3)], far):
+        await _add_old_segment(any_store_url, day)
+    batch = make_new_batch()
+    await _add_old_id(any_store_url, batch.batch_id, youngest)
+    async with open_store(any_store_url, create=True) as store:
+        assert await store.forget_ids(youngest) == 0
+        assert await store.append([batch], youngest) == [False]
+        assert await store.append([batch], today) == [False]
+        assert await store.forget_ids(youngest + dt.timedelta(days=1)) >= 1
+        assert await store.append([batch], today) == [True]
+
+
 @in_event_loop
 async def test_ids_from_before_the_migration_are_forgotten_with_its_day(any_store_url: str) -> None:
     await _make_oldest(any_store_url)
@@ -249,19 +272,22 @@ async def _make_oldest(url: str) -> None:
     for statement in _OLDEST[url.partition(":")[0]].split(";"):
         if statement.strip():
             await _execute(url, statement)
-    records = b"".join(map(make_record, (1, 2, 3)))
-    await _execute(
-        url,
-        "INSERT INTO segments VALUES (:id, 'homepage', 1, :day, 3, :records)",
-        id=secrets.randbits(63),
-        day=_DAY,
-        records=records,
-    )
+    await _add_old_segment(url, _DAY)
     await _add_old_id(url, _BATCH.batch_id, _DAY)
     await _execute(
         url,
         "INSERT INTO parameters VALUES ('homepage', 1, :parameters)",
         parameters=json.dumps(make_metric().definition, sort_keys=True),
+    )
+
+
+async def _add_old_segment(url: str, day: dt.date) -> None:
+    await _execute(
+        url,
+        "INSERT INTO segments VALUES (:id, 'homepage', 1, :day, 3, :records)",
+        id=secrets.randbits(63),
+        day=day,
+        records=b"".join(map(make_record, (1, 2, 3))),
     )
 
 

@@ -168,17 +168,17 @@ async def test_every_report_counts_once_whoever_merges_reads_and_writes(
 async def test_reports_that_are_merged_while_they_are_deleted_are_deleted(
     any_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing = segments._sizes
+    listing = segments.sizes_of
 
     async def list_and_let_merge(*arguments: Any) -> Any:
         listed = await listing(*arguments)
-        monkeypatch.setattr(segments, "_sizes", listing)
+        monkeypatch.setattr(segments, "sizes_of", listing)
         assert await store.merge() == 30
         return listed
 
     async with open_store(any_store_url, create=True) as store:
         await _append_apart(store, range(30))
-        monkeypatch.setattr(segments, "_sizes", list_and_let_merge)
+        monkeypatch.setattr(segments, "sizes_of", list_and_let_merge)
         assert await store.delete("homepage") == 30
         assert await store.count(HOMEPAGE) == 0
 

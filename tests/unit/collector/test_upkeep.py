@@ -93,7 +93,13 @@ async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_
             assert (done.forgotten, done.dropped, list(done.faults)) == (0, 0, ["check"])
             told = f"it is {day}, .* was on {_TODAY}, .*trust-clock"
             assert re.search(told, done.faults["check"])
-            assert steps == {"merge": True, "prepare": True, "check": False, "tidy": True}
+            assert steps == {
+                "merge": True,
+                "prepare": True,
+                "check": False,
+                "mix": True,
+                "tidy": True,
+            }
         assert await store.append([batch], _TODAY) == [False]
         assert await store.count(HOMEPAGE) == 15
         assert len(await stored_segments(store)) == 3
@@ -163,7 +169,9 @@ async def test_steps_of_the_upkeep_fail_alone(sqlite_url: str, tmp_path: Path) -
         _alter(tmp_path, "ALTER TABLE segments RENAME TO elsewhere")
         done = await upkeep.run_once(_TODAY)
         assert done.forgotten == 1
-        assert done.faults == dict.fromkeys(["merge", "drop"], "store: no such table: segments")
+        assert done.faults == dict.fromkeys(
+            ["merge", "drop", "mix"], "store: no such table: segments"
+        )
         _alter(tmp_path, "ALTER TABLE elsewhere RENAME TO segments")
         done = await upkeep.run_once(_TODAY)
         assert (done.forgotten, done.dropped, done.faults) == (0, 3, {})
@@ -197,16 +205,18 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
         with caplog.at_level(logging.ERROR, logger="hubbub.collector"):
             async with running_upkeep(upkeep):
                 async with asyncio.timeout(_SECONDS):
-                    while len(caplog.messages) < 2:
+                    while len(caplog.messages) < 4:  # two a run
                         await asyncio.sleep(0.01)
                 _alter(tmp_path, "ALTER TABLE elsewhere RENAME TO segments")
                 await _until(store, lambda segments: segments == 1)
     assert set(caplog.messages) == {
-        "upkeep failed to merge and will try again: store: no such table: segments"
+        f"upkeep failed to {step} and will try again: store: no such table: segments"
+        for step in ("merge", "mix")
     }
-    others = [(step, True) for step in ("prepare", "check", "count", "forget", "drop", "tidy")]
-    assert steps[:8] == [("merge", False), *others, ("merge", False)]
-    assert steps[-7:] == [("merge", True), *others]
+    others = [(step, True) for step in ("prepare", "check", "count", "forget", "drop")]
+    without = [("merge", False), *others, ("mix", False), ("tidy", True)]
+    assert steps[:9] == [*without, ("merge", False)]
+    assert steps[-8:] == [("merge", True), *others, ("mix", True), ("tidy", True)]
 
 
 def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -> None:
@@ -215,7 +225,7 @@ def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -
     said = CliRunner().invoke(maintain, ["--store", sqlite_url])
     assert said.exit_code == 1
     assert "forgot the batch ids of 1 days" in said.output
-    assert "Error: failed to merge: store: no such table: segments\n" in said.output
+    assert "Error: failed to merge: store: no such table: segments; failed to mix" in said.output
 
 
 def test_maintaining_by_hand_merges_and_forgets(any_store_url: str) -> None:

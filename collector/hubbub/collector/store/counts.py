@@ -1,8 +1,9 @@
 """A day's counts of forgotten reports: added to, read, deleted.
 
 There is one row for each metric's version and day whose reports were counted. Counting itself is
-`segments.count_reports`, which takes the segments away in the same transaction. Invariants:
-whoever changes a row holds its lock from reading it on, so that nothing is lost that others add
+`segments.count_reports`, which takes the segments away in the same transaction. To pack the counts
+of very many cohorts takes seconds, so it is done before, outside of any lock. Invariants: a row is
+replaced only if it is still the one that was read, so that nothing is lost that others add
 meanwhile; and whoever locks segments or ids as well has locked those first, so that nobody waits
 for each other.
 """
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from hubbub.collector.errors import StoreError
+from hubbub.collector.errors import CountsError
 from hubbub.collector.store.interfaces import Database, MetricVersion
 from hubbub.collector.store.schema import counts as _counts
 from hubbub.protocol.counts import KeptCounts, pack_counts, unpack_counts
@@ -37,20 +38,15 @@ class DayRow(NamedTuple):
         return [_counts.c[name] == value for name, value in self.values().items()]
 
 
-def lock_row(
-    connection: sa.Connection, insert_if_absent: Callable[[sa.Table], sa.Insert], row: DayRow
-) -> bytes:
-    """Lock a row until the transaction ends; return its packed counts, or none if it is new.
+class RowChangedError(Exception):
+    """Somebody else has added to a row, or deleted it, since it was read: read it again."""
 
-    Parameters
-    ----------
-    insert_if_absent : callable
-        `Database.insert_if_absent`.
-    """
-    # First inserted: a row that isn't there can't be locked.
-    connection.execute(insert_if_absent(_counts), [{**row.values(), "reports": 0, "counts": b""}])
-    query = sa.select(_counts.c.counts).where(*row.selected()).with_for_update()
-    return bytes(connection.execute(query).scalar_one())
+
+async def read_packed(database: Database, row: DayRow) -> bytes:
+    """Return a row's packed counts as they are now; none if there is no such row."""
+    async with database.read() as connection:
+        packed = await connection.scalar(sa.select(_counts.c.counts).where(*row.selected()))
+    return bytes(packed or b"")
 
 
 def add_to_packed(packed: bytes, row: DayRow, kept: KeptCounts) -> dict[str, object]:
@@ -60,8 +56,32 @@ def add_to_packed(packed: bytes, row: DayRow, kept: KeptCounts) -> dict[str, obj
     return {"reports": kept.total, "counts": pack_counts(kept)}
 
 
-def update_row(connection: sa.Connection, row: DayRow, values: Mapping[str, object]) -> None:
-    """Write a row that was locked."""
+def replace_row(
+    connection: sa.Connection,
+    insert_if_absent: Callable[[sa.Table], sa.Insert],
+    row: DayRow,
+    packed: bytes,
+    values: Mapping[str, object],
+) -> None:
+    """Write a row whose counts are still these.
+
+    Parameters
+    ----------
+    insert_if_absent : callable
+        `Database.insert_if_absent`.
+    packed : bytes
+        What `read_packed` has read.
+
+    Raises
+    ------
+    RowChangedError
+        If they aren't. The transaction must not be committed.
+    """
+    # First inserted: a row that isn't there can't be locked.
+    connection.execute(insert_if_absent(_counts), [{**row.values(), "reports": 0, "counts": b""}])
+    query = sa.select(_counts.c.counts).where(*row.selected()).with_for_update()
+    if bytes(connection.execute(query).scalar_one()) != packed:
+        raise RowChangedError
     connection.execute(sa.update(_counts).where(*row.selected()).values(values))
 
 
@@ -75,17 +95,17 @@ def read_counts(packed: bytes, row: DayRow, shape: tuple[int, ...] | None = None
 
     Raises
     ------
-    StoreError
+    CountsError
         If they are damaged, or of other parameters.
     """
     where = f"counts of {row.key.metric} version {row.key.version}, {row.day}"
     try:
         kept = unpack_counts(packed)
     except RecordsError as error:
-        raise StoreError(f"{where}: {error}") from error
+        raise CountsError(f"{where}: {error}") from error
     if shape not in {None, kept.counts.bits.shape}:
         m, k = kept.counts.bits.shape
-        raise StoreError(f"{where}: m = {m}, k = {k}; expected those of its reports, {shape}")
+        raise CountsError(f"{where}: m = {m}, k = {k}; expected those of its reports, {shape}")
     return kept
 
 

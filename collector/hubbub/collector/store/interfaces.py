@@ -143,9 +143,12 @@ class Database(abc.ABC):
         Where transactions that only read, and those that write, begin.
     folder : Path, optional
         Where its files grow; None: on a server, which watches its own disk.
+    bytes_at_once : int
+        Records that a transaction may replace, so that others don't wait for long.
     """
 
     folder: Path | None = None
+    bytes_at_once: int
 
     def __init__(self, reading: AsyncEngine, writing: AsyncEngine) -> None:
         self.reading = reading
@@ -210,14 +213,51 @@ class Database(abc.ABC):
         """Make a day's table, unless there is one, if it is better made before the day begins."""
 
     @abc.abstractmethod
-    async def drop_id_table(self, table: IdTable) -> None:
+    async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table of ids, if it is there, without keeping other transactions for long.
+
+        Parameters
+        ----------
+        if_empty : bool
+            Leave it if it holds ids.
 
         Raises
         ------
         StoreError
             If others use it for longer than that.
         """
+
+    @abc.abstractmethod
+    def table_of_new(self, day: dt.date, received: dt.date) -> sa.Table:
+        """Return where to insert segments in `transact`.
+
+        Parameters
+        ----------
+        day : datetime.date
+            That of the reports.
+        received : datetime.date
+            That which `transact` was called with.
+        """
+
+    @abc.abstractmethod
+    async def table_of_merged(self, connection: AsyncConnection, day: dt.date) -> sa.Table:
+        """Return where to insert segments made of others of a day."""
+
+    @abc.abstractmethod
+    async def table_of_mixed(self, day: dt.date, today: dt.date) -> sa.Table:
+        """Return where to insert the segments of a day that is over; make the table if need be."""
+
+    @abc.abstractmethod
+    async def prepare_segments(self, day: dt.date) -> None:
+        """Make room for a day's segments, if that is better done before the day begins."""
+
+    @abc.abstractmethod
+    async def drop_first_tables(self, today: dt.date) -> None:
+        """Drop tables of segments that have become empty, with all traces in their files."""
+
+    @abc.abstractmethod
+    def mixing_alone(self) -> AbstractAsyncContextManager[bool]:
+        """Enter with whether nobody else mixes the store's days, and keep others from it."""
 
     @abc.abstractmethod
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,9 +22,17 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from hubbub.collector.errors import StoreError, mask_address
+from hubbub.collector.store.day_tables import (
+    APART,
+    DayTable,
+    as_table,
+    first_table,
+    mixed_table,
+    parse_day_table,
+)
 from hubbub.collector.store.ids import IdTable, id_table, parse_id_table
 from hubbub.collector.store.interfaces import Database, Head, Prepared, Result, translate_errors
-from hubbub.collector.store.schema import metadata, open_day
+from hubbub.collector.store.schema import metadata, open_day, segments
 
 _CONNECT_SECONDS = 5.0
 _STATEMENT_SECONDS = 10
@@ -36,12 +44,20 @@ _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema tak
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
 _WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
 _WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
-_OPEN_DAY = sa.select(open_day.c.day)
+_IS_OPEN = sa.select(
+    sa.exists().where(open_day.c.day == sa.bindparam("day", type_=sa.Date)),
+).where(sa.func.to_regclass(sa.bindparam("name", type_=sa.Text)).is_not(None))
+"""Without its table of segments, an older collector has opened the day."""
+
+_MIXING = 0x6875626D  # "hubm": held by the one who mixes days
+_TRY_TO_MIX = sa.select(sa.func.pg_try_advisory_lock(_MIXING))
 
 _LOCK_SECONDS = 0.5
 """How long a change of partitions waits for others, as they wait for it meanwhile."""
 
 _HEADS_A_STATEMENT = 1000
+_SEGMENTS_MOVED = 64
+_PLANNING_SECONDS = 0.1
 _DURABLE = ("on", "remote_apply")
 
 _END_WHEN_IDLE = sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_STATEMENT_SECONDS}s'")
@@ -54,6 +70,8 @@ _log = logging.getLogger("hubbub.collector")
 
 class PostgresqlDatabase(Database):
     """An open PostgreSQL database; use `open_database`."""
+
+    bytes_at_once = 16 * 1024**2
 
     def __init__(self, url: str, *, writes: bool) -> None:
         # Two pools, so that slow readers don't keep reports waiting.
@@ -80,7 +98,7 @@ class PostgresqlDatabase(Database):
             await connection.execute(_END_WHEN_IDLE)
             await connection.execute(_WAIT_FOR_OTHER_DAYS)
             # A statement of its own, which sees what was committed before the lock was free.
-            if await connection.scalar(_OPEN_DAY) == day:
+            if await connection.scalar(_IS_OPEN, {"day": day, "name": first_table(day).name}):
                 return await connection.run_sync(write, prepared)
         async with self.write() as connection:
             await connection.execute(_END_WHEN_IDLE)
@@ -89,6 +107,7 @@ class PostgresqlDatabase(Database):
             await connection.execute(sa.delete(open_day))
             await connection.execute(sa.insert(open_day).values(day=day))
             await _make_partition(connection, day)
+            await _make_day_table(connection, first_table(day))
             return await connection.run_sync(write, prepared)
 
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
@@ -132,13 +151,97 @@ class PostgresqlDatabase(Database):
             await connection.execute(_WAIT_BRIEFLY)
             await _make_partition(connection, day)
 
-    async def drop_id_table(self, table: IdTable) -> None:
+    async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a partition, unless somebody reads or writes any of them for too long."""
         async with self.write() as connection:
             await connection.execute(_WAIT_BRIEFLY)
+            if if_empty and await _has_rows(connection, table.name):
+                return
             # Or a day would be open without a partition.
-            await connection.execute(sa.delete(open_day).where(open_day.c.day <= table.last_day))
+            is_held = open_day.c.day == table.last_day
+            if not if_empty:
+                is_held = open_day.c.day <= table.last_day
+            await connection.execute(sa.delete(open_day).where(is_held))
+            if if_empty:
+                # In the order in which DROP TABLE locks them. Then nobody inserts any more.
+                await connection.exec_driver_sql(f"LOCK TABLE ONLY batch_ids, ONLY {table.name}")
+                if await _has_rows(connection, table.name):
+                    return
             await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
+
+    def table_of_new(self, day: dt.date, received: dt.date) -> sa.Table:
+        """Return the open day's table; imports of other days come to no table of their own."""
+        return as_table(first_table(day)) if day == received else segments
+
+    async def table_of_merged(self, connection: AsyncConnection, day: dt.date) -> sa.Table:
+        """Return the day's table, if there is one."""
+        first = first_table(day)
+        name = sa.bindparam("name", first.name, sa.Text)
+        exists = sa.select(sa.func.to_regclass(name).is_not(None))
+        return as_table(first) if await connection.scalar(exists) else segments
+
+    async def table_of_mixed(self, day: dt.date, today: dt.date) -> sa.Table:
+        """Return the table of a day's mixed reports; make it if need be."""
+        table = mixed_table(day, today)
+        async with self.write() as connection:
+            was_made = await _make_day_table(connection, table)
+        if was_made:
+            # A reader that didn't know of it when it planned has begun to read by then.
+            await asyncio.sleep(_PLANNING_SECONDS)
+        return as_table(table)
+
+    async def prepare_segments(self, day: dt.date) -> None:
+        """Make both of a day's tables."""
+        async with self.write() as connection:
+            await connection.execute(_WAIT_BRIEFLY)
+            for table in (first_table(day), mixed_table(day, day)):
+                await _make_day_table(connection, table)
+
+    async def drop_first_tables(self, today: dt.date) -> None:
+        """Drop empty tables of days that are over; move what is too old for a table of its day."""
+        async with self.read() as connection:
+            tables = await _day_tables(connection)
+        for table in tables:
+            if table.is_mixed and table.day is not None and table.day < today - APART:
+                await self._move(table, table.day, today)
+            if table.may_end(today):
+                await self._drop_if_empty(table)
+
+    async def _move(self, table: DayTable, day: dt.date, today: dt.date) -> None:
+        """Move a day's mixed segments to where they belong, some at a time, whoever reads them."""
+        target = await self.table_of_mixed(day, today)
+        keys = f"SELECT segment_id FROM {table.name} ORDER BY segment_id LIMIT {_SEGMENTS_MOVED}"  # noqa: S608
+        statement = (
+            f"WITH moved AS (DELETE FROM {table.name} WHERE segment_id IN ({keys}) RETURNING *) "  # noqa: S608
+            f"INSERT INTO {target.name} SELECT * FROM moved"
+        )
+        moved = 1
+        while moved:
+            async with self.write() as connection:
+                moved = (await connection.exec_driver_sql(statement)).rowcount
+
+    async def _drop_if_empty(self, table: DayTable) -> None:
+        """Drop a table if it is empty, unless somebody uses it for too long."""
+        async with self.read() as connection:
+            if await _has_rows(connection, table.name):
+                return
+        async with self.write() as connection:
+            await connection.execute(_WAIT_BRIEFLY)
+            await connection.exec_driver_sql(f"LOCK TABLE {table.name}")
+            if await _has_rows(connection, table.name):
+                return
+            if not table.is_mixed:
+                # Or a transaction that found the day open would miss its table.
+                await connection.execute(_WAIT_FOR_ALL_DAYS)
+                await connection.execute(sa.delete(open_day).where(open_day.c.day == table.day))
+            await connection.exec_driver_sql(f"DROP TABLE {table.name}")
+
+    @asynccontextmanager
+    async def mixing_alone(self) -> AsyncIterator[bool]:
+        """Hold a lock on a connection of its own, which is given back however this ends."""
+        async with translate_errors(), self._patient() as engine, engine.connect() as connection:
+            alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield bool(await alone.scalar(_TRY_TO_MIX))
 
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
         """Read slices, for which the server fetches only the pieces of 2 kB that hold them."""
@@ -162,12 +265,15 @@ class PostgresqlDatabase(Database):
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments, counts")
+            children = [table.name for table in await _day_tables(alone)]
+            names = ", ".join(["segments", "counts", *children])
+            await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
 
     async def size_bytes(self) -> int:
         """Return the bytes of the tables, partitions and indexes."""
         async with self.read() as connection:
-            names = [*metadata.tables, *[table.name for table in await _partitions(connection)]]
+            days = [*await _partitions(connection), *await _day_tables(connection)]
+            names = [*metadata.tables, *[table.name for table in days]]
             # A partition that was dropped meanwhile has no size.
             query = sa.text("SELECT sum(pg_total_relation_size(to_regclass(n))) FROM unnest(:n) n")
             size = await connection.scalar(query.bindparams(sa.bindparam("n", names, _TEXTS)))
@@ -184,12 +290,26 @@ class PostgresqlDatabase(Database):
 
 
 async def _partitions(connection: AsyncConnection) -> Sequence[IdTable]:
+    names = await _children(connection, "batch_ids")
+    return [table for table in map(parse_id_table, names) if table]
+
+
+async def _day_tables(connection: AsyncConnection) -> Sequence[DayTable]:
+    names = await _children(connection, "segments")
+    return [table for table in map(parse_day_table, names) if table]
+
+
+async def _has_rows(connection: AsyncConnection, table: str) -> bool:
+    query = f"SELECT EXISTS (SELECT FROM {table})"  # noqa: S608
+    return bool((await connection.exec_driver_sql(query)).scalar_one())
+
+
+async def _children(connection: AsyncConnection, parent: str) -> Iterable[str]:
     query = (
         "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid "
-        "WHERE inhparent = 'batch_ids'::regclass"
+        "WHERE inhparent = $1::text::regclass"
     )
-    names = (await connection.exec_driver_sql(query)).scalars()
-    return [table for table in map(parse_id_table, names) if table]
+    return (await connection.exec_driver_sql(query, (parent,))).scalars()
 
 
 async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
@@ -211,6 +331,27 @@ async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
         f"ALTER TABLE batch_ids ATTACH PARTITION {name} "
         f"FOR VALUES FROM ('{day}') TO ('{_next(day)}')"
     )
+
+
+async def _make_day_table(connection: AsyncConnection, table: DayTable) -> bool:
+    """Make a table of segments unless there is one; return whether there was none.
+
+    Neither readers nor writers wait for it.
+    """
+    if table in await _day_tables(connection):
+        return False
+    await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
+    if table in await _day_tables(connection):
+        return False
+    # By the condition a query for some days leaves out the tables of others.
+    of_day = f", CHECK (day = DATE '{table.day}')" if table.day else ""
+    await connection.exec_driver_sql(
+        f"CREATE TABLE {table.name} (PRIMARY KEY (segment_id){of_day}) INHERITS (segments)"
+    )
+    await connection.exec_driver_sql(
+        f"CREATE INDEX {table.name}_by_day ON {table.name} (metric, version, day, reports)"
+    )
+    return True
 
 
 def _next(day: dt.date) -> dt.date:

@@ -3,25 +3,32 @@
 A segment holds records of several origins in an order drawn at random. Segments are read and
 shuffled outside of any lock; then a short transaction replaces exactly these, or nothing if one of
 them is gone by then. Invariants: whatever is written to the table of segments
-comes from `segment_rows` or `segment_row`, shuffled by the operating system's randomness and under
-a random key. At any moment each report is in exactly one segment or
+comes from `segment_rows`, `segment_row` or `mixing`, shuffled by the operating system's randomness
+and under a random key. At any moment each report is in exactly one segment or
 in its day's counts, for every reader, whatever fails.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store.counts import DayRow, add_to_packed, lock_row, update_row
+from hubbub.collector.errors import CountsError, StoreError
+from hubbub.collector.store.counts import (
+    DayRow,
+    RowChangedError,
+    add_to_packed,
+    read_packed,
+    replace_row,
+)
 from hubbub.collector.store.interfaces import Database, Head, MetricVersion, NewBatch
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
@@ -66,13 +73,19 @@ async def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records])
 def _segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Row:
     records = shuffled(joined(pool))
     return {
-        "segment_id": secrets.randbits(63),
+        "segment_id": segment_key(is_mixed=False),
         "metric": key.metric,
         "version": key.version,
         "day": day,
         "reports": records.reports,
         "records": records.data,
     }
+
+
+def segment_key(*, is_mixed: bool) -> int:
+    """Draw a new key: a negative one for what was mixed with all others of its day."""
+    key = secrets.randbits(63)
+    return -1 - key if is_mixed else key
 
 
 async def merge_segments(database: Database, small: int, today: dt.date | None = None) -> int:
@@ -83,30 +96,30 @@ async def merge_segments(database: Database, small: int, today: dt.date | None =
     """
     is_small = _segments.c.reports < small
     replaced = 0
-    for key, day, of_day in await _groups(database, is_small, sa.func.count() > 1):
-        chunks = _chunks(await _sizes(database, *of_day, is_small))
+    for key, day, of_day in await groups_by_day(database, is_small, sa.func.count() > 1):
+        chunks = _chunks(await sizes_of(database, *of_day, is_small))
         for number, chunk in enumerate(chunks, start=1):
             if len(chunk) > 1:
-                replaced += await _replace(database, chunk, key, day)
+                replaced += await _merge(database, chunk, key, day)
             if number % _CHUNKS_BETWEEN_TIDYING == 0:
                 await database.tidy()
     if today is None:
         return replaced
     is_over = _segments.c.day < today
     one_of_several = (sa.func.count(sa.case((is_small, 1))) == 1, sa.func.count() > 1)
-    for key, day, of_day in await _groups(database, is_over, *one_of_several):
-        sizes = await _sizes(database, *of_day)
+    for key, day, of_day in await groups_by_day(database, is_over, *one_of_several):
+        sizes = await sizes_of(database, *of_day)
         pair = sorted(sizes, key=lambda size: size.reports)[:2]
-        replaced += await _replace(database, pair, key, day)
+        replaced += await _merge(database, pair, key, day)
     return replaced
 
 
-async def _groups(
+async def groups_by_day(
     database: Database, which: sa.ColumnElement[bool], *together: sa.ColumnElement[bool]
 ) -> list[tuple[MetricVersion, dt.date, list[sa.ColumnElement[bool]]]]:
     """Return versions and days whose segments fulfil conditions; and how to select by them."""
     group = (_segments.c.metric, _segments.c.version, _segments.c.day)
-    query = sa.select(*group).where(which).group_by(*group).having(sa.and_(*together))
+    query = sa.select(*group).where(which).group_by(*group).having(sa.and_(sa.true(), *together))
     async with database.read() as connection:
         rows = (await connection.execute(query)).all()
     groups = []
@@ -151,7 +164,7 @@ async def delete_reports(database: Database, *which: sa.ColumnElement[bool]) -> 
     deleted, complete = 0, False
     while not complete:
         complete = True
-        for chunk in _chunks(await _sizes(database, *which)):
+        for chunk in _chunks(await sizes_of(database, *which)):
             ids = [size.segment_id for size in chunk]
             async with database.write() as connection:
                 reports = await _delete_segments(connection, ids)
@@ -162,35 +175,66 @@ async def delete_reports(database: Database, *which: sa.ColumnElement[bool]) -> 
     return deleted
 
 
-async def _sizes(database: Database, *which: sa.ColumnElement[bool]) -> list[_Size]:
+async def sizes_of(database: Database, *which: sa.ColumnElement[bool]) -> list[Size]:
     """Return the segments that fulfil conditions, in the order of their random keys."""
     query = sa.select(_segments.c.segment_id, _segments.c.reports).where(*which)
     async with database.read() as connection:
         rows = (await connection.execute(query.order_by(_segments.c.segment_id))).all()
-    return [_Size(*row) for row in rows]
+    return [Size(*row) for row in rows]
 
 
-async def _replace(
-    database: Database, chunk: Sequence[_Size], key: MetricVersion, day: dt.date
+async def _merge(
+    database: Database, chunk: Sequence[Size], key: MetricVersion, day: dt.date
 ) -> int:
-    """Replace segments by one; do nothing if any of them is gone or being replaced."""
-    ids = [size.segment_id for size in chunk]
-    records: list[bytes] = []
+    """Replace segments by one; return how many were replaced."""
+
+    async def pool(records: Sequence[Records]) -> list[Row]:
+        return [await segment_row(key, day, records)]
+
+    return await replace_segments(database, [size.segment_id for size in chunk], day, pool)
+
+
+async def replace_segments(
+    database: Database,
+    ids: Sequence[int],
+    day: dt.date,
+    pool: Callable[[Sequence[Records]], Awaitable[list[Row]]],
+    table: sa.Table | None = None,
+) -> int:
+    """Replace segments of a day by others; do nothing if any of them is gone or being replaced.
+
+    Parameters
+    ----------
+    pool : coroutine function
+        Makes new rows of all records of these segments.
+    table : sqlalchemy.Table, optional
+        Where they go; if not where merged segments do.
+
+    Returns
+    -------
+    int
+        How many segments were replaced.
+    """
+    stored: list[Records] = []
+    of_day = _segments.c.day == day
     async with database.read() as connection:
         for some in _pieces(ids):
-            query = sa.select(_segments.c.records).where(_segments.c.segment_id.in_(some))
-            records.extend(await connection.scalars(query))
-    if len(records) < len(ids):
+            query = sa.select(_segments.c.reports, _segments.c.records)
+            query = query.where(of_day, _segments.c.segment_id.in_(some))
+            for reports, data in await connection.execute(query):
+                stored.append(Records(len(data) // reports, data))
+    if len(stored) < len(ids):
         return 0
-    width = sum(map(len, records)) // sum(size.reports for size in chunk)
-    row = await segment_row(key, day, [Records(width, data) for data in records])
+    rows = await pool(stored)
     async with database.write() as connection:
-        if not await _lock(connection, ids, skip_locked=True):
+        if not await _lock(connection, ids, of_day, skip_locked=True):
             return 0
-        # First deleted: the new segment then takes the space of the old ones.
-        await _delete_segments(connection, ids)
-        await connection.execute(sa.insert(_segments), [row])
-    database.note_written(2 * len(row["records"]))
+        # First deleted: the new segments then take the space of the old ones.
+        await _delete_segments(connection, ids, of_day)
+        if table is None:
+            table = await database.table_of_merged(connection, day)
+        await connection.execute(sa.insert(table), rows)
+    database.note_written(2 * sum(len(row["records"]) for row in rows))
     return len(ids)
 
 
@@ -203,12 +247,15 @@ async def count_reports(database: Database, before: dt.date) -> int:
     Raises
     ------
     StoreError
-        If reports aren't what their version's parameters say. What is sound was counted.
+        If reports, or counts that they are to be added to, aren't what their version's parameters
+        say. What is sound was counted.
     """
     counted, faults = 0, []
-    for key, day, of_day in await _groups(database, _segments.c.day < before, sa.true()):
+    for key, day, of_day in await groups_by_day(database, _segments.c.day < before, sa.true()):
         try:
             counted += await _count_day(database, key, day, of_day)
+        except CountsError as error:
+            faults.append(str(error))
         except RecordsError as error:
             faults.append(f"reports of {key.metric} version {key.version}, {day}: {error}")
     if faults:
@@ -227,7 +274,7 @@ async def _count_day(
     counted, complete = 0, False
     while not complete:
         complete = True
-        chunks = _chunks(await _sizes(database, *of_day))
+        chunks = _chunks(await sizes_of(database, *of_day))
         for number, chunk in enumerate(chunks, start=1):
             reports = await _count_chunk(database, chunk, key, day, params)
             complete = complete and reports is not None
@@ -251,17 +298,19 @@ async def _params(database: Database, key: MetricVersion) -> RapporParams:
 
 async def _count_chunk(
     database: Database,
-    chunk: Sequence[_Size],
+    chunk: Sequence[Size],
     key: MetricVersion,
     day: dt.date,
     params: RapporParams,
 ) -> int | None:
     """Replace segments by their counts; None if any of them is gone."""
     ids = [size.segment_id for size in chunk]
+    of_day = _segments.c.day == day
     kept, found = keep_none(params), 0
     async with database.read() as connection:
         for some in _pieces(ids):
-            query = sa.select(_segments.c.records).where(_segments.c.segment_id.in_(some))
+            query = sa.select(_segments.c.records)
+            query = query.where(of_day, _segments.c.segment_id.in_(some))
             # One after the other, so that memory holds one segment.
             options = {"max_row_buffer": 1}
             async for row in await connection.stream(query, execution_options=options):
@@ -269,27 +318,33 @@ async def _count_chunk(
                 found += 1
     if found < len(ids):
         return None
-    async with database.write() as connection:
-        if not await _lock(connection, ids, skip_locked=False):
-            return None
-        await _delete_segments(connection, ids)
-        of_day = DayRow(key, day)
-        packed = await connection.run_sync(lock_row, database.insert_if_absent, of_day)
-        # In a thread, as it takes long if there are very many cohorts.
-        values = await asyncio.to_thread(add_to_packed, packed, of_day, kept)
-        await connection.run_sync(update_row, of_day, values)
+    row = DayRow(key, day)
+    while True:
+        packed = await read_packed(database, row)
+        values = await asyncio.to_thread(add_to_packed, packed, row, kept)
+        with contextlib.suppress(RowChangedError):
+            async with database.write() as connection:
+                if not await _lock(connection, ids, of_day, skip_locked=False):
+                    return None
+                await _delete_segments(connection, ids, of_day)
+                await connection.run_sync(
+                    replace_row, database.insert_if_absent, row, packed, values
+                )
+            break
     database.note_written(len(packed) + _BYTES_OF_REPORT * kept.total)
     return kept.total
 
 
-class _Size(NamedTuple):
+class Size(NamedTuple):
+    """A segment's key, and how many reports it has."""
+
     segment_id: int
     reports: int
 
 
-def _chunks(sizes: Iterable[_Size]) -> Iterator[list[_Size]]:
+def _chunks(sizes: Iterable[Size]) -> Iterator[list[Size]]:
     """Split segments into chunks that one transaction may change."""
-    chunk: list[_Size] = []
+    chunk: list[Size] = []
     reports = 0
     for size in sizes:
         if chunk and (reports + size.reports > _REPORTS_AT_ONCE or len(chunk) == _SEGMENTS_AT_ONCE):
@@ -306,28 +361,37 @@ def _pieces(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (ids[start : start + _IDS_A_STATEMENT] for start in range(0, len(ids), _IDS_A_STATEMENT))
 
 
-async def _lock(connection: AsyncConnection, ids: Sequence[int], *, skip_locked: bool) -> bool:
+async def _lock(
+    connection: AsyncConnection,
+    ids: Sequence[int],
+    *which: sa.ColumnElement[bool],
+    skip_locked: bool,
+) -> bool:
     """Lock segments until the transaction ends; return whether all are there.
 
     Parameters
     ----------
+    which : conditions
+        That they are known to fulfil, so that they are looked for nowhere else.
     skip_locked : bool
         Whether to take one that another transaction has locked as gone, or to wait for it.
     """
     locked = 0
     for some in _pieces(ids):
-        query = sa.select(_segments.c.segment_id).where(_segments.c.segment_id.in_(some))
+        query = sa.select(_segments.c.segment_id).where(_segments.c.segment_id.in_(some), *which)
         # In order, so that two who wait don't deadlock.
         query = query.order_by(_segments.c.segment_id).with_for_update(skip_locked=skip_locked)
         locked += len((await connection.scalars(query)).all())
     return locked == len(ids)
 
 
-async def _delete_segments(connection: AsyncConnection, ids: Sequence[int]) -> list[int]:
+async def _delete_segments(
+    connection: AsyncConnection, ids: Sequence[int], *which: sa.ColumnElement[bool]
+) -> list[int]:
     """Delete the segments that are still there; return the number of reports of each."""
     reports: list[int] = []
     for some in _pieces(ids):
-        these = _segments.c.segment_id.in_(some)
+        these = sa.and_(_segments.c.segment_id.in_(some), *which)
         # Locked in order, so that two deletions don't deadlock.
         query = sa.select(_segments.c.reports).where(these).order_by(_segments.c.segment_id)
         reports.extend(await connection.scalars(query.with_for_update()))

@@ -7,10 +7,12 @@ reports came together, from whom, or at what time of day.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import datetime as dt
 import importlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.counts import (
     DayRow,
+    RowChangedError,
     add_to_packed,
     delete_counts,
-    lock_row,
     read_counts,
-    update_row,
+    read_packed,
+    replace_row,
 )
 from hubbub.collector.store.interfaces import (
     Database,
@@ -39,6 +42,7 @@ from hubbub.collector.store.interfaces import (
     StoredCounts,
     StoredRecords,
 )
+from hubbub.collector.store.mixing import mix_days
 from hubbub.collector.store.schema import check_schema, migrate
 from hubbub.collector.store.schema import counts as _counts
 from hubbub.collector.store.schema import parameters as _parameters
@@ -133,7 +137,8 @@ class Store(Reader):
             if len(unseen) < len(firsts):  # seldom
                 rows = segment_rows((firsts[batch_id] for batch_id in unseen), day)
             if rows:
-                connection.execute(sa.insert(_segments), rows)
+                table = self._database.table_of_new(day, known_from)
+                connection.execute(sa.insert(table), rows)
             return unseen
 
         unseen = await self._database.transact(known_from, pool, write)
@@ -171,15 +176,23 @@ class Store(Reader):
             If the database refuses, or what is kept of this day is of other parameters.
         """
         row = DayRow(key, day)
+        while True:
+            with contextlib.suppress(RowChangedError):
+                return await self._add_to_row(batch_id, row, kept, received)
 
-        def write(connection: sa.Connection, _prepared: None) -> bool:
+    async def _add_to_row(
+        self, batch_id: bytes, row: DayRow, kept: KeptCounts, received: dt.date
+    ) -> bool:
+        packed = await read_packed(self._database, row)
+        values = await asyncio.to_thread(add_to_packed, packed, row, kept)
+
+        def write(connection: sa.Connection, values: Mapping[str, object]) -> bool:
             if not self._database.insert_ids(connection, [batch_id], received):
                 return False
-            packed = lock_row(connection, self._database.insert_if_absent, row)
-            update_row(connection, row, add_to_packed(packed, row, kept))
+            replace_row(connection, self._database.insert_if_absent, row, packed, values)
             return True
 
-        return await self._database.transact(received, lambda: None, write)
+        return await self._database.transact(received, lambda: values, write)
 
     async def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -337,6 +350,25 @@ class Store(Reader):
         """
         return await merge_segments(self._database, small, today)
 
+    async def mix(self, today: dt.date, is_stopping: Callable[[], bool] = lambda: False) -> int:
+        """Mix the reports of each day before `today`, so that nothing tells when in it they came.
+
+        Readers may be at work: each sees every report exactly once. The youngest days come first;
+        what takes too long is left to the next call, and all if another process is at it.
+
+        Parameters
+        ----------
+        today : datetime.date
+        is_stopping : callable, optional
+            Asked between transactions whether to leave the rest.
+
+        Returns
+        -------
+        int
+            The number of reports that were mixed.
+        """
+        return await mix_days(self._database, today, is_stopping)
+
     async def upkeep_day(self) -> dt.date | None:
         """Return the day of the last upkeep, or None if there was none yet."""
         async with self._database.read() as connection:
@@ -360,9 +392,19 @@ class Store(Reader):
             await self._database.drop_id_table(table)
         return len(old)
 
-    async def prepare_ids(self, day: dt.date) -> None:
-        """Make room for the ids of a day, so that its first batch doesn't have to."""
+    async def drop_empty_ids(self, after: dt.date) -> None:
+        """Remove the room that was made for ids of days after one, where no id has come.
+
+        A clock that was far ahead made it, and nothing else would remove it before that day.
+        """
+        for table in await self._database.id_tables():
+            if table.last_day > after:
+                await self._database.drop_id_table(table, if_empty=True)
+
+    async def prepare_day(self, day: dt.date) -> None:
+        """Make room for the ids and reports of a day, so that its first batch doesn't have to."""
         await self._database.prepare_id_table(day)
+        await self._database.prepare_segments(day)
 
     async def count_reports(self, before: dt.date) -> int:
         """Replace the reports from before a day by their day's counts; return how many there were.

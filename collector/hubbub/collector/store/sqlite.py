@@ -13,9 +13,9 @@ import datetime as dt
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +35,7 @@ from hubbub.collector.store.interfaces import (
     Result,
     translate_errors,
 )
+from hubbub.collector.store.schema import segments
 
 BUSY_SECONDS = 10.0
 """How long a transaction waits for others; shorter than clients wait for their answer."""
@@ -61,6 +62,8 @@ _Item = TypeVar("_Item")
 
 class SqliteDatabase(Database):
     """An open SQLite file; use `open_database`."""
+
+    bytes_at_once = 4 * 1024**2
 
     def __init__(
         self, path: Path, reading: AsyncEngine, writing: AsyncEngine, *, writes: bool
@@ -163,13 +166,38 @@ class SqliteDatabase(Database):
     async def prepare_id_table(self, day: dt.date) -> None:
         """Do nothing: whoever inserts the first id of a day waits for nobody to make its table."""
 
-    async def drop_id_table(self, table: IdTable) -> None:
+    async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table; its pages are overwritten, in one transaction."""
         async with self.write() as connection:
+            if if_empty and await connection.scalar(sa.text(f"SELECT 1 FROM {table.name} LIMIT 1")):  # noqa: S608
+                return
             before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
             await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
             freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
         self.note_written(freed * _PAGE_BYTES)
+
+    def table_of_new(self, day: dt.date, received: dt.date) -> sa.Table:  # noqa: ARG002
+        """Return the one table there is."""
+        return segments
+
+    async def table_of_merged(self, connection: AsyncConnection, day: dt.date) -> sa.Table:  # noqa: ARG002
+        """Return the one table there is."""
+        return segments
+
+    async def table_of_mixed(self, day: dt.date, today: dt.date) -> sa.Table:  # noqa: ARG002
+        """Return the one table there is: what is deleted in it is overwritten."""
+        return segments
+
+    async def prepare_segments(self, day: dt.date) -> None:
+        """Do nothing: there is one table."""
+
+    async def drop_first_tables(self, today: dt.date) -> None:
+        """Do nothing: there is one table."""
+
+    @asynccontextmanager
+    async def mixing_alone(self) -> AsyncIterator[bool]:
+        """Let all mix: the workers of a collector leave upkeep to one."""
+        yield True
 
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
         """Read from open blobs, because a SELECT would read each whole, whatever it takes of it."""

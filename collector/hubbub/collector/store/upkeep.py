@@ -1,7 +1,8 @@
-"""The periodic maintenance of a store: merging, counting, forgetting, and tidying up.
+"""The periodic maintenance of a store: merging, counting, forgetting, mixing, and tidying up.
 
-The batches of a quiet minute stay apart until they are merged with others, so this is part of what
-makes reports unlinkable, and not only housekeeping; merging therefore comes first. Invariants:
+The batches of a quiet minute stay apart until they are merged with others, and those of a minute
+until their day is mixed, so this is part of what makes reports unlinkable, and not only
+housekeeping; merging therefore comes first. Invariants:
 every step may run in several processes at once, beside appends and readers, and may fail and be
 repeated; a step that fails keeps no other from running; but nothing is deleted because of its age
 on the word of a clock that has jumped.
@@ -44,6 +45,8 @@ class UpkeepResult(NamedTuple):
         Days whose batches' ids are no longer known.
     dropped : int
         Reports that were deleted because of their age, or whose counts were.
+    mixed : int
+        Reports that were mixed with all others of their day, as it is over.
     faults : mapping of str to str
         What went wrong, by step; the other steps were done.
     """
@@ -52,6 +55,7 @@ class UpkeepResult(NamedTuple):
     counted: int
     forgotten: int
     dropped: int
+    mixed: int
     faults: Mapping[str, str]
 
 
@@ -69,7 +73,7 @@ class Upkeep:
         Time between two runs of `run_for_ever`.
     observe : callable, optional
         Called with the name of each step that was tried ("merge", "prepare", "check", "count",
-        "forget", "drop" or "tidy") and whether it succeeded.
+        "forget", "drop", "mix" or "tidy") and whether it succeeded.
     report_days : int, optional
         How long single reports are kept, of which then only their day's counts stay; None: as long
         as counts.
@@ -122,14 +126,18 @@ class Upkeep:
             return done
 
         merged = await run("merge", self._store.merge(today))
-        await run("prepare", self._store.prepare_ids(tomorrow))
+        await run("prepare", self._store.prepare_day(tomorrow))
         await run("check", self._check_clock(today, trust_clock=trust_clock))
         if "check" not in faults:
             counted = await run("count", self._count_reports(today))
-            forgotten = await run("forget", self._store.forget_ids(today - self._deduplication))
+            forgotten = await run("forget", self._forget_ids(today))
             dropped = await run("drop", self._drop_reports(today))
+        # Last, as it may take long, and what was counted or dropped isn't mixed.
+        mixed = await run("mix", self._store.mix(today, self._stopping.is_set))
         await run("tidy", self._store.tidy())
-        return UpkeepResult(merged or 0, counted or 0, forgotten or 0, dropped or 0, faults)
+        return UpkeepResult(
+            merged or 0, counted or 0, forgotten or 0, dropped or 0, mixed or 0, faults
+        )
 
     async def _count_reports(self, today: dt.date) -> int:
         """Count and forget single reports that are too old, once a day as well."""
@@ -138,6 +146,11 @@ class Upkeep:
         counted = await self._store.count_reports(today - self._report_age)
         self._counted_on = today
         return counted
+
+    async def _forget_ids(self, today: dt.date) -> int:
+        """Forget old ids, and days to come that a wrong clock has prepared."""
+        await self._store.drop_empty_ids(today + dt.timedelta(days=1))
+        return await self._store.forget_ids(today - self._deduplication)
 
     async def _check_clock(self, today: dt.date, *, trust_clock: bool) -> None:
         """Remember that this is a day of upkeep, unless it is far from the last one.

@@ -14,12 +14,14 @@ from alembic import op
 revision = "0003"
 down_revision = "0002"
 
+_PAUSE = dt.timedelta(days=7)
+_segments = sa.table("segments", sa.column("day", sa.Date))
 _log = logging.getLogger("hubbub.collector")
 
 
 def upgrade() -> None:
     """Make room for ids by day, and keep those there are."""
-    today = dt.datetime.now(dt.UTC).date()
+    today = _last_day(dt.datetime.now(dt.UTC).date())
     if op.get_context().dialect.name == "postgresql":
         op.execute("LOCK TABLE batches IN ACCESS EXCLUSIVE MODE")  # an older collector may write
     known = f"batch_ids_until_{today:%Y%m%d}"
@@ -45,3 +47,19 @@ def upgrade() -> None:
             f"ALTER TABLE batch_ids ATTACH PARTITION {known} "
             f"FOR VALUES FROM (MINVALUE) TO ('{today + dt.timedelta(days=1)}')"
         )
+
+
+def _last_day(today: dt.date) -> dt.date:
+    """Return today; or the day on which the store was last in use, if the clock is behind it.
+
+    Ids that are dated too early are forgotten too soon. So days of reports are believed on which
+    the store was in use without a longer pause than upkeep would believe; what lies beyond such a
+    pause is from a clock that was ahead. But if all are later than today, today is wrong.
+    """
+    days = op.get_bind().execute(sa.select(_segments.c.day).distinct()).scalars()
+    ordered = sorted(days)
+    last = max(today, ordered[0]) if ordered else today
+    for day in ordered:
+        if last < day <= last + _PAUSE:
+            last = day
+    return last
