@@ -75,8 +75,7 @@ export class Sealer {
         aead: new hpke.Aes128Gcm(),
       });
     } catch (error) {
-      const wanted = 'import * as hpke from "@hpke/core"';
-      throw new OptionError(`sealedTo: hpke must be what this gives: ${wanted}`, { cause: error });
+      throw new OptionError("sealedTo: hpke: must be all of the package @hpke/core", { cause: error });
     }
   }
 
