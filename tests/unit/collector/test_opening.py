@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
@@ -197,7 +198,7 @@ async def test_what_was_opened_is_remembered_until_its_key_opens_no_more(
 
 @in_event_loop
 async def test_records_of_hostile_senders_are_left_out_by_reason(tmp_path: Path) -> None:
-    def payload(**changes: object) -> bytes:
+    def payload(**changes: Any) -> bytes:
         report = SealedReport(secrets.token_bytes(16), "homepage", 1, bytes(18))
         (record,) = seal([report._replace(**changes)], KEY.public, APPLICATION, 64)
         return record
