@@ -31,6 +31,9 @@ from hubbub.collector.exchange.opening import (
 )
 from hubbub.collector.exchange.partitions import ParquetReader
 from hubbub.collector.ingest.reader import BatchReader
+from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.sampling import Sampler
+from hubbub.collector.operations.status import Stored, metric_statuses
 from hubbub.collector.store import (
     SEALED,
     MetricVersion,
@@ -298,6 +301,25 @@ async def test_sealed_records_are_merged_and_dropped_and_never_counted(any_store
         assert sorted(rows(merged)) == sorted(rows(b"".join(before)))
         assert await store.drop_reports(later) == 20
         assert await store.count(key) == 0
+
+
+@in_event_loop
+async def test_page_shows_the_sizes_that_are_stored_and_samples_none(sqlite_url: str) -> None:
+    """Sealed records have neither cohorts nor bits that could look forged."""
+    async with open_store(sqlite_url, create=True) as store:
+        await store.declare([HOMEPAGE])
+        await store.declare_sealed()
+        metrics = Metrics()
+        for stored_sizes in ([], [64]):
+            declared, days = await store.declared(), await store.overview()
+            sampler = Sampler(store, metrics)
+            await sampler.sample(declared, days)
+            assert sampler.samples == {}
+            found = Stored(declared, days, sampler.samples)
+            shown = metric_statuses(REGISTRY, found, metrics.snapshot(), TODAY)
+            sizes = [v.version for it in shown if it.name == SEALED for v in it.versions]
+            assert sizes == stored_sizes
+            await append(store, sealed(*reports(5)))
 
 
 @pytest.mark.parametrize(
