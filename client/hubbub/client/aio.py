@@ -37,6 +37,7 @@ from hubbub.client.transport import (
     failure,
     judge,
 )
+from hubbub.protocol.errors import SealedError
 from hubbub.protocol.metric_types.base import Value
 
 _Result = TypeVar("_Result")
@@ -121,7 +122,7 @@ class AsyncTelemetry(BaseTelemetry):
 
     def _prepare(self) -> None:
         self._url = check_endpoint(self._endpoint)
-        self._encoder = RequestEncoder(self._ingest_key)
+        self._encoder = RequestEncoder(self._ingest_key, self._sealer)
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -243,7 +244,7 @@ class AsyncTelemetry(BaseTelemetry):
 
     async def _post_and_write(self, body: bytes, disk: Disk) -> Answer:
         """Try once, and store what is recorded meanwhile."""
-        post = asyncio.create_task(self._post(body))
+        post = asyncio.create_task(self._post(body, disk.secret))
         try:
             while not (await asyncio.wait({post}, timeout=SPOOL_SECONDS))[0]:
                 await self._in_pool(lambda: self._write(disk))
@@ -251,9 +252,12 @@ class AsyncTelemetry(BaseTelemetry):
         finally:
             post.cancel()
 
-    async def _post(self, body: bytes) -> Answer:
+    async def _post(self, body: bytes, secret: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
-        request = await self._in_pool(lambda: self._encoder.encode(body))
+        try:
+            request = await self._in_pool(lambda: self._encoder.encode(body, secret))
+        except SealedError as error:
+            return failure(error, time.time())
         answer = self._encoder.interpret(request, await self._attempt(request))
         if answer is None:
             answer = await self._attempt(await self._in_pool(lambda: self._encoder.encode(body)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from hubbub.client.delivery import Disk
     from hubbub.client.outbox import LeasedBatch, Outbox
+    from hubbub.client.sealing import Sealer
     from hubbub.client.state import State
     from hubbub.client.transport import Answer, DeliveryError
 
@@ -81,6 +82,7 @@ class BaseTelemetry:
         connect_timeout: float = 5.0,
         read_timeout: float = 10.0,
         ingest_key: str | None = None,
+        sealed_to: str | Sequence[str] | None = None,
         on_error: Callable[[DeliveryError], object] | None = None,
     ) -> None:
         if not 1 <= batch_size <= max_pending:
@@ -98,6 +100,14 @@ class BaseTelemetry:
         self._on_error = on_error
         self._registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
         self._folder = Path(state_dir).expanduser()
+        self._sealer: Sealer | None = None
+        if sealed_to is not None:
+            with no_fork():
+                from hubbub.client.outbox import MOST_BYTES
+                from hubbub.client.sealing import Sealer
+
+            self._sealer = Sealer(sealed_to, self._registry)
+            batch_size = min(batch_size, MOST_BYTES // self._sealer.record_bytes)
         self._settings = Settings(
             batch_size, batch_seconds, max_outbox_bytes, connect_timeout, read_timeout
         )

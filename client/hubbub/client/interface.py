@@ -56,7 +56,7 @@ class Preview(NamedTuple):
         Drawn as `record` would draw it; another call draws anew.
     body : bytes
         What would go over the wire if this report travelled alone, as JSON. It is sent in this
-        form, or in the compact one of the same content.
+        form, in the compact one of the same content, or sealed.
     words : str
         The same for people.
     refusal : str or None

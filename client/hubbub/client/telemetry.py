@@ -70,13 +70,17 @@ class Telemetry(BaseTelemetry):
     ingest_key : str, optional
         The key that the collector demands from this app. It comes with the app, so it identifies
         the app and not the user; it is sent with each batch, and never logged.
+    sealed_to : str or sequence of str, optional
+        The public keys of who decodes, as `hubbub-collector keygen` prints them: then the collector
+        can't read reports, which are sealed to the key that ends first of those still in force.
+        Nothing is sent while there is none. Needs the extra: pip install 'hubbub[sealed]'.
     on_error : callable, optional
         Called with a `DeliveryError`, on the thread that sends, whenever a batch wasn't delivered.
         What it raises is logged and goes no further.
 
     Raises
     ------
-    MetricError, ValueError
+    MetricError, SealedError, ValueError
         At construction only, for a registry or argument that can't work. Damaged state doesn't
         raise: it disables the object, and `status().disabled` says why. State that can't be used
         for now (a full disk, too many open files) is tried again until it can.
@@ -153,7 +157,11 @@ class Telemetry(BaseTelemetry):
 
         settings = self._settings
         self._sender = HttpSender(
-            self._endpoint, settings.connect_timeout, settings.read_timeout, self._ingest_key
+            self._endpoint,
+            settings.connect_timeout,
+            settings.read_timeout,
+            self._ingest_key,
+            self._sealer,
         )
         self._start_afresh()
         _to_be_closed.add(self)
@@ -248,7 +256,7 @@ class Telemetry(BaseTelemetry):
                 if not isinstance(step, float):
                     with no_fork():
                         self._sender.prepare()
-                    answer = self._sender.send(step.body)
+                    answer = self._sender.send(step.body, disk.secret)
                     self._note(answer)
                     self._settle(disk, step, answer)
                     continue

@@ -4,7 +4,7 @@ Only an answer that the collector itself could have given counts as delivered: a
 redirects, or answers 200 with its own page, must not make the client discard reports. An attempt
 ends in time whatever the other side does, and the description of a failure contains no value, no
 key and no login. What is on disk is JSON; what is sent is its compact form, or the JSON itself
-where that isn't understood.
+where that isn't understood; with keys to seal to, sealed records and nothing else.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hubbub.protocol.errors import SealedError
+
 if TYPE_CHECKING:
     import socket
     from http.client import HTTPResponse
     from urllib.request import OpenerDirector, Request
 
     from _typeshed import WriteableBuffer
+
+    from hubbub.client.sealing import Sealer
 
 MAX_ANSWER = 1_048_576  # a 422 may name every report of a large batch
 _JSON = "application/json"
@@ -57,8 +61,9 @@ class DeliveryError(NamedTuple):
     ----------
     kind : str
         "DNS", "TLS", "connection" (refused, reset, or ended before the answer was complete),
-        "timeout", "redirect", "status" (any other HTTP status), or "answer" (a 2xx that isn't the
-        collector's, such as a captive portal's page).
+        "timeout", "redirect", "status" (any other HTTP status), "answer" (a 2xx that isn't the
+        collector's, such as a captive portal's page), or "sealing" (nothing was sent: no key to
+        seal to is in force).
     detail : str
         For people; never a value, a key, or a proxy's login.
     status : int or None
@@ -115,7 +120,8 @@ class BatchRequest(NamedTuple):
     headers : dict of str to str
         Nothing about the machine.
     order : list of int or None
-        Which report of the batch each one in a compact body is; None if the body is JSON.
+        Which report of the batch each one in a compact body is; None if the body is JSON, or
+        sealed, which is refused as a whole.
     """
 
     data: bytes
@@ -127,12 +133,13 @@ class RequestEncoder:
     """Makes requests of batches: compact ones, until one isn't understood; then JSON for good.
 
     The same batch goes out at once as JSON if its compact form isn't understood, so an older
-    collector costs a process one request and no report.
+    collector costs a process one request and no report. With a sealer there is no other form.
 
     Parameters
     ----------
     ingest_key : str, optional
         Presented with each batch.
+    sealer : Sealer, optional
 
     Raises
     ------
@@ -140,15 +147,27 @@ class RequestEncoder:
         If the key can't be sent in a header.
     """
 
-    def __init__(self, ingest_key: str | None = None) -> None:
+    def __init__(self, ingest_key: str | None = None, sealer: Sealer | None = None) -> None:
         check_ingest_key(ingest_key)
+        self._sealer = sealer
         self._headers = {"User-Agent": "hubbub"}
         if ingest_key is not None:
             self._headers["Authorization"] = f"Bearer {ingest_key}"
         self._sends_compact = True
 
-    def encode(self, body: bytes) -> BatchRequest:
-        """Return the request that delivers a batch, given its JSON."""
+    def encode(self, body: bytes, secret: bytes = b"") -> BatchRequest:
+        """Return the request that delivers a batch, given its JSON and the client's secret.
+
+        Raises
+        ------
+        SealedError
+            If it must be sealed and can't be.
+        """
+        if self._sealer is not None:
+            from hubbub.protocol import sealed
+
+            data = self._sealer.seal(body, secret)
+            return BatchRequest(data, {"Content-Type": sealed.MEDIA_TYPE, **self._headers}, None)
         if self._sends_compact:
             from hubbub.protocol.compact import MEDIA_TYPE, arrange_compact
             from hubbub.protocol.wire import batch_from_json
@@ -225,6 +244,8 @@ def failure(error: BaseException, now: float) -> Answer:
     import socket
     import ssl
 
+    if isinstance(error, SealedError):
+        return Answer(Outcome.RETRY, error=DeliveryError("sealing", str(error), None, now))
     chain = _causes(error)
     names = [cause for cause in chain if _is_about_a_name(cause, socket.gaierror)]
     tls = [cause for cause in chain if isinstance(cause, ssl.SSLError)]
@@ -270,6 +291,8 @@ class HttpSender:
         arrives.
     ingest_key : str, optional
         Presented with each batch.
+    sealer : Sealer, optional
+        Seals each batch.
 
     Raises
     ------
@@ -283,9 +306,10 @@ class HttpSender:
         connect_timeout: float = 5.0,
         read_timeout: float = 10.0,
         ingest_key: str | None = None,
+        sealer: Sealer | None = None,
     ) -> None:
         self._url = check_endpoint(endpoint)
-        self._encoder = RequestEncoder(ingest_key)
+        self._encoder = RequestEncoder(ingest_key, sealer)
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._opener: OpenerDirector | None = None
@@ -294,9 +318,20 @@ class HttpSender:
         """Import what sending needs; call it while the app can't fork."""
         self._open()
 
-    def send(self, body: bytes) -> Answer:
-        """Try once. Never raises for anything that the network or the server does."""
-        request = self._encoder.encode(body)
+    def send(self, body: bytes, secret: bytes = b"") -> Answer:
+        """Try once. Never raises for anything that the network or the server does.
+
+        Parameters
+        ----------
+        body : bytes
+            The batch's JSON.
+        secret : bytes
+            The client's, if there is a sealer.
+        """
+        try:
+            request = self._encoder.encode(body, secret)
+        except SealedError as error:
+            return failure(error, time.time())
         answer = self._encoder.interpret(request, self._attempt(request))
         return answer or self._attempt(self._encoder.encode(body))
 

@@ -26,14 +26,18 @@ const WORDS = 2 ** 32;
  * @returns {Uint8Array}
  */
 export function message(tag, secret, { application, name, version }, ...details) {
-  const parts = [
+  return prefixed(
     encoder.encode(tag),
     secret,
     encoder.encode(application),
     encoder.encode(name),
     littleEndian(version, 4),
     ...details,
-  ];
+  );
+}
+
+/** @param {...Uint8Array} parts @returns {Uint8Array} which no other list of parts gives */
+export function prefixed(...parts) {
   const joined = new Uint8Array(parts.reduce((total, part) => total + 4 + part.length, 0));
   let at = 0;
   for (const part of parts) {

@@ -2,6 +2,7 @@
 
 import { OptionError, shown } from "./errors.js";
 import { makeRegistry } from "./registry.js";
+import { Sealer } from "./sealed.js";
 import { isStorage } from "./storage.js";
 
 /**
@@ -19,6 +20,8 @@ import { isStorage } from "./storage.js";
  * @property {number} [firstRetryMillis] upper end of the first wait (default: one second)
  * @property {number} [longestRetryMillis] upper end of later waits (default: five minutes)
  * @property {string} [ingestKey] the key that the collector asks of this app
+ * @property {import("./sealed.js").Sealer} [sealed] what `sealedTo` returns: the collector then can't read
+ *   reports, and what can't be sealed isn't sent
  * @property {typeof globalThis.fetch} [fetch] instead of the global one
  * @property {(error: import("./sender.js").DeliveryError) => void} [onError] called after each attempt
  *   that didn't deliver its batch
@@ -60,6 +63,7 @@ export function checkOptions(options) {
     numbers,
     endpoint: address(options.endpoint),
     ingestKey: checkKey(options.ingestKey),
+    sealer: checkSealer(options.sealed),
     fetch: options.fetch,
     onError: checkFunction(options.onError, "onError"),
     log: checkFunction(options.log, "log"),
@@ -91,6 +95,12 @@ function checkNumbers(options) {
 function checkFunction(value, name) {
   if (value === undefined || typeof value === "function") return value;
   throw new OptionError(`${name} = ${shown(value)}: must be a function`);
+}
+
+/** @param {unknown} sealer @returns {Sealer | undefined} */
+function checkSealer(sealer) {
+  if (sealer === undefined || sealer instanceof Sealer) return sealer;
+  throw new OptionError(`sealed = ${shown(sealer)}: must be what sealedTo returns`);
 }
 
 /** @param {unknown} key @returns {string | undefined} which RFC 6750 (2.1) allows in a header */

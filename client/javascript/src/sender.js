@@ -3,13 +3,15 @@
  *
  * Only an answer that the collector itself could have given counts as delivered: a captive portal
  * that redirects, or answers 200 with its own page, must not make the client discard reports. What is
- * sent is a batch's compact form, or JSON where that isn't understood. The description of a failure
- * contains no value and no key.
+ * sent is a batch's compact form, or JSON where that isn't understood; sealed records and nothing else if
+ * batches are to be sealed. The description of a failure contains no value and no key.
  */
 
 import { retryAfter } from "./backoff.js";
 import { bodyOf } from "./batch.js";
 import { compactBody, MEDIA_TYPE } from "./compact.js";
+import { HubbubError } from "./errors.js";
+import { MEDIA_TYPE as SEALED_TYPE } from "./sealed.js";
 
 export const REFUSED = "refused by the collector";
 
@@ -32,8 +34,9 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
  * Why an attempt didn't deliver its batch.
  *
  * @typedef {object} DeliveryError
- * @property {"DNS" | "TLS" | "connection" | "timeout" | "redirect" | "status" | "answer"} kind what a
- *   browser doesn't distinguish is a "connection"; an "answer" is a 2xx that isn't the collector's
+ * @property {"DNS" | "TLS" | "connection" | "timeout" | "redirect" | "status" | "answer" | "sealing"} kind
+ *   what a browser doesn't distinguish is a "connection"; an "answer" is a 2xx that isn't the collector's;
+ *   after "sealing" nothing was sent
  * @property {number | null} status of the answer, if there was one that may be looked at
  * @property {string} detail for people
  * @property {number} time milliseconds since 1970
@@ -48,9 +51,12 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
  *   | {kind: "partly", refused: Set<number>, reason: string, error: DeliveryError}} Outcome
  */
 
+/** @typedef {(batch: import("./sealed.js").StoredBatch) => Promise<ArrayBuffer>} Seal */
+
 /** Posts batches to one collector. */
 export class Sender {
   #url;
+  #seal;
   #timeout;
   #fetch;
   /** @type {Record<string, string>} */
@@ -60,10 +66,11 @@ export class Sender {
 
   /**
    * @param {URL} address the collector's base address
-   * @param {{timeout: number, fetch?: typeof globalThis.fetch, ingestKey?: string}} options timeout
-   *   in milliseconds
+   * @param {{timeout: number, fetch?: typeof globalThis.fetch, ingestKey?: string, seal?: Seal}} options
+   *   timeout in milliseconds
    */
-  constructor(address, { timeout, fetch, ingestKey }) {
+  constructor(address, { timeout, fetch, ingestKey, seal }) {
+    this.#seal = seal;
     this.#url = `${address.href.replace(/\/+$/, "")}/v1/reports`;
     if (ingestKey !== undefined) this.#headers.Authorization = `Bearer ${ingestKey}`;
     this.#timeout = timeout;
@@ -79,6 +86,14 @@ export class Sender {
    * @returns {Promise<Outcome>}
    */
   async post({ id, reports }, { signal, outliveThePage }) {
+    /** @type {ArrayBuffer | undefined} */
+    let sealed;
+    try {
+      sealed = await this.#seal?.({ id, reports });
+    } catch (error) {
+      const why = error instanceof HubbubError ? error.message : "the cryptography failed";
+      return { kind: "retry", asked: 0, error: failed("sealing", null, why) };
+    }
     const attempt = new AbortController();
     const giveUp = () => attempt.abort();
     let timedOut = false;
@@ -108,6 +123,7 @@ export class Sender {
       return judge(status, await readBounded(response), reports.length, asked);
     };
     try {
+      if (sealed) return await request(sealed, SEALED_TYPE);
       const compact = this.#compact && compactBody(id, reports);
       if (compact) {
         const outcome = await request(compact.body, MEDIA_TYPE);

@@ -81,7 +81,7 @@ const NAMES_REPORTS = 422;
  * @typedef {object} Preview
  * @property {import("./encoder.js").Report} report drawn as `record` would; another call draws anew
  * @property {string} body what would go over the wire if this report travelled alone, as JSON; it is sent in
- *   this form, or in the compact one of the same content
+ *   this form, in the compact one of the same content, or sealed
  * @property {string} words the same for people
  * @property {string | null} refusal why it wouldn't be sent, if so
  * @property {boolean} stale whether the report is of an earlier answer, because there is no room for
@@ -416,7 +416,7 @@ export class Telemetry {
       const encoders = [...registry.metrics].map(
         ([name, metric]) => /** @type {const} */ ([name, new Encoder(metric, opened.secret)]),
       );
-      const run = { encoders: new Map(encoders), ...this.#makeLoops() };
+      const run = { encoders: new Map(encoders), ...this.#makeLoops(opened.secret) };
       this.#run = this.#last = run;
       this.#sweeping = setInterval(() => this.#sweep(), SWEEPING_MILLIS);
       /** @type {{unref?: () => void}} */ (this.#sweeping).unref?.();
@@ -460,13 +460,15 @@ export class Telemetry {
     this.#drop("disabled", this.#early.splice(0).length);
   }
 
-  /** @returns {{recorder: Recorder, delivery: Delivery}} */
-  #makeLoops() {
-    const { registry, endpoint, ingestKey, fetch, numbers } = this.#options;
+  /** @param {Uint8Array} secret @returns {{recorder: Recorder, delivery: Delivery}} */
+  #makeLoops(secret) {
+    const { registry, endpoint, ingestKey, sealer, fetch, numbers } = this.#options;
     const { batchSize, batchMillis, timeoutMillis } = numbers;
+    const metrics = [...registry.metrics.values()];
+    const client = { application: registry.application, metrics, secret };
     const shared = {
       store: this.#store,
-      batchSize,
+      batchSize: Math.min(batchSize, sealer?.mostReports(metrics) ?? batchSize),
       batchMillis,
       most: { reports: numbers.maxWaiting, bytes: numbers.maxOutboxBytes },
       delays: this.#delays(),
@@ -479,7 +481,12 @@ export class Telemetry {
     };
     const delivery = new Delivery({
       ...shared,
-      sender: new Sender(endpoint, { timeout: timeoutMillis, fetch, ingestKey }),
+      sender: new Sender(endpoint, {
+        timeout: timeoutMillis,
+        fetch,
+        ingestKey,
+        seal: sealer && ((batch) => sealer.seal(batch, client)),
+      }),
       timeoutMillis,
       onDelivered: (count) => void (this.#delivered += count),
       onRefused: (reason, count, error) => this.#drop(reason, count, loggedDetail(error)),

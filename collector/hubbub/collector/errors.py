@@ -1,6 +1,6 @@
 """The errors of the collector, and how secrets are masked in their texts.
 
-Two sorts are known: the collector's own keys and tokens, by their form, and passwords in addresses.
+Known are keys and tokens of ours, by their form, and passwords in addresses.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Self
 
 MASK = "***"
-_SECRET = re.compile(r"(hub_(?:ingest|admin)_)[A-Za-z0-9_-]+")
+_SECRET = re.compile(r"(hub_(?:ingest|admin|unseal)_)[A-Za-z0-9_-]+")
 # Up to the last @: a password that isn't percent-encoded, as it should be, may hold any character.
 _PASSWORD = re.compile(r"(://[^\s:/?#@]*):\S+@|([?&](?:ssl)?password=)[^\s&#'\"]+", re.IGNORECASE)
 _REASONS = {400: "malformed", 413: "too_large", 415: "media_type", 422: "invalid"}

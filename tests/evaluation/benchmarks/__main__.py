@@ -12,6 +12,7 @@ from evaluation.benchmarks import (
     collector,
     decoder,
     reading,
+    sealing,
     simulated_clients,
 )
 from hubbub.decoder.formats.terminal import stdout_console
@@ -22,6 +23,7 @@ _GROUPS = {
     "collector": collector.comparisons,
     "decoder": decoder.comparisons,
     "reading": reading.comparisons,
+    "sealing": sealing.comparisons,
     "simulated_clients": simulated_clients.comparisons,
 }
 

@@ -27,7 +27,7 @@ from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 MAKERS = {
     "bloom", "types", "open_strings", "joint", "bernoulli", "cohort", "permanent", "wire",
-    "compact", "compact_refused", "account", "updates",
+    "compact", "compact_refused", "sealed", "account", "updates",
 }  # fmt: skip
 
 Row = dict[str, Any]

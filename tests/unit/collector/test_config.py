@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from hubbub.collector.access.auth import generate_secret
-from hubbub.collector.config.settings import AdminToken, ConfigError, IngestKey, Settings
+from hubbub.collector.config.settings import AdminToken, ConfigError, IngestKey, SealedTo, Settings
 from hubbub.collector.config.sources import describe_default, load, to_toml, toml_value
 from hubbub.collector.errors import mask
 
@@ -349,6 +349,7 @@ def settings_table() -> str:
     models: tuple[tuple[str, type[BaseModel]], ...] = (
         ("", Settings),
         ("ingest_keys.NAME.", IngestKey),
+        ("sealing_keys.NAME.", SealedTo),
         ("admin_tokens.NAME.", AdminToken),
     )
     rows = ["| setting | default | what it is |", "|---|---|---|"]
@@ -361,7 +362,7 @@ def settings_table() -> str:
 
 
 def test_every_setting_is_described() -> None:
-    for model in (Settings, IngestKey, AdminToken):
+    for model in (Settings, IngestKey, SealedTo, AdminToken):
         for name, field in model.model_fields.items():
             assert field.description, name
             assert field.description.endswith("."), name

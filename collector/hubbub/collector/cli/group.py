@@ -22,6 +22,8 @@ _SUBCOMMANDS = {
     "delete": ("stores", "Delete the reports of a metric."),
     "export": ("stores", "Write reports as Parquet."),
     "import": ("stores", "Read reports from Parquet or CSV."),
+    "keygen": ("sealing", "Make a key to which clients seal reports."),
+    "open": ("sealing", "Open sealed reports, where the collector can't."),
 }
 """The module of each, and the words of `--help`."""
 

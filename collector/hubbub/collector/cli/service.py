@@ -17,7 +17,11 @@ from hubbub.collector.cli.group import cli_errors
 from hubbub.collector.config.settings import Scope, Settings
 from hubbub.collector.config.sources import describe_default, load, to_toml, toml_value
 
-_WITHOUT_FLAG = {"ingest_keys", "admin_tokens"}  # tables, for the file or the environment
+_WITHOUT_FLAG = {
+    "ingest_keys",
+    "sealing_keys",
+    "admin_tokens",
+}  # tables, for the file or the environment
 _OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}
 _UNITS = {"bytes": "BYTES", "seconds": "SECONDS", "days": "DAYS", "port": "PORT", "host": "HOST"}
 _METAVARS = {"store": "URL", "metrics": "FILE", "tls_certificate": "FILE", "tls_key": "FILE"}
@@ -58,7 +62,7 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     after it is durable on disk; one that is sent again is recognised and counted once.
 
     A flag wins over the environment (HUBBUB_COLLECTOR_PORT for --port), that over the file of
-    --config, that over the default. Ingest keys and admin tokens come from file or environment.
+    --config, that over the default. Keys and admin tokens come from file or environment.
     """
     configuration = read_configuration(flags, config)
     if print_config:

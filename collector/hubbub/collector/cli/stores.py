@@ -27,7 +27,7 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 _Command = Callable[..., None]
 
 
-def _store_options(command: _Command) -> _Command:
+def store_options(command: _Command) -> _Command:
     """Add the flags that name the store, as those of `serve` do."""
     command = config_option(command)
     words = (
@@ -38,7 +38,7 @@ def _store_options(command: _Command) -> _Command:
 
 
 @click.command("export")
-@_store_options
+@store_options
 @click.option(
     "--format",
     "_format",
@@ -77,7 +77,7 @@ def export(
     _counts.pq instead. A day that is exported again replaces its files. Days that the store no
     longer has stay where they are: delete them by hand.
     """
-    url = _settings(config, store=store).store
+    url = configured(config, store=store).store
 
     async def run() -> None:
         async with open_store(url, create=False) as opened:
@@ -89,7 +89,7 @@ def export(
                     raise click.BadParameter(message, param_hint="--metric")
             plan = await plan_export(opened, metrics, _date(since), _date(until))
             files = reports = 0
-            with _bar("exporting") as progress:
+            with progress_bar("exporting") as progress:
                 async for written in export_partitions(opened, directory, plan, progress=progress):
                     click.echo(
                         f"{written.path}: {'counts of ' if written.only_counts else ''}"
@@ -119,7 +119,7 @@ def export(
     metavar="FILE",
     help="The registry, metrics.toml.  [default: that of HUBBUB_COLLECTOR_METRICS or --config]",
 )
-@_store_options
+@store_options
 @click.option(
     "--metric",
     metavar="NAME",
@@ -157,7 +157,7 @@ def import_(
     crash, counts nothing twice, as long as the store remembers ids of batches (14 days, unless
     configured otherwise); the same reports in another file count again.
     """
-    settings = _settings(config, store=store, metrics=metrics)
+    settings = configured(config, store=store, metrics=metrics)
 
     async def run() -> None:
         registry = Registry.load(settings.metrics)
@@ -166,7 +166,7 @@ def import_(
         async with open_store(settings.store, create=True) as opened:
             for source in sources:
                 await opened.declare([source.metric])
-                with _bar(f"importing {source.path.name}") as progress:
+                with progress_bar(f"importing {source.path.name}") as progress:
                     found = await import_file(opened, source, progress=progress)
                 click.echo(
                     f"{source.path}: {'counts of ' if source.only_counts else ''}"
@@ -185,7 +185,7 @@ def import_(
 
 
 @click.command()
-@_store_options
+@store_options
 @click.option(
     "--deduplication-days",
     metavar="DAYS",
@@ -226,7 +226,7 @@ def maintain(
     age more than 7 days after the last upkeep, by anybody, until --trust-clock says that it is
     really so late.
     """
-    settings = _settings(
+    settings = configured(
         config,
         store=store,
         deduplication_days=deduplication_days,
@@ -260,7 +260,7 @@ def maintain(
 
 @click.command()
 @click.argument("metric")
-@_store_options
+@store_options
 @click.option("--version", type=click.IntRange(1), help="Only this version's reports.")
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 def delete(
@@ -272,7 +272,7 @@ def delete(
     remove the metric from the registry first.
     """
     what = metric if version is None else f"{metric} version {version}"
-    url = _settings(config, store=store).store
+    url = configured(config, store=store).store
 
     async def count() -> int:
         async with open_store(url, create=False) as opened:
@@ -296,7 +296,7 @@ def delete(
         click.echo(f"deleted {asyncio.run(delete_reports()):,} reports of {what}")
 
 
-def _settings(config: Path | None, **flags: str | None) -> Settings:
+def configured(config: Path | None, **flags: str | None) -> Settings:
     """Return the settings of these names, as they are configured for the service."""
     return read_configuration(flags, config, only=flags).settings
 
@@ -332,7 +332,7 @@ def _date(moment: dt.datetime | None) -> dt.date | None:
 
 
 @contextlib.contextmanager
-def _bar(label: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on a terminal's standard error; yields update(done, total)."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from hubbub.protocol.errors import HubbubError
+from hubbub.protocol.sealed import SealingKey
 
 Scope = Literal["read", "export", "delete"]
 
@@ -103,6 +104,23 @@ class AdminToken(_Frozen):
         return value.split(",") if isinstance(value, str) else value
 
 
+class SealedTo(_Frozen):
+    """A public key to which clients may seal reports."""
+
+    public: str = Field(description="The key, as `hubbub-collector keygen` prints it.")
+
+    @field_validator("public")
+    @classmethod
+    def _is_key(cls, value: str) -> str:
+        SealingKey.parse(value)
+        return value
+
+    @property
+    def key(self) -> SealingKey:
+        """The key itself."""
+        return SealingKey.parse(self.public)
+
+
 class Settings(_Frozen):
     """The configuration of one collector.
 
@@ -132,6 +150,10 @@ class Settings(_Frozen):
     anonymous: bool = Field(
         default_factory=lambda fields: not fields.get("ingest_keys"),
         description="Whether reports without a key are taken; if unset, only without ingest_keys.",
+    )
+    sealing_keys: dict[_Name, SealedTo] = Field(
+        default={},
+        description="Public keys to which reports may be sealed, by name; unset: none are taken.",
     )
     admin_host: str = Field(
         default="127.0.0.1", min_length=1, description="Address of the admin listener."

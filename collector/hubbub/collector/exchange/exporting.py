@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hubbub.collector.exchange.counts import COUNTS, write_counts
 from hubbub.collector.exchange.parquet import require_pyarrow, write_records
 from hubbub.collector.exchange.partitions import PART, Partition, check_target, write_definition
-from hubbub.collector.store import MetricVersion, Store, StoredRecords
+from hubbub.collector.store import SEALED, MetricVersion, Store, StoredRecords
 from hubbub.protocol.checks import metric_name
 from hubbub.protocol.records import Records, record_width, shuffled, table
 
@@ -143,7 +143,9 @@ async def plan_export(
         if metrics and declared.metric not in metrics:
             continue
         # Stores are filled from checked registries; a name with a slash would still be fatal here.
-        name = metric_name("store", declared.metric)
+        name = declared.metric
+        if name != SEALED:
+            metric_name("store", name)
         key = MetricVersion(name, declared.version)
         plan += [
             PlannedPartition(Partition(*key, day), declared.definition)

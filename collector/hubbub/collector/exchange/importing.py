@@ -31,7 +31,7 @@ from hubbub.collector.exchange.partitions import (
     report_files,
 )
 from hubbub.collector.exchange.rappor_reports import open_unpacked, read_report_csv
-from hubbub.collector.store import MetricVersion, NewBatch, Store
+from hubbub.collector.store import SEALED, MetricVersion, NewBatch, Store
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
@@ -140,6 +140,11 @@ def find_sources(
 
 
 def _source_in_export(path: Path, partition: Partition, registry: Registry) -> ImportSource:
+    if partition.metric == SEALED:
+        raise ReportFileError(
+            f"{path}: sealed records, which only hubbub-collector open can read; of the others "
+            "import a metric at a time, with --metric"
+        )
     metric = registry[partition.metric]
     if metric.version != partition.version:
         raise ReportFileError(

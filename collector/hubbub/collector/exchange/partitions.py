@@ -25,7 +25,7 @@ from hubbub.collector.exchange.parquet import (
     read_records,
     require_pyarrow,
 )
-from hubbub.collector.store import MetricVersion, Reader, StoredCounts, StoredRecords
+from hubbub.collector.store import SEALED, MetricVersion, Reader, StoredCounts, StoredRecords
 from hubbub.protocol.metrics import Metric
 
 PART = "part-0.parquet"
@@ -33,7 +33,7 @@ SCHEME = "parquet:"
 """How the address of an exported directory begins where a store's is expected."""
 
 _PARTITION = re.compile(
-    r"metric=([a-z][a-z0-9_-]{0,63})/version=([1-9][0-9]{0,9})/day=(\d{4}-\d{2}-\d{2})"
+    rf"metric=([a-z][a-z0-9_-]{{0,63}}|{SEALED})/version=([1-9][0-9]{{0,9}})/day=(\d{{4}}-\d{{2}}-\d{{2}})"
 )
 
 

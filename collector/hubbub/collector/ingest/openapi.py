@@ -16,7 +16,7 @@ from hubbub.collector.config.settings import Settings
 from hubbub.collector.ingest.body import ENCODINGS
 from hubbub.collector.ingest.reader import base64_bits, batch_struct, report_structs
 from hubbub.collector.problems import Problem
-from hubbub.protocol import compact
+from hubbub.protocol import compact, sealed
 from hubbub.protocol.registry import Registry
 
 _Json = dict[str, Any]
@@ -37,6 +37,13 @@ _REFUSALS = {
     "collector on the same store. Send the same batch again after Retry-After.",
 }
 _RETRYABLE = {429, 503}
+_SEALED: _Json = {
+    "schema": {
+        "type": "string",
+        "contentMediaType": "application/octet-stream",
+        "description": "Records that this collector can't read; section 9 of the protocol.",
+    }
+}
 
 
 def openapi_document(settings: Settings, registry: Registry) -> _Json:
@@ -94,6 +101,7 @@ def _post_reports(settings: Settings) -> _Json:
                 "application/json": {"schema": _reference("Batch")},
                 "application/msgpack": {"schema": _reference("BinaryBatch")},
                 compact.MEDIA_TYPE: {"schema": _reference("BinaryBatch")},
+                **({sealed.MEDIA_TYPE: _SEALED} if settings.sealing_keys else {}),
             },
         },
         "responses": {

@@ -11,16 +11,21 @@ never the client.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union
 
 import msgspec
 import numpy as np
 
 from hubbub.collector.errors import BatchError
-from hubbub.collector.store import Declared, MetricVersion, NewBatch
-from hubbub.protocol import compact
-from hubbub.protocol.errors import CompactError, TooManyReportsError
+from hubbub.collector.store import Declared, MetricVersion, NewBatch, sealed_key
+from hubbub.protocol import compact, sealed
+from hubbub.protocol.errors import (
+    CompactError,
+    SealedError,
+    TooManyReportsError,
+    UnknownKeyError,
+)
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import COHORT_BYTES, Records, column, record_width
 from hubbub.protocol.registry import Registry
@@ -150,7 +155,6 @@ def _decoders(batch: type[msgspec.Struct]) -> Mapping[str, Callable[[bytes], Any
 
 
 _DECODE_ANY = _decoders(_Batch)
-_MEDIA_TYPES = (*_DECODE_ANY, compact.MEDIA_TYPE)
 _FEW = 32
 """Up to so many records are checked sooner one by one, in place, than by numpy."""
 
@@ -178,7 +182,11 @@ class BatchReader:
         registry: Registry,
         declared: Iterable[Declared] = (),
         max_reports: int = 10_000,
+        sealed_to: Collection[bytes] = (),
     ) -> None:
+        self._sealed_to = sealed_to
+        sealed_types = [sealed.MEDIA_TYPE] if sealed_to else []
+        self._media_types = (*_DECODE_ANY, compact.MEDIA_TYPE, *sealed_types)
         declared = list(declared)
         self.declared = frozenset(MetricVersion(one.metric, one.version) for one in declared)
         self._max_reports = max_reports
@@ -215,9 +223,11 @@ class BatchReader:
         """
         if content_type == compact.MEDIA_TYPE:
             return self._read_compact(body) or self._check_all(self._parse_compact(body))
+        if content_type == sealed.MEDIA_TYPE and self._sealed_to:
+            return self._read_sealed(body)
         decode = self._decode_usual.get(content_type)
         if decode is None:
-            expected = ", ".join(_MEDIA_TYPES)
+            expected = ", ".join(self._media_types)
             raise BatchError(
                 415, f"Content-Type = {_cut(content_type)!r}: must be one of: {expected}"
             )
@@ -285,6 +295,20 @@ class BatchReader:
         if at != most or not 0 < total <= self._max_reports:
             return None
         return NewBatch(body[1 : 1 + compact.ID_BYTES], records)
+
+    def _read_sealed(self, body: bytes) -> NewBatch:
+        """Return a batch of records that can't be judged here, but for their keys and number."""
+        try:
+            batch = sealed.read_sealed(body, self._sealed_to)
+        except UnknownKeyError as error:
+            raise BatchError(422, str(error)) from error
+        except SealedError as error:
+            raise _not_valid(sealed.MEDIA_TYPE, error) from error
+        records = Records(batch.payload + sealed.OVERHEAD, batch.records)
+        if records.reports > self._max_reports:
+            given = records.reports
+            raise BatchError(413, f"records: {given}; must be at most {self._max_reports}")
+        return NewBatch(batch.batch_id, {sealed_key(batch.payload): records})
 
     def _parse_compact(self, body: bytes) -> _Batch:
         try:

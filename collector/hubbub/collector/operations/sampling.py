@@ -19,7 +19,7 @@ import numpy as np
 
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.poisoning import RepeatSample, cohort_balance
-from hubbub.collector.store import DayCount, Declared, MetricVersion, Store
+from hubbub.collector.store import SEALED, DayCount, Declared, MetricVersion, Store
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, cohorts, record_width
 
@@ -118,7 +118,7 @@ class Sampler:
         """
         stored: dict[MetricVersion, list[DayCount]] = {}
         for count in days:
-            if not count.segments:  # counts can't be examined
+            if not count.segments or count.metric == SEALED:  # what can't be examined
                 continue
             stored.setdefault(MetricVersion(count.metric, count.version), []).append(count)
         now = time.monotonic()

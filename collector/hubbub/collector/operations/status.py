@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from hubbub.collector.operations.metrics import MetricValues
 from hubbub.collector.operations.sampling import Sample
-from hubbub.collector.store import DayCount, Declared, MetricVersion
+from hubbub.collector.store import SEALED, DayCount, Declared, MetricVersion
 from hubbub.protocol.registry import Registry
 
 DAYS_SHOWN = 14
@@ -262,7 +262,10 @@ def metric_statuses(
     versions: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
     for name, metric in registry.items():
         versions[name][metric.version] = metric.definition
+    sealed = {count.version for count in stored.days if count.metric == SEALED}
     for declared in stored.declared:
+        if declared.metric == SEALED and declared.version not in sealed:
+            continue
         versions[declared.metric][declared.version] = declared.definition
     statuses = []
     for name in sorted(versions):

@@ -44,7 +44,7 @@ _SWITCH_SECONDS = 0.0005
 _lifecycle = get_logger(LIFECYCLE)
 
 
-RELOADED = ("ingest_keys", "anonymous", "admin_tokens")
+RELOADED = ("ingest_keys", "sealing_keys", "anonymous", "admin_tokens")
 """The settings that are read again; a change of any other needs a restart."""
 
 
@@ -178,7 +178,10 @@ class Ingest:
 async def _make_reader(settings: Settings, registry: Registry, store: Store) -> BatchReader:
     """Declare a registry's metrics in the store and return the reader of their batches."""
     await store.declare(registry.values())
-    return BatchReader(registry, await store.declared(), settings.max_reports)
+    keys = {entry.key.key_id for entry in settings.sealing_keys.values()}
+    if keys:
+        await store.declare_sealed()
+    return BatchReader(registry, await store.declared(), settings.max_reports, keys)
 
 
 @asynccontextmanager

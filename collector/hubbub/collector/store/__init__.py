@@ -12,10 +12,12 @@ from hubbub.collector.store.interfaces import (
     StoredCounts,
     StoredRecords,
 )
+from hubbub.collector.store.sealed import SEALED, sealed_key
 from hubbub.collector.store.sql import DATABASES, Store, open_store
 
 __all__ = [
     "DATABASES",
+    "SEALED",
     "DayCount",
     "Declared",
     "MetricVersion",
@@ -25,4 +27,5 @@ __all__ = [
     "StoredCounts",
     "StoredRecords",
     "open_store",
+    "sealed_key",
 ]

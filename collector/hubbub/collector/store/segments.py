@@ -32,6 +32,7 @@ from hubbub.collector.store.counts import (
 from hubbub.collector.store.interfaces import Database, Head, MetricVersion, NewBatch
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
+from hubbub.collector.store.sealed import SEALED
 from hubbub.protocol.counts import keep_counts, keep_none
 from hubbub.protocol.errors import RecordsError
 from hubbub.protocol.params import RapporParams
@@ -243,6 +244,7 @@ async def count_reports(database: Database, before: dt.date) -> int:
 
     A chunk of segments is counted outside of any lock. Then one transaction adds the counts to
     those of its day and deletes exactly these segments, or does nothing if one of them is gone.
+    Sealed records, which can't be counted, stay.
 
     Raises
     ------
@@ -251,7 +253,8 @@ async def count_reports(database: Database, before: dt.date) -> int:
         say. What is sound was counted.
     """
     counted, faults = 0, []
-    for key, day, of_day in await groups_by_day(database, _segments.c.day < before, sa.true()):
+    countable = sa.and_(_segments.c.day < before, _segments.c.metric != SEALED)
+    for key, day, of_day in await groups_by_day(database, countable, sa.true()):
         try:
             counted += await _count_day(database, key, day, of_day)
         except CountsError as error:

@@ -14,6 +14,7 @@ import importlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from hubbub.collector.store.schema import counts as _counts
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
 from hubbub.collector.store.schema import upkeep_day as _upkeep_day
+from hubbub.collector.store.sealed import sealed_versions
 from hubbub.collector.store.segments import (
     SMALL,
     Row,
@@ -83,14 +85,20 @@ class Store(Reader):
         StoreError
             If a metric's version is already stored with other parameters.
         """
-        rows = [_parameter_row(metric) for metric in metrics]
+        declared = [Declared(metric.name, metric.version, metric.definition) for metric in metrics]
         # In order, so that collectors that start together don't deadlock.
-        rows.sort(key=lambda row: (row["metric"], row["version"]))
+        rows = [_parameter_row(version) for version in sorted(declared, key=itemgetter(0, 1))]
         async with self._database.write() as connection:
             if rows:
                 await connection.execute(self._database.insert_if_absent(_parameters), rows)
             for metric in metrics:
                 await _check_parameters(connection, metric)
+
+    async def declare_sealed(self) -> None:
+        """Record that there may be sealed records, of all sizes."""
+        rows = [_parameter_row(version) for version in sealed_versions()]
+        async with self._database.write() as connection:
+            await connection.execute(self._database.insert_if_absent(_parameters), rows)
 
     async def declared(self) -> list[Declared]:
         """Return every version of every metric that was ever declared."""
@@ -504,13 +512,13 @@ def _conditions(
     return which
 
 
-def _parameter_row(metric: Metric) -> dict[str, Any]:
-    parameters = json.dumps(metric.definition, sort_keys=True)
-    return {"metric": metric.name, "version": metric.version, "parameters": parameters}
+def _parameter_row(declared: Declared) -> dict[str, Any]:
+    parameters = json.dumps(declared.definition, sort_keys=True)
+    return {"metric": declared.metric, "version": declared.version, "parameters": parameters}
 
 
 async def _check_parameters(connection: AsyncConnection, metric: Metric) -> None:
-    row = _parameter_row(metric)
+    row = _parameter_row(Declared(metric.name, metric.version, metric.definition))
     query = sa.select(_parameters.c.parameters).where(
         _parameters.c.metric == metric.name, _parameters.c.version == metric.version
     )

@@ -1,0 +1,157 @@
+"""The commands of who decodes sealed reports: `keygen` makes a key, `open` uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+from pathlib import Path
+
+import click
+
+from hubbub.collector.cli.group import cli_errors
+from hubbub.collector.cli.stores import configured, progress_bar, store_options
+from hubbub.collector.config.sources import toml_value
+from hubbub.collector.errors import StoreError, mask_address
+from hubbub.collector.exchange.opening import OpenResult, open_reports
+from hubbub.collector.exchange.partitions import SCHEME, ParquetReader
+from hubbub.collector.store import Store, open_store
+from hubbub.protocol.errors import SealedError
+from hubbub.protocol.hpke import PrivateKey
+from hubbub.protocol.registry import Registry
+
+_USUAL_DAYS = 90
+_ONLY_ITS_OWNER = 0o600
+
+
+@click.command()
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--last-day",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DAY",
+    help=f"Last UTC day on which clients seal to it.  [default: in {_USUAL_DAYS} days]",
+)
+@click.option(
+    "--name",
+    default="main",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the entry in the collector's configuration.",
+)
+def keygen(file: Path, last_day: dt.datetime | None, name: str) -> None:
+    """Make a key to which clients seal reports.
+
+    FILE is made, readable by its owner only, and gets the private key: it belongs where reports are
+    decoded, and never on the collector. Standard output has the public key alone, for the app's
+    `sealed_to`; standard error the lines for the collector's configuration.
+
+    `hubbub-collector open` uses a key for 30 days after its last day. Then delete the private
+    key: what was sealed to it, wherever there are copies, can't be read by anybody any more.
+    """
+    today = dt.datetime.now(dt.UTC).date()
+    last = last_day.date() if last_day else today + dt.timedelta(days=_USUAL_DAYS)
+    if last < today:
+        raise click.UsageError(f"--last-day {last}: must be {today} or later")
+    with cli_errors():
+        key = PrivateKey.generate(last)
+        text = f"# Opens reports sealed to {key.public}. Delete after {key.public.opens_until}.\n"
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _ONLY_ITS_OWNER)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(f"{text}{key}\n")
+            opened.flush()
+            os.fsync(opened.fileno())
+    click.echo(key.public)
+    click.echo(f"[sealing_keys.{name}]\npublic = {toml_value(str(key.public))}", err=True)
+
+
+@click.command("open")
+@click.option(
+    "--key",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A private key, as `keygen` made it; repeatable.",
+)
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    metavar="STORE|DIR",
+    help="Where sealed reports are: a directory that `export` made, or a collector's database.",
+)
+@click.option(
+    "--metrics",
+    metavar="FILE",
+    help="The registry, metrics.toml.  [default: that of HUBBUB_COLLECTOR_METRICS or --config]",
+)
+@store_options
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processes that open records.  [default: one a core]",
+)
+def open_(
+    files: tuple[Path, ...],
+    source: str,
+    metrics: str | None,
+    store: str | None,
+    config: Path | None,
+    jobs: int | None,
+) -> None:
+    """Open sealed reports, where the collector can't.
+
+    Reports are judged as a collector judges them and go into --store, a database of your own,
+    which `hubbub-decoder` reads. It must not be the collector's: who decodes shouldn't see
+    addresses, and who sees addresses not reports.
+
+    Run it as often as there are new records, on exports that grow, after a crash: each report
+    counts once. What was opened is remembered as long as its key opens.
+    """
+    settings = configured(config, store=store, metrics=metrics)
+
+    async def run(keys: list[PrivateKey]) -> OpenResult:
+        registry = Registry.load(settings.metrics)
+        async with open_store(settings.store, create=True) as into:
+
+            async def open_from(reader: ParquetReader | Store) -> OpenResult:
+                with progress_bar("opening") as progress:
+                    return await open_reports(
+                        reader, into, registry, keys, jobs=jobs or _cores(), progress=progress
+                    )
+
+            if "://" not in source:
+                return await open_from(ParquetReader(source.removeprefix(SCHEME)))
+            async with open_store(source, create=False) as reader:
+                return await open_from(reader)
+
+    with cli_errors():
+        if source == settings.store:
+            raise StoreError(f"--from {mask_address(source)}: must be another store than --store")
+        result = asyncio.run(run([_read_key(file) for file in files]))
+    for key, reports in sorted(result.new.items()):
+        click.echo(f"{key.metric} version {key.version}: {reports:,} reports")
+    for reason, records in result.left_out.most_common():
+        click.echo(f"left out {records:,} records {reason}")
+    again = f"; {result.known:,} were opened before" if result.known else ""
+    click.echo(f"opened {result.new.total():,} reports into {mask_address(settings.store)}{again}")
+
+
+def _read_key(file: Path) -> PrivateKey:
+    """Return the key in a file; an error names the file and nothing that is in it."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        texts = [line for line in lines if line.strip() and not line.startswith("#")]
+        if len(texts) != 1:
+            raise SealedError(f"{len(texts)} keys; must be one, and lines that begin with #")
+        return PrivateKey.parse(texts[0])
+    except (SealedError, UnicodeDecodeError) as error:
+        fault = error if isinstance(error, SealedError) else "must be text"
+        raise StoreError(f"{file}: {fault}") from error
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
