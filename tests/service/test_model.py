@@ -1,7 +1,8 @@
 """Random histories of a real collector, beside a model that is a dictionary and a multiset.
 
 What the model knows: the batches that were taken (by id), the records that must be stored, and the
-ids that the store has forgotten. After each step both must agree. HUBBUB_MODEL_EXAMPLES says how
+ids that the store has forgotten, and the counts of reports that were counted. After each step both
+must agree. HUBBUB_MODEL_EXAMPLES says how
 many histories are played.
 """
 
@@ -36,7 +37,9 @@ from hypothesis.stateful import (
 from databases import PostgresqlServer
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
-from hubbub.collector.store import Store, open_store
+from hubbub.collector.store import MetricVersion, NewBatch, Store, StoredCounts, open_store
+from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
+from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import is_alive, kill, processes_of, status_of
 from service.loads import stored_in
@@ -49,6 +52,7 @@ _STEPS = 20 if EXAMPLES > 10 else 8
 _HOMEPAGE = make_metric()
 _SEARCH = make_metric("search", params=make_params(k=8, m=4))
 _METRICS = {metric.name: metric for metric in (_HOMEPAGE, _SEARCH)}
+_OLD = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=40)
 _OPTIONS = ["--upkeep-seconds", "0.3", "--log-level", "error"]
 _WRONG: list[Callable[[Batch], bytes]] = [
     lambda batch: batch_to_json(batch)[:-1],
@@ -73,6 +77,7 @@ class CollectorModel(RuleBasedStateMachine):
         self._running: ExitStack | None = None
         self._taken: dict[str, Batch] = {}
         self._records: Counter[tuple[str, bytes]] = Counter()
+        self._counted: dict[str, KeptCounts] = {}
         self._numbers = iter(range(10**9))
 
     def new_store(self) -> str:
@@ -145,6 +150,30 @@ class CollectorModel(RuleBasedStateMachine):
     def maintain(self) -> None:
         _run_command("maintain", "--store", self._store)
 
+    @rule(sizes=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=3))
+    def count_reports_that_come_late(self, sizes: list[tuple[int, int]]) -> None:
+        """Each time the reports of that day were counted before, but for the first."""
+        today = dt.datetime.now(dt.UTC).date()
+
+        async def add_and_count(store: Store) -> None:
+            for batch in (_mixed_batch(*size) for size in sizes):
+                records = _records_of(batch)
+                new = NewBatch(
+                    bytes.fromhex(batch.batch_id),
+                    {MetricVersion(name, 1): it for name, it in records.items()},
+                )
+                for is_new in (True, False):
+                    assert await store.append([new], _OLD, today) == [is_new]
+                    counted = await store.count_reports(_OLD + dt.timedelta(days=1))
+                    assert counted == (len(batch.reports) if is_new else 0)
+                for name, of_metric in records.items():
+                    params = _METRICS[name].params
+                    kept = self._counted.get(name, keep_none(params))
+                    self._counted[name] = kept + keep_counts(of_metric.data, params)
+                self._taken[batch.batch_id] = batch
+
+        self._query(add_and_count)
+
     @rule(days=st.sampled_from([-1, 1]))
     def forget_ids(self, days: int) -> None:
         """Forget the ids from before yesterday, which are none, or all."""
@@ -160,11 +189,13 @@ class CollectorModel(RuleBasedStateMachine):
         else:
             assert not forgotten
 
-    @precondition(lambda self: self._records)
+    @precondition(lambda self: self._records or self._counted)
     @rule(metric=st.sampled_from(list(_METRICS)))
     def delete_metric(self, metric: str) -> None:
         of_metric = {key for key in self._records if key[0] == metric}
         deleted = sum(self._records.pop(key) for key in of_metric)
+        if metric in self._counted:
+            deleted += self._counted.pop(metric).total
         said = _run_command("delete", metric, "--store", self._store, "--yes")
         assert f"deleted {deleted:,} reports" in said
 
@@ -175,7 +206,7 @@ class CollectorModel(RuleBasedStateMachine):
         exported = self._folder / f"export {next(self._numbers)}"
         _run_command("export", "--store", self._store, "--to", str(exported))
         self._store = self.new_store()
-        if self._records:
+        if self._records or self._counted:
             arguments = ["--metrics", str(self._metrics), "--store", self._store, str(exported)]
             for _ in range(2):  # the second time counts nothing
                 _run_command("import", *arguments)
@@ -192,6 +223,9 @@ class CollectorModel(RuleBasedStateMachine):
             for record in stored_in(self._store, metric)
         )
         assert found == self._records
+        assert self._query(_counts_in) == {
+            name: pack_counts(kept) for name, kept in self._counted.items()
+        }
         assert status_of(self._collector, "/livez") == 200
 
     def _book(self, batch: Batch) -> None:
@@ -255,6 +289,25 @@ def _play(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> No
 def _mixed_batch(homepage: int, search: int) -> Batch:
     reports: Sequence[Any] = make_batch(homepage, _HOMEPAGE).reports
     return Batch((*reports, *(make_batch(search, _SEARCH).reports if search else ())))
+
+
+def _records_of(batch: Batch) -> dict[str, Records]:
+    """Return a batch's records by metric."""
+    data: dict[str, bytes] = {}
+    for report in batch.reports:
+        record = report.cohort.to_bytes(2, "little") + report.bits
+        data[report.metric] = data.get(report.metric, b"") + record
+    return {name: Records(record_width(_METRICS[name].params.k), it) for name, it in data.items()}
+
+
+async def _counts_in(store: Store) -> dict[str, bytes]:
+    """Return the packed counts that are stored, by metric."""
+    found = {}
+    for name in _METRICS:
+        async for stored in store.contents(MetricVersion(name, 1)):
+            if isinstance(stored, StoredCounts):
+                found[name] = pack_counts(stored.kept)
+    return found
 
 
 def _run_command(*arguments: str) -> str:

@@ -32,7 +32,7 @@ from hubbub.collector.store import (
     segments,
     sql,
 )
-from hubbub.collector.store.counts import DayRow, read_packed
+from hubbub.collector.store.counts import DayRow, add_to_packed, read_packed
 from hubbub.collector.store.upkeep import Upkeep
 from hubbub.protocol.counts import (
     KeptCounts,
@@ -285,7 +285,6 @@ async def test_writers_go_on_while_counts_are_packed(
     any_store_url: str, monkeypatch: pytest.MonkeyPatch, imports: bool
 ) -> None:
     """Of very many cohorts that takes seconds. One of the writers changes the very row."""
-    packing = segments.add_to_packed
     kept, others = keep_counts(_records(30), _PARAMS), keep_counts(_records(7, 2), _PARAMS)
     may_pack, is_packing = threading.Event(), threading.Event()
     packed = 0
@@ -296,7 +295,7 @@ async def test_writers_go_on_while_counts_are_packed(
         if packed == 1:
             is_packing.set()
             assert may_pack.wait(60)
-        return packing(*arguments)
+        return add_to_packed(*arguments)
 
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)

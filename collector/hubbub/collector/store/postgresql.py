@@ -272,8 +272,9 @@ class PostgresqlDatabase(Database):
     async def size_bytes(self) -> int:
         """Return the bytes of the tables, partitions and indexes."""
         async with self.read() as connection:
-            days = [*await _partitions(connection), *await _day_tables(connection)]
-            names = [*metadata.tables, *[table.name for table in days]]
+            partitions = [table.name for table in await _partitions(connection)]
+            days = [table.name for table in await _day_tables(connection)]
+            names = [*metadata.tables, *partitions, *days]
             # A partition that was dropped meanwhile has no size.
             query = sa.text("SELECT sum(pg_total_relation_size(to_regclass(n))) FROM unnest(:n) n")
             size = await connection.scalar(query.bindparams(sa.bindparam("n", names, _TEXTS)))

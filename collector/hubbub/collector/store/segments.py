@@ -316,8 +316,8 @@ async def _count_chunk(
             query = query.where(of_day, _segments.c.segment_id.in_(some))
             # One after the other, so that memory holds one segment.
             options = {"max_row_buffer": 1}
-            async for row in await connection.stream(query, execution_options=options):
-                kept += await asyncio.to_thread(keep_counts, row.records, params)
+            async for (records,) in await connection.stream(query, execution_options=options):
+                kept += await asyncio.to_thread(keep_counts, records, params)
                 found += 1
     if found < len(ids):
         return None

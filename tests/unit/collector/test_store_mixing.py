@@ -1,0 +1,236 @@
+"""Days that are over, on both databases: reports are mixed, and none is lost, doubled or late."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections import Counter
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from databases import PostgresqlServer
+from hubbub.collector.store import MetricVersion, NewBatch, Store, day_tables, mixing, open_store
+from hubbub.collector.store.day_tables import (
+    DayTable,
+    first_table,
+    mixed_table,
+    parse_day_table,
+)
+from hubbub.collector.store.mixing import rounds_needed
+from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_records, stored_segments
+from unit.collector.event_loop import in_event_loop
+
+_DAY = dt.date(2026, 3, 14)
+_TOMORROW = _DAY + dt.timedelta(days=1)
+_SEARCH = MetricVersion("search", 1)
+
+
+@pytest.fixture
+def in_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a segment have 8 reports, and 8 segments be mixed at once."""
+    monkeypatch.setattr(mixing, "REPORTS_OF_MIXED", 8)
+    monkeypatch.setattr(mixing, "_GROUPS_BETWEEN_TIDYING", 10)
+
+
+def _open_small(store: Store) -> Store:
+    store._database.bytes_at_once = 64 * WIDTH
+    return store
+
+
+async def _append_in_eights(store: Store, reports: int, day: dt.date = _DAY) -> None:
+    """Store reports 0 to 7 in a segment, 8 to 15 in another, and so on."""
+    for start in range(0, reports, 8):
+        await store.append([make_new_batch(range(start, start + 8))], day)
+
+
+async def _keys(store: Store) -> list[int]:
+    async with store._database.read() as connection:
+        return list(await connection.scalars(sa.text("SELECT segment_id FROM segments")))
+
+
+@pytest.mark.usefixtures("in_many_rounds")
+@in_event_loop
+async def test_reports_of_a_segment_end_in_any_segment_of_the_day(any_store_url: str) -> None:
+    """P(false alarm) < 1e-30: 160 of 3,500 pairs stay together, where about 40 are expected."""
+    async with open_store(any_store_url, create=True) as store:
+        await _append_in_eights(_open_small(store), 1000)
+        assert await store.mix(_DAY) == 0
+        assert await store.mix(_TOMORROW) == 1000
+        segments = await stored_segments(store)
+        assert sorted(number for segment in segments for number in segment) == list(range(1000))
+        assert min(map(len, segments)) >= 8
+        together = 0
+        for segment in segments:
+            origins = Counter(number // 8 for number in segment)
+            together += sum(n * (n - 1) // 2 for n in origins.values())
+        assert together < 160
+        assert max(await _keys(store)) < 0
+        assert await store.mix(_TOMORROW) == 0
+        assert await store.merge(_TOMORROW, small=8) == 0
+
+
+@in_event_loop
+async def test_late_reports_are_mixed_with_those_that_are_there(any_store_url: str) -> None:
+    """P(false alarm) < 1e-200: 20 late ones of 20,000 are next to each other."""
+    async with open_store(any_store_url, create=True) as store:
+        await store.append([make_new_batch(range(20, 20_000))], _DAY)
+        await store.append([make_new_batch(range(5), key=_SEARCH)], _DAY)
+        assert await store.mix(_TOMORROW) == 19_985
+        await store.append([make_new_batch(range(20))], _DAY, received=_TOMORROW)
+        assert await store.mix(_TOMORROW) == 20
+        (segment,) = await stored_segments(store)
+        assert sorted(segment) == list(range(20_000))
+        places = sorted(segment.index(number) for number in range(20))
+        assert places[-1] - places[0] >= 40
+        assert await store.mix(_TOMORROW) == 0
+
+
+@pytest.mark.usefixtures("in_many_rounds")
+@in_event_loop
+async def test_every_report_counts_once_whoever_mixes_reads_and_imports(
+    any_store_url: str,
+) -> None:
+    """Two mixers, an importer and a reader; the reader never sees a report missing or twice."""
+    async with (
+        open_store(any_store_url, create=True) as one,
+        open_store(any_store_url, create=True) as other,
+        open_store(any_store_url, create=False) as reader,
+    ):
+        await _append_in_eights(_open_small(one), 400)
+        _open_small(other)
+        ended = asyncio.Event()
+
+        async def mix(store: Store) -> None:
+            while not ended.is_set():
+                await store.mix(_TOMORROW)
+                await store.merge(_TOMORROW, small=8)
+
+        mixing_both = [asyncio.create_task(mix(store)) for store in (one, other)]
+        for number in range(400, 440):
+            await one.append([make_new_batch([number])], _DAY, received=_TOMORROW)
+            seen = sorted(n for segment in await stored_segments(reader) for n in segment)
+            assert seen == list(range(number + 1))
+        ended.set()
+        await asyncio.gather(*mixing_both)
+        await one.mix(_TOMORROW)
+        assert max(await _keys(one)) < 0
+        assert await reader.count(HOMEPAGE) == 440
+
+
+@pytest.mark.usefixtures("in_many_rounds")
+@in_event_loop
+async def test_mixing_that_is_stopped_goes_on_at_the_next_call(any_store_url: str) -> None:
+    asked = 0
+
+    def is_stopping() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 9
+
+    async with open_store(any_store_url, create=True) as store:
+        await _append_in_eights(_open_small(store), 512)
+        assert await store.mix(_TOMORROW, is_stopping) < 512
+        assert await store.count(HOMEPAGE) == 512
+        await store.mix(_TOMORROW)
+        assert max(await _keys(store)) < 0
+        assert await store.count(HOMEPAGE) == 512
+
+
+@in_event_loop
+async def test_days_that_take_too_long_are_left_to_the_next_call(
+    any_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The youngest come first."""
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(3):
+            await store.append([make_new_batch()], _DAY - dt.timedelta(days=age))
+        monkeypatch.setattr(mixing, "_SECONDS_A_RUN", -1)
+        assert await store.mix(_TOMORROW) == 0
+        monkeypatch.setattr(mixing, "_SECONDS_A_RUN", 60)
+        assert await store.mix(_TOMORROW) == 9
+
+
+@in_event_loop
+async def test_only_one_collector_mixes_at_a_time(postgresql_url: str) -> None:
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        await one.append([make_new_batch()], _DAY)
+        async with other._database.mixing_alone() as is_alone:
+            assert is_alone
+            assert await one.mix(_TOMORROW) == 0
+        assert await one.mix(_TOMORROW) == 3
+
+
+@in_event_loop
+async def test_reports_of_old_days_share_a_table_and_empty_ones_are_dropped(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    def tables() -> set[str]:
+        query = "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'segments'::regclass"
+        return set(postgresql.execute(query, url=postgresql_url).split())
+
+    today = _DAY + dt.timedelta(days=day_tables.APART.days)
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append([make_new_batch(range(5))], _DAY)
+        await store.append([make_new_batch()], _TOMORROW)
+        assert tables() == {"segments_20260314", "segments_20260315"}
+        await store.mix(today)
+        assert tables() == {"segments_mixed_20260314", "segments_mixed_20260315"}
+        await store.mix(today + dt.timedelta(days=1))
+        assert tables() == {"segments_mixed", "segments_mixed_20260315"}
+        assert await store.count(HOMEPAGE) == 8
+        await store.drop_reports(_TOMORROW + dt.timedelta(days=1))
+        await store.mix(today + dt.timedelta(days=1))
+        assert tables() == {"segments_mixed"}
+
+
+@in_event_loop
+async def test_rows_of_a_mixed_group_bear_one_mark_of_a_transaction(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """Also where each was large enough never to be merged."""
+    marks = "SELECT count(*) FROM segments JOIN batch_ids ON segments.xmin = batch_ids.xmin"
+    async with open_store(postgresql_url, create=True) as store:
+        for _ in range(3):
+            large = NewBatch(make_new_batch().batch_id, {HOMEPAGE: make_records(range(20_000))})
+            await store.append([large], _DAY)
+        await store.merge()
+        assert postgresql.execute(marks, url=postgresql_url) == "3"
+        await store.mix(_TOMORROW)
+        assert postgresql.execute(marks, url=postgresql_url) == "0"
+        distinct = "SELECT count(DISTINCT xmin::text) FROM segments"
+        assert postgresql.execute(distinct, url=postgresql_url) == "1"
+
+
+@in_event_loop
+async def test_day_that_an_older_collector_has_opened_gets_its_table(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        postgresql.execute("DROP TABLE segments_20260314", url=postgresql_url)
+        assert await store.append([make_new_batch()], _DAY) == [True]
+        assert await store.count(HOMEPAGE) == 3
+
+
+@pytest.mark.parametrize(
+    ("segments", "at_once", "rounds"), [(1, 8, 1), (8, 8, 1), (9, 8, 2), (64, 8, 2), (65, 8, 3)]
+)
+def test_rounds_reach_all_segments(segments: int, at_once: int, rounds: int) -> None:
+    assert rounds_needed(segments, at_once) == rounds
+
+
+def test_name_tells_what_a_table_holds() -> None:
+    today = _DAY + dt.timedelta(days=1)
+    tables: list[Any] = [first_table(_DAY), mixed_table(_DAY, today)]
+    old = mixed_table(_DAY, _DAY + day_tables.APART + dt.timedelta(days=1))
+    assert old == DayTable("segments_mixed", None, is_mixed=True)
+    for table in (*tables, old):
+        assert parse_day_table(table.name) == table
+    assert [table.may_end(today) for table in (*tables, old)] == [True, True, False]
+    assert parse_day_table("segments_20261345") is None
+    assert parse_day_table("segments_of_mine") is None
