@@ -93,7 +93,10 @@ async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_
             assert (done.forgotten, done.dropped, list(done.faults)) == (0, 0, ["check"])
             told = f"it is {day}, .* was on {_TODAY}, .*trust-clock"
             assert re.search(told, done.faults["check"])
-            assert steps == {"merge": True, "prepare": True, "check": False, "tidy": True}
+            assert steps == {
+                **dict.fromkeys(("merge", "pool", "prepare", "tidy"), True),
+                "check": False,
+            }
         assert await store.append([batch], _TODAY) == [False]
         assert await store.count(HOMEPAGE) == 15
         assert len(await stored_segments(store)) == 3
@@ -204,9 +207,10 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
     assert set(caplog.messages) == {
         "upkeep failed to merge and will try again: store: no such table: segments"
     }
-    others = [(step, True) for step in ("prepare", "check", "count", "forget", "drop", "tidy")]
-    assert steps[:8] == [("merge", False), *others, ("merge", False)]
-    assert steps[-7:] == [("merge", True), *others]
+    names = ("pool", "prepare", "check", "count", "forget", "drop", "expire", "tidy")
+    others = [(step, True) for step in names]
+    assert steps[:10] == [("merge", False), *others, ("merge", False)]
+    assert steps[-9:] == [("merge", True), *others]
 
 
 def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ _GRACE_SECONDS = 5
 _CONNECTIONS = 4
 _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
+_QUARANTINE = 0x68756271  # "hubq": held by whoever changes the quarantine
+_WAIT_FOR_QUARANTINE = sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE))
 _WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
 _WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
 _OPEN_DAY = sa.select(open_day.c.day)
@@ -115,6 +117,10 @@ class PostgresqlDatabase(Database):
         """  # noqa: S608
         return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
 
+    def lock_quarantine(self, connection: sa.Connection) -> None:
+        """Wait for the lock; what others committed before is seen by the next statement."""
+        connection.execute(_WAIT_FOR_QUARANTINE)
+
     async def has_id(self, batch_id: bytes) -> bool:
         """Search the key of each partition."""
         statement = "SELECT EXISTS (SELECT FROM batch_ids WHERE batch_id = $1)"
@@ -162,7 +168,7 @@ class PostgresqlDatabase(Database):
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments, counts")
+            await alone.exec_driver_sql("VACUUM (SKIP_LOCKED) segments, counts, quarantine")
 
     async def size_bytes(self) -> int:
         """Return the bytes of the tables, partitions and indexes."""
