@@ -1,8 +1,9 @@
 """Random histories of a real collector, beside a model that is a dictionary and a multiset.
 
 What the model knows: the batches that were taken (by id), the records that must be stored, and the
-ids that the store has forgotten, and the counts of reports that were counted. After each step both
-must agree. HUBBUB_MODEL_EXAMPLES says how
+What the model knows: the batches that were taken (by id), the records that must be stored, the ids
+that the store has forgotten, the counts of reports that were counted, and what is in quarantine, as
+the registry doesn't know it yet. After each step both must agree. HUBBUB_MODEL_EXAMPLES says how
 many histories are played.
 """
 
@@ -15,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,12 +52,13 @@ pytestmark = pytest.mark.timeout(300 + 30 * EXAMPLES)
 _STEPS = 20 if EXAMPLES > 10 else 8
 _HOMEPAGE = make_metric()
 _SEARCH = make_metric("search", params=make_params(k=8, m=4))
+_STRANGER = make_metric("stranger", params=make_params(k=16, m=8))
 _METRICS = {metric.name: metric for metric in (_HOMEPAGE, _SEARCH)}
 _OLD = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=40)
-_OPTIONS = ["--upkeep-seconds", "0.3", "--log-level", "error"]
+_OPTIONS = ["--quarantine-days", "9", "--upkeep-seconds", "0.3", "--log-level", "error"]
 _WRONG: list[Callable[[Batch], bytes]] = [
     lambda batch: batch_to_json(batch)[:-1],
-    lambda batch: batch_to_json(batch).replace(b'"version":1', b'"version":7', 1),
+    lambda batch: batch_to_json(batch).replace(b'"version":1', b'"version":0', 1),
     lambda batch: batch_to_json(batch).replace(b'"cohort":', b'"cohort":9', 1),
     lambda batch: batch_to_json(batch).replace(b'"metric"', b'"who"', 1),
     lambda batch: batch_to_json(batch._replace(batch_id=batch.batch_id.upper() + "A")),
@@ -78,6 +80,8 @@ class CollectorModel(RuleBasedStateMachine):
         self._taken: dict[str, Batch] = {}
         self._records: Counter[tuple[str, bytes]] = Counter()
         self._counted: dict[str, KeptCounts] = {}
+        self._registry = dict(_METRICS)
+        self._apart: Counter[tuple[str, bytes]] = Counter()
         self._numbers = iter(range(10**9))
 
     def new_store(self) -> str:
@@ -88,7 +92,7 @@ class CollectorModel(RuleBasedStateMachine):
     def begin(self) -> None:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self._metrics = self._folder / "metrics.toml"
-        self._metrics.write_text(registry_toml(*_METRICS.values()), encoding="utf-8")
+        self._write_registry()
         self._store = self.new_store()
         self._start()
 
@@ -102,6 +106,29 @@ class CollectorModel(RuleBasedStateMachine):
         assert post(self._collector.url, batch).status == 201
         self._book(batch)
         return batch
+
+    @rule(target=known, homepage=st.integers(0, 5), stranger=st.integers(1, 5))
+    def upload_from_a_stranger(self, homepage: int, stranger: int) -> Batch:
+        batch = _mixed_batch(homepage, 0, stranger)
+        assert post(self._collector.url, batch).status == 201
+        self._book(batch)
+        return batch
+
+    @rule()
+    def mend_the_registry(self) -> None:
+        """Let it know the stranger, whose reports are then replayed; or begin anew without it."""
+        self._stop()
+        if _STRANGER.name in self._registry:
+            self._store, self._registry = self.new_store(), dict(_METRICS)
+            self._taken.clear()
+            self._records.clear()
+        else:
+            self._registry[_STRANGER.name] = _STRANGER
+            self._records.update(self._apart)
+            self._apart.clear()
+        self._write_registry()
+        self._start()
+        wait_until(lambda: not self._query(Store.quarantined))
 
     @rule(sizes=st.lists(st.integers(1, 5), min_size=2, max_size=8), copies=st.integers(1, 3))
     def upload_several_at_once(self, sizes: list[int], copies: int) -> None:
@@ -189,11 +216,16 @@ class CollectorModel(RuleBasedStateMachine):
         else:
             assert not forgotten
 
-    @precondition(lambda self: self._records or self._counted)
-    @rule(metric=st.sampled_from(list(_METRICS)))
+    @precondition(lambda self: self._records or self._counted or self._apart)
+    @rule(metric=st.sampled_from([*_METRICS, _STRANGER.name]))
     def delete_metric(self, metric: str) -> None:
-        of_metric = {key for key in self._records if key[0] == metric}
-        deleted = sum(self._records.pop(key) for key in of_metric)
+        held = self._records + self._apart
+        of_metric = {key for key in held if key[0] == metric}
+        if metric not in self._registry and not of_metric:
+            return  # nobody has ever heard of it
+        deleted = sum(held[key] for key in of_metric)
+        for key in of_metric:
+            del self._records[key], self._apart[key]
         if metric in self._counted:
             deleted += self._counted.pop(metric).total
         said = _run_command("delete", metric, "--store", self._store, "--yes")
@@ -201,7 +233,7 @@ class CollectorModel(RuleBasedStateMachine):
 
     @rule()
     def export_and_import(self) -> None:
-        """Move house: all reports go to another store, where no id is known."""
+        """Move house: all reports go to another store, where no id is known; not what is apart."""
         self._stop()
         exported = self._folder / f"export {next(self._numbers)}"
         _run_command("export", "--store", self._store, "--to", str(exported))
@@ -211,6 +243,7 @@ class CollectorModel(RuleBasedStateMachine):
             for _ in range(2):  # the second time counts nothing
                 _run_command("import", *arguments)
         self._taken.clear()
+        self._apart.clear()
         self._start()
 
     @invariant()
@@ -219,20 +252,26 @@ class CollectorModel(RuleBasedStateMachine):
             return
         found = Counter(
             (name, record)
-            for name, metric in _METRICS.items()
+            for name, metric in {**_METRICS, _STRANGER.name: _STRANGER}.items()
             for record in stored_in(self._store, metric)
         )
         assert found == self._records
         assert self._query(_counts_in) == {
             name: pack_counts(kept) for name, kept in self._counted.items()
         }
+        kept = Counter({it.key.metric: it.reports for it in self._query(Store.quarantined)})
+        assert kept == Counter(name for name, _ in self._apart.elements())
         assert status_of(self._collector, "/livez") == 200
 
     def _book(self, batch: Batch) -> None:
         self._taken[batch.batch_id] = batch
-        self._records.update(
-            (r.metric, r.cohort.to_bytes(2, "little") + r.bits) for r in batch.reports
-        )
+        for report in batch.reports:
+            held = self._records if report.metric in self._registry else self._apart
+            held[report.metric, report.cohort.to_bytes(2, "little") + report.bits] += 1
+
+    def _write_registry(self) -> None:
+        text = registry_toml(*self._registry.values())
+        self._metrics.write_text(text, encoding="utf-8")
 
     def _post(self, batch: Batch) -> int:
         return post(self._collector.url, batch).status
@@ -286,9 +325,10 @@ def _play(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> No
     )
 
 
-def _mixed_batch(homepage: int, search: int) -> Batch:
-    reports: Sequence[Any] = make_batch(homepage, _HOMEPAGE).reports
-    return Batch((*reports, *(make_batch(search, _SEARCH).reports if search else ())))
+def _mixed_batch(homepage: int, search: int, stranger: int = 0) -> Batch:
+    sizes = {_HOMEPAGE: homepage, _SEARCH: search, _STRANGER: stranger}
+    batches = [make_batch(size, metric) for metric, size in sizes.items() if size]
+    return Batch(tuple(report for batch in batches for report in batch.reports))
 
 
 def _records_of(batch: Batch) -> dict[str, Records]:

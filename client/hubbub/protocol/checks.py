@@ -32,9 +32,14 @@ def require(where: str, table: Mapping[str, object], keys: Collection[str]) -> N
             raise MetricError(f"{where}.{key}: is missing")
 
 
+def is_metric_name(name: str) -> bool:
+    """Return whether a metric may have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def metric_name(where: str, name: str) -> str:
     """Return a metric's name if it may be one."""
-    if not _NAME.fullmatch(name):
+    if not is_metric_name(name):
         raise MetricError(f"{where}: the name must be 1 to 64 of a-z, 0-9, _ and -, a letter first")
     return name
 

@@ -28,7 +28,7 @@ _MEMORIES: tuple[Memory, ...] = ("value", "period")
 _OF_MEMORY = {"value": ("max_values",), "period": ("period_days", "max_periods")}
 _MOST_DAYS = 3650
 _NOISE = ("f", "p", "q")
-_MAX_VERSION = 2**31 - 1
+MOST_VERSION = 2**31 - 1
 
 
 class Registry(Mapping[str, Metric]):
@@ -165,7 +165,7 @@ def _metric(application: str, name: str, table: Any) -> Metric:
     return Metric(
         application=application,
         name=name,
-        version=check.integer(f"{where}.version", table["version"], 1, _MAX_VERSION),
+        version=check.integer(f"{where}.version", table["version"], 1, MOST_VERSION),
         type=metric_type,
         params=_params(where, metric_type, one_time, table),
         description=check.text(f"{where}.description", table["description"]),
@@ -181,12 +181,12 @@ def _caps(where: str, memory: Memory, table: Mapping[str, Any]) -> dict[str, int
     """Return how many answers a client gives, and for how long."""
     if memory == "value":
         values = table.get("max_values", MAX_VALUES)
-        return {"max_values": check.integer(f"{where}.max_values", values, 1, _MAX_VERSION)}
+        return {"max_values": check.integer(f"{where}.max_values", values, 1, MOST_VERSION)}
     check.require(where, table, ("period_days",))
     periods = table.get("max_periods", MAX_PERIODS)
     return {
         "period_days": check.integer(f"{where}.period_days", table["period_days"], 1, _MOST_DAYS),
-        "max_periods": check.integer(f"{where}.max_periods", periods, 1, _MAX_VERSION),
+        "max_periods": check.integer(f"{where}.max_periods", periods, 1, MOST_VERSION),
     }
 
 

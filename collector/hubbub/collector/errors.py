@@ -67,6 +67,10 @@ class RefusalError(Exception):
         self.retry_after = retry_after
 
 
+class QuarantineFullError(StoreError):
+    """There is no room for what was to be kept apart; nothing of the batch was stored."""
+
+
 class BatchError(RefusalError):
     """A body that can't become a batch.
 

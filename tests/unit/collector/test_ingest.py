@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from evaluation.reference import compact as reference
 from factories import batch_to_msgpack, make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Metric, Report, batch_to_json
 from hubbub.collector.errors import BatchError
-from hubbub.collector.ingest.reader import BatchReader
-from hubbub.collector.store import Declared, MetricVersion, NewBatch
+from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
+from hubbub.collector.store import Declared, MetricVersion, NewBatch, QuarantineKey
 from hubbub.protocol import compact
 from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.metric_types.open_strings import OpenStringType
@@ -37,6 +37,28 @@ _DECLARED = [
     for metric in (_OLD_SEARCH, _GONE, _HOMEPAGE, _SEARCH)
 ]
 _READER = BatchReader(make_registry(_HOMEPAGE, _SEARCH), _DECLARED, max_reports=1000)
+_QUARANTINING = BatchReader(make_registry(_HOMEPAGE, _SEARCH), _DECLARED, 1000, quarantines=True)
+_STRANGERS = [
+    Report("homepage", 2, 0, bytes(16)),
+    Report("homepage", 2**31 - 1, 65_534, bytes(512)),
+    Report("homepage", 1, 65_534, bytes(15)),
+    Report("search", 3, 0, b"?"),
+    Report("gone", 2, 0, b"?"),
+    Report("n" * 64, 1, 7, b"?!"),
+]
+_NEVER = [
+    Report("gone", 1, 0, bytes(16)),  # was given up
+    Report("homepage", 1, 64, bytes(16)),
+    Report("homepage", 2, 65_535, bytes(16)),
+    Report("homepage", 2, -1, bytes(16)),
+    Report("homepage", 0, 0, bytes(16)),
+    Report("homepage", 2**31, 0, bytes(16)),
+    Report("search", 9, 0, b""),
+    Report("search", 9, 0, bytes(513)),
+    Report("N", 1, 0, b"?"),
+    Report("n" * 65, 1, 0, b"?"),
+]
+_KNOWN = [make_report(cohort=3, bits=5), make_report(_SEARCH, cohort=9)]
 _VALID = batch_to_json(Batch((make_report(cohort=1), make_report(cohort=2, bits=3))))
 
 media_types = st.sampled_from([_JSON, _MSGPACK, _COMPACT])
@@ -98,6 +120,45 @@ def test_compact_batch_becomes_its_records_in_ascending_order(batch: Batch) -> N
     _assert_same(
         _READER.read(batch_to_compact(batch), _COMPACT), batch._replace(reports=tuple(ordered))
     )
+
+
+@given(
+    st.lists(st.sampled_from([*_STRANGERS, *_NEVER, *_KNOWN]), min_size=1, max_size=12),
+    st.sampled_from([batch_to_json, batch_to_msgpack]),
+)
+def test_strangers_are_kept_apart_unless_what_no_registry_can_mend_is_refused(
+    drawn: list[Report], encode: Callable[[Batch], bytes]
+) -> None:
+    batch = Batch(tuple(drawn))
+    media_type = _JSON if encode is batch_to_json else _MSGPACK
+    strangers = [report for report in drawn if report in _STRANGERS]
+    never = [index for index, report in enumerate(drawn) if report in _NEVER]
+    if not never and not strangers:
+        _assert_same(_QUARANTINING.read(encode(batch), media_type), batch)
+        return
+    with pytest.raises(BatchError) as refused:
+        _QUARANTINING.read(encode(batch), media_type)
+    error = refused.value
+    with pytest.raises(BatchError) as otherwise:
+        _READER.read(encode(batch), media_type)
+    assert (error.status, error.unknown) == (422, otherwise.value.unknown)
+    if never:
+        assert list(error.reports) == never
+        assert str(error).startswith(f"reports[{never[0]}].")
+        assert not isinstance(error, UnregisteredError)
+        return
+    assert isinstance(error, UnregisteredError)
+    assert (str(error), error.reports) == (str(otherwise.value), otherwise.value.reports)
+    _assert_same(
+        error.batch._replace(quarantined={}),
+        batch._replace(reports=tuple(report for report in drawn if report in _KNOWN)),
+    )
+    kept: dict[QuarantineKey, bytes] = {}
+    for report in strangers:
+        key = QuarantineKey(report.metric, report.version, 2 + len(report.bits))
+        record = report.cohort.to_bytes(2, "little") + report.bits
+        kept[key] = kept.get(key, b"") + record
+    assert error.batch.quarantined == {key: Records(key.width, it) for key, it in kept.items()}
 
 
 @given(st.lists(sections, max_size=3), st.booleans())

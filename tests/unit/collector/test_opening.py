@@ -315,7 +315,7 @@ async def test_page_shows_the_sizes_that_are_stored_and_samples_none(sqlite_url:
             sampler = Sampler(store, metrics)
             await sampler.sample(declared, days)
             assert sampler.samples == {}
-            found = Stored(declared, days, sampler.samples)
+            found = Stored(declared, days, samples=sampler.samples)
             shown = metric_statuses(REGISTRY, found, metrics.snapshot(), TODAY)
             sizes = [v.version for it in shown if it.name == SEALED for v in it.versions]
             assert sizes == stored_sizes

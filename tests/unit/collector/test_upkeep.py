@@ -94,11 +94,8 @@ async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_
             told = f"it is {day}, .* was on {_TODAY}, .*trust-clock"
             assert re.search(told, done.faults["check"])
             assert steps == {
-                "merge": True,
-                "prepare": True,
+                **dict.fromkeys(("merge", "pool", "prepare", "mix", "tidy"), True),
                 "check": False,
-                "mix": True,
-                "tidy": True,
             }
         assert await store.append([batch], _TODAY) == [False]
         assert await store.count(HOMEPAGE) == 15
@@ -213,10 +210,11 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
         f"upkeep failed to {step} and will try again: store: no such table: segments"
         for step in ("merge", "mix")
     }
-    others = [(step, True) for step in ("prepare", "check", "count", "forget", "drop")]
+    names = ("pool", "prepare", "check", "count", "forget", "drop", "expire")
+    others = [(step, True) for step in names]
     without = [("merge", False), *others, ("mix", False), ("tidy", True)]
-    assert steps[:9] == [*without, ("merge", False)]
-    assert steps[-8:] == [("merge", True), *others, ("mix", True), ("tidy", True)]
+    assert steps[:11] == [*without, ("merge", False)]
+    assert steps[-10:] == [("merge", True), *others, ("mix", True), ("tidy", True)]
 
 
 def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ _SUBCOMMANDS = {
     "serve": ("service", "Receive reports until SIGTERM."),
     "token": ("service", "Make an ingest key or an admin token."),
     "maintain": ("stores", "Merge segments and forget what is too old."),
+    "replay": ("stores", "Count the reports in quarantine that the registry knows by now."),
     "delete": ("stores", "Delete the reports of a metric."),
     "export": ("stores", "Write reports as Parquet."),
     "import": ("stores", "Read reports from Parquet or CSV."),

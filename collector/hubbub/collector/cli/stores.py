@@ -1,4 +1,4 @@
-"""The commands on a store: `export` and `import` of reports, `maintain` and `delete` by hand."""
+"""The commands on a store: `export` and `import`; `maintain`, `replay` and `delete` by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import datetime as dt
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from hubbub.collector.config.sources import describe_default
 from hubbub.collector.errors import StoreError, mask_address
 from hubbub.collector.exchange.exporting import export_partitions, plan_export
 from hubbub.collector.exchange.importing import find_sources, import_file
-from hubbub.collector.store import Declared, Store, open_store
-from hubbub.collector.store.upkeep import Upkeep
+from hubbub.collector.store import MetricVersion, QuarantineKey, Store, open_store
+from hubbub.collector.store.quarantine import why_quarantined
+from hubbub.collector.store.upkeep import QuarantineCare, Upkeep
+from hubbub.protocol.records import COHORT_BYTES
 from hubbub.protocol.registry import Registry
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
@@ -75,7 +78,7 @@ def export(
     (uint16) and bits (k/8 bytes; bit j of the report is bit j%8 of byte j//8), in random order, and
     a _definition.json for each version. Of reports that are kept as counts alone, these are in
     _counts.pq instead. A day that is exported again replaces its files. Days that the store no
-    longer has stay where they are: delete them by hand.
+    longer has stay where they are: delete them by hand. Reports in quarantine aren't exported.
     """
     url = configured(config, store=store).store
 
@@ -97,9 +100,10 @@ def export(
                     )
                     files += 1
                     reports += written.reports
+            kept = sum(one.reports for one in await opened.quarantined())
         click.echo(
             f"exported {reports:,} reports in {files:,} files from {mask_address(url)} "
-            f"to {directory}"
+            f"to {directory}" + (f"; {kept:,} in quarantine were left out" if kept else "")
         )
 
     with cli_errors():
@@ -204,6 +208,11 @@ def import_(
     "never]",
 )
 @click.option(
+    "--quarantine-days",
+    metavar="DAYS",
+    help="Delete reports in quarantine after so many days.  [default: as configured, or 90]",
+)
+@click.option(
     "--trust-clock",
     is_flag=True,
     help="Delete what is too old although the last upkeep was more than 7 days ago, or in what "
@@ -215,6 +224,7 @@ def maintain(
     deduplication_days: str | None,
     retention_days: str | None,
     report_days: str | None,
+    quarantine_days: str | None,
     trust_clock: bool,
 ) -> None:
     """Merge small segments, count old reports, and forget what is too old.
@@ -232,6 +242,7 @@ def maintain(
         deduplication_days=deduplication_days,
         retention_days=retention_days,
         report_days=report_days,
+        quarantine_days=quarantine_days,
     )
 
     async def run() -> None:
@@ -242,17 +253,74 @@ def maintain(
                 settings.retention_days,
                 seconds=0,
                 report_days=settings.report_days,
+                quarantine=QuarantineCare(settings.quarantine_days),
             )
             today = dt.datetime.now(dt.UTC).date()
             done = await upkeep.run_once(today, trust_clock=trust_clock)
         counts = f", kept only counts of {done.counted:,} reports" if settings.report_days else ""
+        lost = f", deleted {done.lost:,} reports in quarantine" if done.lost else ""
         click.echo(
             f"merged {done.merged:,} segments, forgot the batch ids of {done.forgotten:,} days, "
-            f"deleted {done.dropped:,} old reports{counts}"
+            f"deleted {done.dropped:,} old reports{lost}{counts}"
         )
         if done.faults:
             faults = [f"failed to {step}: {fault}" for step, fault in done.faults.items()]
             raise StoreError("; ".join(faults))
+
+    with cli_errors():
+        asyncio.run(run())
+
+
+@click.command()
+@click.option(
+    "--metrics",
+    metavar="FILE",
+    help="The registry, metrics.toml.  [default: that of HUBBUB_COLLECTOR_METRICS or --config]",
+)
+@store_options
+def replay(metrics: str | None, store: str | None, config: Path | None) -> None:
+    """Count the reports in quarantine that the registry knows by now, under their own days.
+
+    A running collector does so by itself, within upkeep_seconds after SIGHUP or a restart has given
+    it the mended registry; this is for stores whose collectors are stopped, and says what is left
+    and why. Like `serve`, it declares the registry's versions in the store for good.
+
+    What is asked of reports that come today is asked of these: their cohort must exist, and with
+    improbable_reports = "refuse" their number of set bits must be plausible. The others stay, and
+    are deleted quarantine_days after they came.
+    """
+    # The service's counters and checks, which no other command here needs.
+    from hubbub.collector.ingest.replaying import replay as replay_all  # noqa: PLC0415
+    from hubbub.collector.operations.metrics import Metrics  # noqa: PLC0415
+
+    settings = configured(
+        config, store=store, metrics=metrics, improbable_reports=None, improbable_tail=None
+    )
+
+    async def run() -> None:
+        registry = Registry.load(settings.metrics)
+        found: Counter[MetricVersion] = Counter()
+        left: Counter[QuarantineKey] = Counter()
+        async with _existing_store(settings.store) as opened:
+            await opened.declare(registry.values())
+            async for replayed in replay_all(opened, registry, settings, Metrics()):
+                found[replayed.key] += replayed.records.reports
+            for one in await opened.quarantined():
+                left[one.key] += one.reports
+            declared = await opened.declared()
+        for version, reports in sorted(found.items()):
+            click.echo(
+                f"replayed {reports:,} reports of {version.metric} version {version.version}"
+            )
+        for key, reports in sorted(left.items()):
+            click.echo(
+                f"left {reports:,} reports of {key.metric} version {key.version} with "
+                f"{key.width - COHORT_BYTES} bytes of bits: {why_quarantined(key, declared)}"
+            )
+        click.echo(
+            f"replayed {found.total():,} reports in {mask_address(settings.store)}; "
+            f"{left.total():,} are left in quarantine"
+        )
 
     with cli_errors():
         asyncio.run(run())
@@ -269,18 +337,22 @@ def delete(
     """Delete all reports of METRIC.
 
     Its versions stay taken: clients may still hold what they made under them. To stop collecting,
-    remove the metric from the registry first.
+    remove the metric from the registry first. What is in quarantine under its name goes, too.
     """
     what = metric if version is None else f"{metric} version {version}"
     url = configured(config, store=store).store
 
     async def count() -> int:
         async with open_store(url, create=False) as opened:
-            _check_collected(await opened.declared(), metric, version)
+            kept = await opened.quarantined()
+            keys = [
+                MetricVersion(*it[:2]) for it in [*await opened.declared(), *(k.key for k in kept)]
+            ]
+            _check_collected(keys, metric, version)
             days = await opened.overview()
-        return sum(
-            day.reports for day in days if day.metric == metric and version in {None, day.version}
-        )
+        stored = [(day.metric, day.version, day.reports) for day in days]
+        stored += [(one.key.metric, one.key.version, one.reports) for one in kept]
+        return sum(n for name, v, n in stored if name == metric and version in {None, v})
 
     async def delete_reports() -> int:
         async with _existing_store(url) as opened:
@@ -302,19 +374,21 @@ def configured(config: Path | None, **flags: str | None) -> Settings:
 
 
 def _check_collected(
-    declared: Collection[Declared], metric: str, version: int | None = None
+    collected: Iterable[MetricVersion], metric: str, version: int | None = None
 ) -> None:
     """Raise StoreError, with the names that there are, unless this was ever collected."""
-    names = sorted({known.metric for known in declared})
-    if metric not in names:
+    versions: dict[str, set[int]] = {}
+    for one in collected:
+        versions.setdefault(one.metric, set()).add(one.version)
+    if metric not in versions:
         raise StoreError(
-            f"metric {metric!r}: must be one that was collected: {', '.join(names) or 'none'}"
+            f"metric {metric!r}: must be one that was collected: "
+            f"{', '.join(sorted(versions)) or 'none'}"
         )
-    versions = sorted(known.version for known in declared if known.metric == metric)
-    if version not in {None, *versions}:
+    if version not in {None, *versions[metric]}:
         raise StoreError(
             f"version {version} of {metric}: must be one that was collected: "
-            f"{', '.join(map(str, versions))}"
+            f"{', '.join(map(str, sorted(versions[metric])))}"
         )
 
 

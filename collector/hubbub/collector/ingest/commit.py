@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from hubbub.collector.errors import StoreError
+from hubbub.collector.errors import QuarantineFullError, StoreError
 from hubbub.collector.store import NewBatch, Store
 from hubbub.collector.store.upkeep import JUMP
 
@@ -57,8 +57,11 @@ class GroupCommit:
         When the store refused the latest transaction (`time.monotonic`), or -inf if it took it.
     """
 
-    def __init__(self, store: Store, observe: Callable[[Commit], None]) -> None:
+    def __init__(
+        self, store: Store, observe: Callable[[Commit], None], most_quarantined: int
+    ) -> None:
         self._store = store
+        self._most_quarantined = most_quarantined
         self._observe = observe
         self._waiting: list[_Waiting] = []
         self._arrived = asyncio.Event()
@@ -73,10 +76,12 @@ class GroupCommit:
         return len(self._waiting)
 
     async def submit(self, batch: NewBatch) -> bool:
-        """Store a batch durably; return whether it was new.
+        """Store a batch durably, all of it; return whether it was new.
 
         Raises
         ------
+        QuarantineFullError
+            If there is no room for what is to be kept apart; nothing of the batch is stored.
         StoreError
             If the store refused; the batch isn't stored, or it isn't known whether it is. The same
             batch may be submitted again in either case.
@@ -92,7 +97,12 @@ class GroupCommit:
             await self._arrived.wait()
             self._arrived.clear()
             group, self._waiting = self._waiting, []
-            await self._commit(group)
+            # Apart, so that those of the registry never wait for a bound on those of strangers.
+            if apart := [waiting for waiting in group if waiting.batch.quarantined]:
+                group = [waiting for waiting in group if not waiting.batch.quarantined]
+            for some in (group, apart):
+                if some:
+                    await self._commit(some)
 
     async def _check_clock(self, today: dt.date) -> None:
         """Refuse to store under a clock that is far behind; asks the store once a day.
@@ -106,12 +116,18 @@ class GroupCommit:
             raise StoreError(f"clock: it is {today}, but the last upkeep was on {last}")
         self._believed = today
 
+    async def _append(self, batches: list[NewBatch], today: dt.date) -> Sequence[bool | None]:
+        """Store batches that all have something to be kept apart, or that all have nothing."""
+        if not batches[0].quarantined:
+            return await self._store.append(batches, today)
+        return await self._store.append_quarantined(batches, today, self._most_quarantined)
+
     async def _commit(self, group: list[_Waiting]) -> None:
         today = dt.datetime.now(dt.UTC).date()
         begun = time.perf_counter()
         try:
             await self._check_clock(today)
-            fresh = await self._store.append([waiting.batch for waiting in group], today)
+            fresh = await self._append([waiting.batch for waiting in group], today)
         except Exception as error:
             self.refused_at = time.monotonic()
             reason = error if isinstance(error, StoreError) else type(error).__name__
@@ -125,11 +141,15 @@ class GroupCommit:
             _log.warning("could not store %d more batches, but can store again", self._unlogged)
             self._unlogged = 0
         for waiting, is_new in zip(group, fresh, strict=True):
-            if not waiting.is_new.done():
+            if waiting.is_new.done():
+                continue
+            if is_new is None:
+                waiting.is_new.set_exception(QuarantineFullError("the quarantine is full"))
+            else:
                 waiting.is_new.set_result(is_new)
         new = [waiting.batch for waiting, is_new in zip(group, fresh, strict=True) if is_new]
         try:
-            self._observe(Commit(new, len(group) - len(new), time.perf_counter() - begun))
+            self._observe(Commit(new, fresh.count(False), time.perf_counter() - begun))
         except Exception as error:
             # A fault in counting must not stop the writer: later batches would wait for ever.
             _log.error("unexpected %s while counting a transaction", type(error).__name__)
@@ -143,7 +163,7 @@ class GroupCommit:
 
 @asynccontextmanager
 async def running_group_commit(
-    store: Store, observe: Callable[[Commit], None]
+    store: Store, observe: Callable[[Commit], None], most_quarantined: int = 0
 ) -> AsyncIterator[GroupCommit]:
     """Run the writer as long as the context is open; leave it only when no batch waits any more.
 
@@ -152,8 +172,10 @@ async def running_group_commit(
     store : Store
     observe : callable
         Called with each transaction, after its batches have been answered.
+    most_quarantined : int
+        Bytes that may be kept of what no registry knows yet.
     """
-    commit = GroupCommit(store, observe)
+    commit = GroupCommit(store, observe, most_quarantined)
     writer = asyncio.create_task(commit.write_for_ever(), name="group commit")
     try:
         yield commit

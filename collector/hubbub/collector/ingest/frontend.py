@@ -19,11 +19,11 @@ from aiohttp import web
 
 from hubbub.collector.access.admission import Admission, LoadLimiter
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import BatchError, RefusalError, StoreError
+from hubbub.collector.errors import BatchError, QuarantineFullError, RefusalError, StoreError
 from hubbub.collector.ingest.body import read_body
 from hubbub.collector.ingest.commit import GroupCommit
 from hubbub.collector.ingest.openapi import openapi_document
-from hubbub.collector.ingest.reader import BatchReader
+from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.ingest.rollout import Rollout
 from hubbub.collector.operations.metrics import Metrics
@@ -41,6 +41,7 @@ _STORE_FAILED = "the store failed; send the same batch again"
 """Strangers read these: why is in the log and in the metrics."""
 
 _ACCEPTED = b'{"accepted": %d}'
+_QUARANTINED = b'{"accepted": %d, "quarantined": %d}'
 
 _log = logging.getLogger("hubbub.collector")
 _Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -138,27 +139,44 @@ class Frontend:
         try:
             settings = self._settings
             body = await read_body(request, slot, settings.max_body_bytes, settings.body_seconds)
-            batch = await self._read(body, request.content_type)
+            batch, refused = await self._read(body, request.content_type)
             self._validator.check(batch)
-            reports = sum([records.reports for records in batch.records.values()])
-            if await self._store_once(batch, key, reports):
-                self._count(201, "stored")
-                return web.Response(body=_ACCEPTED % reports, status=201, content_type=_JSON)
+            apart = batch.n_quarantined if refused else 0
+            reports = sum([records.reports for records in batch.records.values()]) + apart
+            try:
+                is_new = await self._store_once(batch, key, reports)
+            except QuarantineFullError as error:
+                raise refused or error from None
+            if is_new:
+                self._count(201, "quarantined" if apart else "stored")
+                body = _QUARANTINED % (reports, apart) if apart else _ACCEPTED % reports
+                return web.Response(body=body, status=201, content_type=_JSON)
             self._count(200, "duplicate")
             return web.Response(body=_DUPLICATE % reports, content_type=_JSON)
         finally:
             slot.release()
 
-    async def _read(self, body: bytes, content_type: str) -> NewBatch:
-        """Read a batch; put its sender off if another collector knows what this one doesn't yet."""
+    async def _read(
+        self, body: bytes, content_type: str
+    ) -> tuple[NewBatch, UnregisteredError | None]:
+        """Read a batch; put its sender off if another collector knows what this one doesn't yet.
+
+        Returns
+        -------
+        batch : NewBatch
+        refused : UnregisteredError, optional
+            How it is refused if there is no room for what is to be kept apart; None: nothing is.
+        """
         try:
-            return self._reader.read(body, content_type)
+            return self._reader.read(body, content_type), None
         except BatchError as error:
             unknown = {MetricVersion(*one) for one in error.unknown}
             if unknown and await self._rollout.has_any(unknown, self._reader.declared):
                 detail = "reports: of a metric or version that this collector doesn't know yet"
                 wait = self._settings.retry_after_seconds
                 raise RefusalError(503, "newer", detail, retry_after=wait) from error
+            if isinstance(error, UnregisteredError):
+                return error.batch, error
             raise
 
     async def _store_once(self, batch: NewBatch, key: str | None, reports: int) -> bool:
@@ -181,7 +199,14 @@ class Frontend:
                     self._count_duplicates(1)
                     return False
             raise
-        is_new = await self._commit.submit(batch)
+        try:
+            is_new = await self._commit.submit(batch)
+        except QuarantineFullError:
+            # What was acknowledged before is so again, whatever room there is now.
+            if not await self._store.knows(batch.batch_id):
+                raise
+            self._count_duplicates(1)
+            is_new = False
         if not is_new:
             self._admission.refund(key, reports)
         return is_new

@@ -44,6 +44,12 @@ _SEALED: _Json = {
         "description": "Records that this collector can't read; section 9 of the protocol.",
     }
 }
+_QUARANTINED = {
+    "type": "integer",
+    "minimum": 1,
+    "description": "How many of these are of a metric, version or width that the collector doesn't "
+    "know. They are kept apart, and counted once it does.",
+}
 
 
 def openapi_document(settings: Settings, registry: Registry) -> _Json:
@@ -83,7 +89,7 @@ def _post_reports(settings: Settings) -> _Json:
         "operationId": "postReports",
         "summary": "Store a batch of reports, durably and once",
         "description": "A batch is stored whole or refused whole. It may be sent again under the "
-        "same `batch_id` until it is answered: it is counted once.",
+        "same `batch_id` until it is answered: it is counted once." + _quarantine(settings),
         "parameters": [
             {
                 "name": "Content-Encoding",
@@ -114,6 +120,17 @@ def _post_reports(settings: Settings) -> _Json:
         either: list[_Json] = [{}] if settings.anonymous else []
         operation["security"] = [*either, {"ingestKey": []}]
     return operation
+
+
+def _quarantine(settings: Settings) -> str:
+    if settings.quarantine_days is None:
+        return ""
+    return (
+        " Reports of a metric, version or width that the collector doesn't know are kept apart, as "
+        "long as there is room. They are counted if it knows them within "
+        f"{settings.quarantine_days} days, and deleted if it doesn't; the schemas here are those "
+        "that it knows now."
+    )
 
 
 def _probe(
@@ -154,7 +171,9 @@ def _components(settings: Settings, registry: Registry) -> _Json:
         batch_id = schemas[batch.__name__]["properties"]["batch_id"]
         batch_id["pattern"] = batch_id["pattern"].replace(r"\Z", "$")  # as JSON Schema has it
     accepted = {"accepted": {"type": "integer", "minimum": 1}}
-    schemas["Accepted"] = _object(accepted)
+    schemas["Accepted"] = _object(dict(accepted))
+    if settings.quarantine_days is not None:
+        schemas["Accepted"]["properties"]["quarantined"] = _QUARANTINED  # not required
     schemas["Duplicate"] = _object({**accepted, "duplicate": {"const": True}})
     components: _Json = {"schemas": schemas}
     if settings.ingest_keys:

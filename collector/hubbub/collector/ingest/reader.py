@@ -5,7 +5,7 @@ msgspec's C code; `openapi` publishes the schemas of the same structs. A compact
 section by section, without looking at single reports. What either refuses is read again, report by
 report, to name what is wrong or to accept reports of an older version: all forms are judged by the
 same words. A batch is accepted or refused as a whole, and a refusal names the report and the field,
-never the client.
+never the client. Reports that are at fault for the registry alone may be kept apart instead.
 """
 
 from __future__ import annotations
@@ -18,8 +18,15 @@ import msgspec
 import numpy as np
 
 from hubbub.collector.errors import BatchError
-from hubbub.collector.store import Declared, MetricVersion, NewBatch, sealed_key
+from hubbub.collector.store import (
+    Declared,
+    MetricVersion,
+    NewBatch,
+    QuarantineKey,
+    sealed_key,
+)
 from hubbub.protocol import compact, sealed
+from hubbub.protocol.checks import is_metric_name
 from hubbub.protocol.errors import (
     CompactError,
     SealedError,
@@ -27,8 +34,9 @@ from hubbub.protocol.errors import (
     UnknownKeyError,
 )
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import MOST_BITS, MOST_COHORTS
 from hubbub.protocol.records import COHORT_BYTES, Records, column, record_width
-from hubbub.protocol.registry import Registry
+from hubbub.protocol.registry import MOST_VERSION, Registry
 
 BATCH_ID = Annotated[
     str,
@@ -159,6 +167,26 @@ _FEW = 32
 """Up to so many records are checked sooner one by one, in place, than by numpy."""
 
 
+class UnregisteredError(BatchError):
+    """A batch of which some reports aren't as the registry says, which may yet be mended.
+
+    Attributes
+    ----------
+    batch : NewBatch
+        The whole batch, with these reports to be kept apart.
+    """
+
+    def __init__(
+        self,
+        detail: str,
+        reports: Mapping[int, str],
+        unknown: Collection[tuple[str, int]],
+        batch: NewBatch,
+    ) -> None:
+        super().__init__(422, detail, reports, unknown)
+        self.batch = batch
+
+
 class BatchReader:
     """Reads and checks batches against one registry.
 
@@ -170,6 +198,8 @@ class BatchReader:
         are accepted as long as the registry has the metric.
     max_reports : int, optional
         Most reports of a batch.
+    quarantines : bool
+        Whether a refusal says how to keep the batch, if its registry is all that is at fault.
 
     Attributes
     ----------
@@ -183,11 +213,14 @@ class BatchReader:
         declared: Iterable[Declared] = (),
         max_reports: int = 10_000,
         sealed_to: Collection[bytes] = (),
+        *,
+        quarantines: bool = False,
     ) -> None:
         self._sealed_to = sealed_to
         sealed_types = [sealed.MEDIA_TYPE] if sealed_to else []
         self._media_types = (*_DECODE_ANY, compact.MEDIA_TYPE, *sealed_types)
         declared = list(declared)
+        self._quarantines = quarantines
         self.declared = frozenset(MetricVersion(one.metric, one.version) for one in declared)
         self._max_reports = max_reports
         self._expected: dict[str, dict[int, _Expected]] = {name: {} for name in registry}
@@ -219,7 +252,8 @@ class BatchReader:
         ------
         BatchError
             415 for another media type, 400 for a body that isn't what its media type says, 413 for
-            too many reports, 422 for a report that doesn't fit its metric.
+            too many reports, 422 for a report that doesn't fit its metric. If all that is wrong is
+            that some are of metrics, versions or widths that aren't known, it has the batch.
         """
         if content_type == compact.MEDIA_TYPE:
             return self._read_compact(body) or self._check_all(self._parse_compact(body))
@@ -342,28 +376,55 @@ class BatchReader:
     def _check_all(self, batch: _Batch) -> NewBatch:
         """Read a batch that holds older versions, or find out what is wrong with it."""
         records: dict[_Expected, list[bytes]] = {}
+        apart: dict[QuarantineKey, list[bytes]] = {}
+        mendable: dict[int, str] = {}
         faults: dict[int, str] = {}
         unknown: set[tuple[str, int]] = set()
         for index, report in enumerate(batch.reports):
             expected = self._check(report)
-            if isinstance(expected, str):
-                # Each, as the protocol promises, but few in full: the answer stays a few kilobytes.
-                fault = f"reports[{index}].{expected}"
-                faults[index] = fault if len(faults) < _IN_FULL else "refused"
-                if report.version not in self._expected.get(report.metric, {}):
-                    unknown.add((report.metric, report.version))
+            if not isinstance(expected, str):
+                records.setdefault(expected, []).append(_record(report))
                 continue
-            record = report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
-            records.setdefault(expected, []).append(record)
+            if report.version not in self._expected.get(report.metric, {}):
+                unknown.add((report.metric, report.version))
+            found = faults
+            if self._quarantines and (key := self._quarantine_key(report)):
+                apart.setdefault(key, []).append(_record(report))
+                found = mendable
+            # Each, as the protocol promises, but few in full: the answer stays a few kilobytes.
+            fault = f"reports[{index}].{expected}"
+            found[index] = fault if len(found) < _IN_FULL else "refused"
         if faults:
+            # Of these alone: its sender drops what is named, and sends the others again.
             raise BatchError(422, next(iter(faults.values())), faults, unknown)
-        return NewBatch(
-            bytes.fromhex(batch.batch_id),
-            {
-                expected.key: Records(expected.width, b"".join(rows))
-                for expected, rows in records.items()
-            },
-        )
+        fitting = {
+            expected.key: Records(expected.width, b"".join(rows))
+            for expected, rows in records.items()
+        }
+        kept = {key: Records(key.width, b"".join(rows)) for key, rows in apart.items()}
+        checked = NewBatch(bytes.fromhex(batch.batch_id), fitting, kept)
+        if mendable:
+            raise UnregisteredError(next(iter(mendable.values())), mendable, unknown, checked)
+        return checked
+
+    def _quarantine_key(self, report: _Report) -> QuarantineKey | None:
+        """Return under what to keep a report that isn't as the registry says; None: it is refused.
+
+        A version that was declared and isn't taken any more has been given up on purpose.
+        """
+        metric, version, cohort, bits = report.metric, report.version, report.cohort, report.bits
+        expected = self._expected.get(metric, {}).get(version)
+        if expected is None and (metric, version) in self.declared:
+            return None
+        if not (
+            is_metric_name(metric)
+            and 1 <= version <= MOST_VERSION
+            and 0 <= cohort < MOST_COHORTS
+            and 1 <= len(bits) <= MOST_BITS // 8
+        ):
+            return None
+        key = QuarantineKey(metric, version, COHORT_BYTES + len(bits))
+        return None if expected and expected.width == key.width else key
 
     def _check(self, report: _Report) -> _Expected | str:
         """Return what a report is like, or its fault."""
@@ -383,6 +444,10 @@ class BatchReader:
             width = expected.width - COHORT_BYTES
             return f"bits: {len(report.bits)} bytes; must be {width} bytes"
         return expected
+
+
+def _record(report: _Report) -> bytes:
+    return report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
 
 
 def _many_fit(records: Records, cohorts: int) -> bool:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import BatchError
 from hubbub.collector.operations.metrics import Metrics
@@ -58,6 +61,13 @@ class ReportValidator:
                     f"reports: {found} of {key.metric} with an improbable number of set bits; "
                     f"must be between {bounds.low} and {bounds.high}",
                 )
+
+    def screen(self, key: MetricVersion, records: Records) -> NDArray[np.bool_]:
+        """Say of each record whether a batch with it would be taken."""
+        bounds = self._bounds.get(key)
+        if bounds is None or not self._refuses:
+            return np.ones(records.reports, dtype=np.bool_)
+        return ~improbable(records, bounds)
 
     def flag(self, batches: Iterable[NewBatch]) -> None:
         """Count the improbable reports of stored batches, by metric and cohort."""

@@ -171,7 +171,9 @@ class _Admin:
                 400, "malformed", f"version = {asked[:20]!r}: must be a number or 'all'"
             )
         version = None if asked == "all" else int(asked)
-        versions = [v.version for v in await self._store.declared() if v.metric == metric]
+        known = {(it.metric, it.version) for it in await self._store.declared()}
+        known |= {one.key[:2] for one in await self._store.quarantined()}
+        versions = sorted(version for name, version in known if name == metric)
         if not versions or version not in {None, *versions}:
             raise _unknown(metric, versions)
         deleted = await self._store.delete(metric, version)

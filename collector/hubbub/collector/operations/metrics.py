@@ -83,6 +83,20 @@ FAMILIES: Mapping[str, Family] = {
     "shed": Family(
         _COUNTER, "hubbub_shed", "Requests and connections turned away", ("reason",), 64
     ),
+    "quarantined": Family(
+        _COUNTER,
+        "hubbub_quarantined_reports",
+        "Reports kept apart, as the registry doesn't know their metric, version or width",
+    ),
+    "replayed": Family(
+        _COUNTER, "hubbub_replayed_reports", "Reports that a mended registry took from quarantine"
+    ),
+    "quarantine_lost": Family(
+        _COUNTER,
+        "hubbub_quarantine_lost_reports",
+        "Reports deleted after quarantine_days, as no registry took them",
+    ),
+    "quarantine": Family(_LATEST, "hubbub_quarantine_reports", "Reports in quarantine"),
     "improbable": Family(
         _COUNTER,
         "hubbub_improbable_reports",
@@ -316,6 +330,22 @@ class Metrics(Collector):
             return
         seen.add(cohort)
         self._values[self._slot("improbable", metric, cohort)] += n
+
+    def quarantined(self, n: int) -> None:
+        """Count reports that were kept apart and acknowledged."""
+        self._values[self._slot("quarantined")] += n
+
+    def replayed(self, n: int) -> None:
+        """Count reports that were taken out of quarantine."""
+        self._values[self._slot("replayed")] += n
+
+    def quarantine_lost(self, n: int) -> None:
+        """Count reports in quarantine that nobody wanted in time."""
+        self._values[self._slot("quarantine_lost")] += n
+
+    def quarantine(self, reports: int) -> None:
+        """Set how many reports are in quarantine; one process does it for all."""
+        self._values[self._slot("quarantine")] = reports
 
     def duplicates(self, n: int) -> None:
         """Count batches that were stored already."""

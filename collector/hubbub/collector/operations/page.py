@@ -78,6 +78,11 @@ def concerns(status: Status) -> list[str]:
     found += [
         f"The task “{task.task}” failed when it last ran." for task in status.upkeep if task.fails
     ]
+    if waiting := sum(it.reports for it in status.quarantine):
+        found.append(
+            f"{number(waiting)} reports are in quarantine, as the registry doesn’t know them, and "
+            "will be deleted if it isn’t mended."
+        )
     for metric in status.metrics:
         if metric.improbable:
             found.append(

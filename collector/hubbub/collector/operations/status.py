@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 
 from hubbub.collector.operations.metrics import MetricValues
 from hubbub.collector.operations.sampling import Sample
-from hubbub.collector.store import SEALED, DayCount, Declared, MetricVersion
+from hubbub.collector.store import (
+    SEALED,
+    DayCount,
+    Declared,
+    MetricVersion,
+    QuarantineDay,
+    QuarantineKey,
+)
+from hubbub.collector.store.quarantine import why_quarantined
+from hubbub.protocol.records import COHORT_BYTES
 from hubbub.protocol.registry import Registry
 
 DAYS_SHOWN = 14
@@ -158,6 +167,31 @@ class MetricStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantineStatus:
+    """Reports that are kept until the registry knows them.
+
+    Attributes
+    ----------
+    metric : str
+    version, bits_bytes : int
+        As clients sent them.
+    reports : int
+    first_day, last_day : datetime.date
+        On which they came (UTC).
+    reason : str
+        What keeps them there.
+    """
+
+    metric: str
+    version: int
+    bits_bytes: int
+    reports: int
+    first_day: dt.date
+    last_day: dt.date
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskStatus:
     """A task of the upkeep since the start."""
 
@@ -226,6 +260,7 @@ class Status:
     commit_p50: float | None
     commit_p99: float | None
     metrics: tuple[MetricStatus, ...]
+    quarantine: tuple[QuarantineStatus, ...]
     upkeep: tuple[TaskStatus, ...]
 
 
@@ -235,7 +270,7 @@ class Stored:
 
     Attributes
     ----------
-    declared, days, samples
+    declared, days, quarantined, samples
     size : int, optional
         Bytes on disk.
     free : int, optional
@@ -248,6 +283,7 @@ class Stored:
 
     declared: Sequence[Declared] = ()
     days: Sequence[DayCount] = ()
+    quarantined: Sequence[QuarantineDay] = ()
     samples: Mapping[MetricVersion, Sample] = field(default_factory=dict)
     size: int | None = None
     free: int | None = None
@@ -321,6 +357,25 @@ def _version_status(
         first_day=min(days, default=None),
         last_day=max(days, default=None),
         sample=sample,
+    )
+
+
+def quarantine_statuses(stored: Stored) -> tuple[QuarantineStatus, ...]:
+    """Describe what is in quarantine, by metric, version and width."""
+    days: dict[QuarantineKey, list[QuarantineDay]] = defaultdict(list)
+    for one in stored.quarantined:
+        days[one.key].append(one)
+    return tuple(
+        QuarantineStatus(
+            key.metric,
+            key.version,
+            key.width - COHORT_BYTES,
+            sum(one.reports for one in of_key),
+            min(one.day for one in of_key),
+            max(one.day for one in of_key),
+            why_quarantined(key, stored.declared),
+        )
+        for key, of_key in sorted(days.items())
     )
 
 

@@ -26,6 +26,7 @@ from hubbub.collector.operations.status import (
     Stored,
     Totals,
     metric_statuses,
+    quarantine_statuses,
     task_statuses,
 )
 from hubbub.collector.store import Store
@@ -112,6 +113,7 @@ class Watch:
             commit_p50=seconds.quantile(0.5),
             commit_p99=seconds.quantile(0.99),
             metrics=metric_statuses(registry, stored, values, now.date()),
+            quarantine=quarantine_statuses(stored),
             upkeep=task_statuses(values),
         )
 
@@ -125,6 +127,8 @@ class Watch:
                 async with asyncio.timeout(_PATIENCE_SECONDS):
                     declared = await self._store.declared()
                     days = await self._store.overview()
+                    quarantined = await self._store.quarantined()
+                    self._metrics.quarantine(sum(one.reports for one in quarantined))
                     size = await self._store.size_bytes()
                     self._metrics.store_size(size)
                     free = None
@@ -133,7 +137,8 @@ class Watch:
                         self._metrics.store_free(free)
                     await self._sampler.sample(declared, days)
                 now = dt.datetime.now(dt.UTC)
-                self._stored = Stored(declared, days, self._sampler.samples, size, free, now)
+                samples = self._sampler.samples
+                self._stored = Stored(declared, days, quarantined, samples, size, free, now)
             except StoreError as error:
                 self._fail(str(error))
             except TimeoutError:

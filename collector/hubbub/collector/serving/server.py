@@ -16,6 +16,7 @@ from aiohttp import web
 from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
+from hubbub.collector.ingest.replaying import replay
 from hubbub.collector.operations.admin import make_admin_app
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
@@ -24,7 +25,7 @@ from hubbub.collector.serving.listening import Connections, listening, quiet_log
 from hubbub.collector.serving.service import ServiceFiles, on_hangup, running_ingest, stop_event
 from hubbub.collector.serving.workers import Workers
 from hubbub.collector.store import Store, open_store
-from hubbub.collector.store.upkeep import Upkeep, running_upkeep
+from hubbub.collector.store.upkeep import QuarantineCare, Upkeep, running_upkeep
 from hubbub.protocol.errors import HubbubError
 
 Announce = Callable[[str], None]
@@ -107,6 +108,14 @@ async def _operations(
 ) -> AsyncIterator[str | None]:
     """Run what a service needs once, however many workers it has: upkeep and the admin listener."""
     settings = files.current.settings
+
+    async def replay_all() -> None:
+        reports = 0
+        async for replayed in replay(store, files.current.registry, settings, metrics):
+            reports += replayed.records.reports
+        if reports:
+            _lifecycle.info("replayed reports in quarantine", reports=reports)
+
     async with AsyncExitStack() as stack:
         upkeep = Upkeep(
             store,
@@ -115,6 +124,9 @@ async def _operations(
             seconds=settings.upkeep_seconds,
             report_days=settings.report_days,
             observe=lambda step, succeeded: metrics.upkeep(step, succeeded=succeeded),
+            quarantine=QuarantineCare(
+                settings.quarantine_days, replay_all, metrics.quarantine_lost
+            ),
         )
         await stack.enter_async_context(running_upkeep(upkeep))
         if settings.admin_port is None:

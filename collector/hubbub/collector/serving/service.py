@@ -181,7 +181,13 @@ async def _make_reader(settings: Settings, registry: Registry, store: Store) -> 
     keys = {entry.key.key_id for entry in settings.sealing_keys.values()}
     if keys:
         await store.declare_sealed()
-    return BatchReader(registry, await store.declared(), settings.max_reports, keys)
+    return BatchReader(
+        registry,
+        await store.declared(),
+        settings.max_reports,
+        keys,
+        quarantines=settings.quarantine_days is not None,
+    )
 
 
 @asynccontextmanager
@@ -209,7 +215,9 @@ async def running_ingest(
         settings.max_requests, settings.max_waiting_bytes, settings.retry_after_seconds
     )
     validator = ReportValidator(registry, settings, metrics)
-    async with running_group_commit(store, partial(_count, metrics, validator)) as commit:
+    async with running_group_commit(
+        store, partial(_count, metrics, validator), settings.quarantine_bytes
+    ) as commit:
         frontend = Frontend(settings, registry, reader, store, commit, limiter, validator, metrics)
         connections = Connections(
             frontend.handle,
@@ -247,6 +255,9 @@ def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None
         for key, records in batch.records.items():
             metrics.reports(key.metric, key.version, records.reports)
             stored += records.reports
+        if batch.quarantined:
+            metrics.quarantined(batch.n_quarantined)
+            stored += batch.n_quarantined
     metrics.duplicates(commit.duplicates)
     metrics.committed(len(commit.batches), stored, commit.seconds)
     validator.flag(commit.batches)

@@ -14,7 +14,8 @@ import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -24,6 +25,7 @@ from hubbub.collector.errors import StoreError
 from hubbub.collector.store.ids import IdTable
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records
 
 Prepared = TypeVar("Prepared")
@@ -37,11 +39,59 @@ class MetricVersion(NamedTuple):
     version: int
 
 
+class QuarantineKey(NamedTuple):
+    """What reports share that are kept together until a registry knows them.
+
+    Attributes
+    ----------
+    metric, version
+        As clients sent them.
+    width : int
+        Bytes of a record.
+    """
+
+    metric: str
+    version: int
+    width: int
+
+
 class NewBatch(NamedTuple):
-    """A batch to be stored: its 16-byte id and its records by metric and version."""
+    """A batch to be stored.
+
+    Attributes
+    ----------
+    batch_id : bytes
+        16 bytes.
+    records : mapping of MetricVersion to Records
+    quarantined : mapping of QuarantineKey to Records
+        What no registry knows yet.
+    """
 
     batch_id: bytes
     records: Mapping[MetricVersion, Records]
+    quarantined: Mapping[QuarantineKey, Records] = MappingProxyType({})
+
+    @property
+    def n_quarantined(self) -> int:
+        """Number of reports that no registry knows yet."""
+        return sum(records.reports for records in self.quarantined.values())
+
+
+class QuarantineDay(NamedTuple):
+    """What is in quarantine of a UTC day; `rows` is the number of its rows."""
+
+    key: QuarantineKey
+    day: dt.date
+    reports: int
+    rows: int
+
+
+class Replayed(NamedTuple):
+    """Records that came out of quarantine in one transaction, and their UTC day."""
+
+    key: MetricVersion
+    day: dt.date
+    records: Records
 
 
 class Declared(NamedTuple):
@@ -49,7 +99,12 @@ class Declared(NamedTuple):
 
     metric: str
     version: int
-    definition: dict[str, object]
+    definition: dict[str, Any]
+
+    @property
+    def params(self) -> RapporParams:
+        """The parameters of the definition."""
+        return RapporParams(**{name: self.definition[name] for name in RapporParams._fields})
 
 
 class DayCount(NamedTuple):
@@ -199,6 +254,10 @@ class Database(abc.ABC):
 
         The one statement that SQLAlchemy doesn't build, because it is run for every batch.
         """
+
+    @abc.abstractmethod
+    def lock_quarantine(self, connection: sa.Connection) -> None:
+        """Let nobody else take this lock, in any process, until the transaction ends."""
 
     @abc.abstractmethod
     async def has_id(self, batch_id: bytes) -> bool:

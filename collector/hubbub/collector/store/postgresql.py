@@ -42,6 +42,8 @@ _GRACE_SECONDS = 5
 _CONNECTIONS = 4
 _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
+_QUARANTINE = 0x68756271  # "hubq": held by whoever changes the quarantine
+_WAIT_FOR_QUARANTINE = sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE))
 _WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
 _WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
 _IS_OPEN = sa.select(
@@ -133,6 +135,10 @@ class PostgresqlDatabase(Database):
             ON CONFLICT DO NOTHING RETURNING batch_id
         """  # noqa: S608
         return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
+
+    def lock_quarantine(self, connection: sa.Connection) -> None:
+        """Wait for the lock; what others committed before is seen by the next statement."""
+        connection.execute(_WAIT_FOR_QUARANTINE)
 
     async def has_id(self, batch_id: bytes) -> bool:
         """Search the key of each partition."""
@@ -266,7 +272,7 @@ class PostgresqlDatabase(Database):
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
             children = [table.name for table in await _day_tables(alone)]
-            names = ", ".join(["segments", "counts", *children])
+            names = ", ".join(["segments", "counts", "quarantine", *children])
             await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
 
     async def size_bytes(self) -> int:

@@ -1,7 +1,8 @@
 """The tables of a store, and how a database gets them: made, migrated, or checked.
 
-Segments hold records, counts what is kept of records that were forgotten, the tables of batch ids
-(`ids`) those seen, and nothing refers from one to another. The collector migrates a database when
+Segments hold records, the quarantine those that no registry knows yet, counts what is kept of
+records that were forgotten, the tables of batch ids (`ids`) those seen, and nothing refers from one
+to another. The collector migrates a database when
 it starts; readers only check it. Invariants: no column is finer than a day, and no key is a serial
 number. The migrations run in one transaction that other processes wait for, and a database whose
 version isn't known here is never changed. A changed table needs a migration, its number here, and
@@ -17,7 +18,7 @@ import sqlalchemy as sa
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import Database
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0007")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
 VERSION_TABLE = "hubbub_schema"
@@ -63,6 +64,26 @@ counts = sa.Table(
     sqlite_with_rowid=False,
 )
 """What `hubbub.protocol.counts` keeps of a day's reports, and their number."""
+
+quarantine = sa.Table(
+    "quarantine",
+    metadata,
+    sa.Column(
+        "quarantine_id",
+        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("metric", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("width", sa.Integer, nullable=False),
+    sa.Column("day", sa.Date, nullable=False),
+    sa.Column("reports", sa.Integer, nullable=False),
+    sa.Column("records", sa.LargeBinary, nullable=False),
+    # So that what is there is added up without reading the records.
+    sa.Index("quarantine_by_day", "metric", "version", "width", "day", "reports"),
+)
+"""Like segments; metrics and versions are those that clients sent, widths the bytes of a record."""
 
 parameters = sa.Table(
     "parameters",

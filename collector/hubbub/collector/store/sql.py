@@ -12,7 +12,15 @@ import contextlib
 import datetime as dt
 import importlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Container,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from operator import itemgetter
 from pathlib import Path
@@ -39,14 +47,25 @@ from hubbub.collector.store.interfaces import (
     Declared,
     MetricVersion,
     NewBatch,
+    QuarantineDay,
     Reader,
+    Replayed,
     StoredCounts,
     StoredRecords,
 )
 from hubbub.collector.store.mixing import mix_days
+from hubbub.collector.store.quarantine import (
+    Screen,
+    append_quarantined,
+    delete_quarantined,
+    merge_quarantine,
+    read_quarantine,
+    replay_quarantine,
+)
 from hubbub.collector.store.schema import check_schema, migrate
 from hubbub.collector.store.schema import counts as _counts
 from hubbub.collector.store.schema import parameters as _parameters
+from hubbub.collector.store.schema import quarantine as _quarantine
 from hubbub.collector.store.schema import segments as _segments
 from hubbub.collector.store.schema import upkeep_day as _upkeep_day
 from hubbub.collector.store.sealed import sealed_versions
@@ -158,6 +177,69 @@ class Store(Reader):
             are_new.append(batch.batch_id in unseen)
             unseen.discard(batch.batch_id)
         return are_new
+
+    async def append_quarantined(
+        self, batches: Sequence[NewBatch], day: dt.date, most_bytes: int
+    ) -> list[bool | None]:
+        """Store batches as `append` does, and apart what no registry knows yet.
+
+        Parameters
+        ----------
+        batches : sequence of NewBatch
+        day : datetime.date
+            The UTC day on which they came.
+        most_bytes : int
+            Bytes that the quarantine may take.
+
+        Returns
+        -------
+        list of bool or None
+            Whether each was new; None: there was no room in quarantine, so nothing of it was
+            stored, and its id wasn't taken.
+
+        Raises
+        ------
+        StoreError
+            As `append`.
+        """
+        return await append_quarantined(self._database, batches, day, most_bytes)
+
+    async def quarantined(self) -> list[QuarantineDay]:
+        """Return what is in quarantine, by metric, version, width and day."""
+        return await read_quarantine(self._database)
+
+    async def merge_quarantine(self, today: dt.date) -> int:
+        """Pool and shuffle what came into quarantine on the same day; return how many rows."""
+        return await merge_quarantine(self._database, today)
+
+    async def replay_quarantine(
+        self, metrics: Container[str], screen: Screen
+    ) -> AsyncGenerator[Replayed, None]:
+        """Make segments of reports in quarantine that fit a declared version by now.
+
+        Each report is in quarantine or in a segment, once, whatever fails, and whoever else does
+        the same meanwhile. Yields what was moved, when it is durable.
+
+        Parameters
+        ----------
+        metrics : container of str
+            Names of the metrics whose reports are taken.
+        screen : callable
+            Given a version and records of existing cohorts, says which may be counted.
+        """
+        if not await self.quarantined():
+            return
+        expected = {
+            MetricVersion(it.metric, it.version): it.params
+            for it in await self.declared()
+            if it.metric in metrics
+        }
+        async for replayed in replay_quarantine(self._database, expected, screen):
+            yield replayed
+
+    async def drop_quarantined(self, before: dt.date) -> int:
+        """Delete what came into quarantine before a day; return how many reports there were."""
+        return await delete_quarantined(self._database, _quarantine.c.day < before)
 
     async def knows(self, batch_id: bytes) -> bool:
         """Return whether a batch with this id is stored."""
@@ -435,6 +517,8 @@ class Store(Reader):
     async def delete(self, metric: str, version: int | None = None) -> int:
         """Delete a metric's reports, or those of one version, and counts of them.
 
+        What is in quarantine under this name is deleted, too.
+
         Its parameters stay known: a version that was once used can't be used for something else.
 
         Returns
@@ -447,8 +531,10 @@ class Store(Reader):
             which = [table.c.metric == metric]
             return which if version is None else [*which, table.c.version == version]
 
-        # Reports first: what is counted meanwhile is then deleted with the counts.
-        deleted = await delete_reports(self._database, *of_metric(_segments))
+        # In the order in which reports move on, so that none is overtaken: from quarantine to
+        # segments, and from there to counts.
+        deleted = await delete_quarantined(self._database, *of_metric(_quarantine))
+        deleted += await delete_reports(self._database, *of_metric(_segments))
         return deleted + await delete_counts(self._database, *of_metric(_counts))
 
     async def tidy(self) -> None:

@@ -148,6 +148,9 @@ class SqliteDatabase(Database):
             unseen.update(new)
         return unseen
 
+    def lock_quarantine(self, connection: sa.Connection) -> None:
+        """Do nothing: a transaction that writes is alone."""
+
     async def has_id(self, batch_id: bytes) -> bool:
         """Search all tables by one statement, or a few if there are very many."""
         async with self.read() as connection:

@@ -24,12 +24,33 @@ from hubbub.collector.store import Store
 _LAST_SECONDS = 10
 """How long the last run may take, because the service is being stopped."""
 
+MOST_QUARANTINE_DAYS = 90
+"""The most that can be configured; so long is kept what came before quarantine was turned off."""
+
 JUMP = dt.timedelta(days=7)
 """A clock that is further than this from the last upkeep isn't believed unless somebody says so."""
 
 _log = logging.getLogger("hubbub.collector")
 
 _Done = TypeVar("_Done")
+
+
+class QuarantineCare(NamedTuple):
+    """What becomes of reports in quarantine.
+
+    Attributes
+    ----------
+    days : int, optional
+        How long they are kept; None: as long as any setting allows.
+    replay : callable, optional
+        Takes out what the registry knows by now; None: that is left to others.
+    observe_lost : callable
+        Called with the number of reports that were deleted because of their age.
+    """
+
+    days: int | None = None
+    replay: Callable[[], Awaitable[object]] | None = None
+    observe_lost: Callable[[int], None] = lambda _reports: None
 
 
 class UpkeepResult(NamedTuple):
@@ -47,6 +68,8 @@ class UpkeepResult(NamedTuple):
         Reports that were deleted because of their age, or whose counts were.
     mixed : int
         Reports that were mixed with all others of their day, as it is over.
+    lost : int
+        Reports in quarantine that were deleted because no registry took them in time.
     faults : mapping of str to str
         What went wrong, by step; the other steps were done.
     """
@@ -56,6 +79,7 @@ class UpkeepResult(NamedTuple):
     forgotten: int
     dropped: int
     mixed: int
+    lost: int
     faults: Mapping[str, str]
 
 
@@ -72,11 +96,12 @@ class Upkeep:
     seconds : float
         Time between two runs of `run_for_ever`.
     observe : callable, optional
-        Called with the name of each step that was tried ("merge", "prepare", "check", "count",
-        "forget", "drop", "mix" or "tidy") and whether it succeeded.
+        Called with the name of each step that was tried ("merge", "pool", "replay", "prepare",
+        "check", "count", "forget", "drop", "expire", "mix" or "tidy") and whether it succeeded.
     report_days : int, optional
         How long single reports are kept, of which then only their day's counts stay; None: as long
         as counts.
+    quarantine : QuarantineCare, optional
     """
 
     def __init__(
@@ -87,11 +112,13 @@ class Upkeep:
         seconds: float,
         observe: Callable[[str, bool], None] = lambda _step, _succeeded: None,
         report_days: int | None = None,
+        quarantine: QuarantineCare = QuarantineCare(),  # noqa: B008 - it can't be changed
     ) -> None:
         self._store = store
         self._deduplication = dt.timedelta(days=deduplication_days)
         self._retention = None if retention_days is None else dt.timedelta(days=retention_days)
         self._report_age = None if report_days is None else dt.timedelta(days=report_days)
+        self._quarantine = quarantine
         self._seconds = seconds
         self._observe = observe
         self._stopping = asyncio.Event()
@@ -112,7 +139,7 @@ class Upkeep:
         """
         tomorrow = today + dt.timedelta(days=1)
         faults: dict[str, str] = {}
-        counted = forgotten = dropped = None
+        counted = forgotten = dropped = lost = None
 
         async def run(step: str, work: Awaitable[_Done]) -> _Done | None:
             try:
@@ -126,17 +153,27 @@ class Upkeep:
             return done
 
         merged = await run("merge", self._store.merge(today))
+        await run("pool", self._store.merge_quarantine(today))
+        if self._quarantine.replay:
+            await run("replay", self._quarantine.replay())
         await run("prepare", self._store.prepare_day(tomorrow))
         await run("check", self._check_clock(today, trust_clock=trust_clock))
         if "check" not in faults:
             counted = await run("count", self._count_reports(today))
             forgotten = await run("forget", self._forget_ids(today))
             dropped = await run("drop", self._drop_reports(today))
+            lost = await run("expire", self._drop_quarantined(today))
         # Last, as it may take long, and what was counted or dropped isn't mixed.
         mixed = await run("mix", self._store.mix(today, self._stopping.is_set))
         await run("tidy", self._store.tidy())
         return UpkeepResult(
-            merged or 0, counted or 0, forgotten or 0, dropped or 0, mixed or 0, faults
+            merged or 0,
+            counted or 0,
+            forgotten or 0,
+            dropped or 0,
+            mixed or 0,
+            lost or 0,
+            faults,
         )
 
     async def _count_reports(self, today: dt.date) -> int:
@@ -182,6 +219,16 @@ class Upkeep:
         dropped = await self._store.drop_reports(today - self._retention)
         self._dropped_on = today
         return dropped
+
+    async def _drop_quarantined(self, today: dt.date) -> int:
+        """Delete what was in quarantine for too long, and say so: it had been acknowledged."""
+        age = dt.timedelta(days=self._quarantine.days or MOST_QUARANTINE_DAYS)
+        ages = [age, *(it for it in (self._report_age, self._retention) if it is not None)]
+        lost = await self._store.drop_quarantined(today - min(ages))
+        if lost:
+            _log.warning("deleted %d reports in quarantine that no registry took in time", lost)
+            self._quarantine.observe_lost(lost)
+        return lost
 
     async def run_for_ever(self) -> None:
         """Run at once, every some seconds, and a last time when stopped; log what goes wrong."""
