@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import Database
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
 VERSION_TABLE = "hubbub_schema"
