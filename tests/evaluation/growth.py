@@ -207,6 +207,7 @@ async def _migrate(url: str, ids: int, days: int) -> None:
         url,
         "DROP TABLE upkeep_day",
         "DROP TABLE counts",
+        "DROP TABLE quarantine",
         "CREATE TABLE batches (batch_id BYTEA NOT NULL, day DATE NOT NULL)"
         if is_postgresql
         else "CREATE TABLE batches (batch_id BLOB PRIMARY KEY, day DATE NOT NULL) WITHOUT ROWID",
