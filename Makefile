@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package lint bench change suite calibration planning releases paper kills law fuzz model soak growth clean
+.PHONY: help demo test test-browser test-package lint bench change suite calibration planning releases paper kills law fuzz model soak growth mixing clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -82,6 +82,10 @@ soak: $(READY)  ## a collector at full load for five minutes: memory, speed, lat
 growth: $(READY)  ## ingest and upkeep with ten million batch ids, beside one million (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.growth --store postgresql
 	PYTHONPATH=tests $(BIN)/python -m evaluation.growth --store sqlite
+
+mixing: $(READY)  ## what it costs to mix a day that is over, and what ingest notices of it
+	PYTHONPATH=tests $(BIN)/python -m evaluation.mixing --store postgresql --reports 20000000
+	PYTHONPATH=tests $(BIN)/python -m evaluation.mixing --store sqlite --reports 20000000
 
 clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) out dist build .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

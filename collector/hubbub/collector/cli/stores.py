@@ -227,10 +227,10 @@ def maintain(
     quarantine_days: str | None,
     trust_clock: bool,
 ) -> None:
-    """Merge small segments, count old reports, and forget what is too old.
+    """Merge small segments, count old reports, forget what is too old, mix days that are over.
 
     A running collector does so by itself; this is for stores whose collectors are stopped, and for
-    whoever prefers cron.
+    whoever prefers cron. After half a minute no other day is begun to be mixed.
 
     A clock that jumps ahead would make all reports too old at once. So nothing is deleted for its
     age more than 7 days after the last upkeep, by anybody, until --trust-clock says that it is
