@@ -22,8 +22,13 @@ from hubbub.protocol.errors import RecordsError
 from hubbub.protocol.params import MOST_BITS, RapporParams
 from hubbub.protocol.records import Columns, Records, columns, record_width, set_bits
 
-_BLOCK = 2**17
+_BLOCK = 2**15
 """Reports that are put in order at once: few enough for the processor's cache."""
+
+_BLOCK_OF_COHORT = 128
+"""But so many of each cohort, where cohorts are many: short runs have a cost of their own."""
+
+_MOST_IN_BLOCK = 2**17
 
 _MOST = 255
 _LOWEST_BITS = np.uint64(0x0101_0101_0101_0101)
@@ -90,8 +95,9 @@ def count_columns(reports: Columns, params: RapporParams) -> CohortCounts:
     """
     _check_width(reports, params)
     counts = empty_counts(params)
-    for start in range(0, reports.reports, _BLOCK):
-        _add_block(reports.part(start, start + _BLOCK), counts)
+    block = min(max(_BLOCK, _BLOCK_OF_COHORT * params.m), _MOST_IN_BLOCK)
+    for start in range(0, reports.reports, block):
+        _add_block(reports.part(start, start + block), counts)
     return counts
 
 
