@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import pkgutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -134,7 +135,16 @@ def open_dask(master: str | None) -> Iterator[DaskEngine]:
                 client.wait_for_workers(1, timeout=_PATIENCE)
             except TimeoutError as error:
                 raise EngineError(f"--master {master}: has no workers") from error
+            _require_hubbub(client)
             yield DaskEngine(client)
+
+
+def _require_hubbub(client: Any) -> None:
+    """Raise EngineError if a worker has none: a task would end the worker instead of failing."""
+    try:
+        client.run(pkgutil.resolve_name, f"{run.__module__}:{run.__name__}.__name__")
+    except Exception as error:
+        raise explained("dask", error) from error
 
 
 def _own_cluster(distributed: Any) -> Any:
@@ -142,7 +152,8 @@ def _own_cluster(distributed: Any) -> Any:
         n_workers=cores(),
         threads_per_worker=1,
         host="127.0.0.1",
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",
         security=True,
         silence_logs=logging.CRITICAL,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pickle
 import platform
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.metadata import version
@@ -22,6 +23,7 @@ _Shared = TypeVar("_Shared")
 _Task = TypeVar("_Task")
 _PROTOCOL = 1  # the reports', as in docs/protocol
 _MISSING = "No module named 'hubbub"
+_REASON = re.compile(r"^\w+Error: |exited unexpectedly|Job aborted")
 
 
 class Versions(NamedTuple):
@@ -73,8 +75,8 @@ def run(expected: tuple[str, int], packed: bytes, task: bytes) -> bytes:
                 f"{there} has {own}, but this side {Versions(*expected)}: install the same on both"
             )
         )
-    work, shared = _unpacked(packed)
     try:
+        work, shared = _unpacked(packed)
         return pickle.dumps(work(shared, pickle.loads(task)), protocol=5)  # noqa: S301 - see above
     except Exception as error:
         return _pickled_failure(error)
@@ -96,8 +98,10 @@ def explained(engine: str, error: Exception) -> EngineError:
             f"--engine {engine}: a worker has no hubbub, or an earlier one; expected "
             f"{own_versions()} and the decoder's packages: pip install 'hubbub[{engine}]'"
         )
-    lines = [line for line in text.splitlines() if line.strip()]
-    return EngineError(f"--engine {engine}: {type(error).__name__}: {lines[0].strip()}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Java's first line says only that something was called.
+    reason = next((line for line in lines if _REASON.search(line)), lines[0])
+    return EngineError(f"--engine {engine}: {type(error).__name__}: {reason}")
 
 
 @lru_cache(maxsize=1)  # a worker gets many tasks of the same work
