@@ -40,7 +40,9 @@ _SETTINGS = {
     # Tables of a long list of candidates are large, and sent once.
     "distributed.admin.large-graph-warning-threshold": "1GB",
     "distributed.comm.timeouts.connect": "30s",
-    "distributed.worker.memory.spill-compression": False,
+    # Dask has malloc give memory back at once; counting would fetch it again for every block.
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**30,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**30,
 }
 
 
