@@ -173,9 +173,6 @@ def _configuration(pyspark: Any, master: str | None) -> Any:
     settings = {
         "spark.app.name": "hubbub",
         "spark.ui.enabled": "false",
-        # Or malloc would give memory back, and fetch it again, for every block that is counted.
-        "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2**30),
-        "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(2**30),
         "spark.ui.showConsoleProgress": "false",
     }
     local = _LOCAL.fullmatch(master)
