@@ -204,9 +204,10 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
     assert set(caplog.messages) == {
         "upkeep failed to merge and will try again: store: no such table: segments"
     }
-    others = [(step, True) for step in ("prepare", "check", "count", "forget", "drop", "tidy")]
-    assert steps[:8] == [("merge", False), *others, ("merge", False)]
-    assert steps[-7:] == [("merge", True), *others]
+    names = ("prepare", "check", "count", "forget", "drop", "tidy", "index")
+    others = [(step, True) for step in names]
+    assert steps[:9] == [("merge", False), *others, ("merge", False)]
+    assert steps[-8:] == [("merge", True), *others]
 
 
 def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Upkeep:
         Time between two runs of `run_for_ever`.
     observe : callable, optional
         Called with the name of each step that was tried ("merge", "prepare", "check", "count",
-        "forget", "drop" or "tidy") and whether it succeeded.
+        "forget", "drop", "index" or "tidy") and whether it succeeded.
     report_days : int, optional
         How long single reports are kept, of which then only their day's counts stay; None: as long
         as counts.
@@ -129,6 +129,9 @@ class Upkeep:
             forgotten = await run("forget", self._store.forget_ids(today - self._deduplication))
             dropped = await run("drop", self._drop_reports(today))
         await run("tidy", self._store.tidy())
+        if "check" not in faults:
+            # Last, for it may take long. Batches of yesterday still come if a clock is behind.
+            await run("index", self._store.index_ids(today - dt.timedelta(days=1)))
         return UpkeepResult(merged or 0, counted or 0, forgotten or 0, dropped or 0, faults)
 
     async def _count_reports(self, today: dt.date) -> int:
