@@ -300,6 +300,17 @@ async def test_closed_days_are_searched_by_a_hash_index(
 
 
 @in_event_loop
+async def test_open_day_gets_no_index_whatever_a_clock_says(postgresql_url: str) -> None:
+    async with open_store(postgresql_url, create=True) as store:
+        assert not await store.index_ids(_later(100))
+        await store.append([make_new_batch()], _DAY)
+        await store.prepare_ids(_TOMORROW)
+        assert not await store.index_ids(_later(100))
+        await store.append([make_new_batch()], _TOMORROW)
+        assert [await store.index_ids(_later(100)) for _ in range(2)] == [True, False]
+
+
+@in_event_loop
 async def test_batches_are_known_and_days_forgotten_with_their_index(any_store_url: str) -> None:
     """And a clock that is set back inserts into a closed day as before."""
     batches = [make_new_batch([number]) for number in range(20)]
