@@ -62,7 +62,10 @@ _EPOCH = dt.date(2000, 1, 1)  # of PostgreSQL's days
 _SERVER = {
     "full_page_writes": "on",
     "autovacuum": "on",
-    "shared_buffers": "4GB",
+    "shared_buffers": "6GB",
+    # Or the log of loading a hundred million ids would take as much disk as they do.
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
     "max_wal_size": "20GB",
     "checkpoint_timeout": "1h",
     "maintenance_work_mem": "1GB",
@@ -94,6 +97,7 @@ class Filled(NamedTuple):
     url: str
     store: Store
     load_seconds: float
+    index_seconds: float
     bytes_an_id: float
 
 
@@ -156,7 +160,7 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float
         ]
         rows = [
             *await _over_http(few, many, turns, seconds),
-            await _into_stores(few, many, turns, today),
+            *await _into_stores(few, many, turns, today),
             await _once("upkeep", few, many, lambda it: _maintain(it.store, days, today)),
             await _once("forgetting a day", few, many, lambda it: _forget(it.store, days, today)),
         ]
@@ -168,6 +172,10 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float
         cells = [f"{amount:,{digits}} {row.unit}" for amount in (row.few, row.many)]
         table.add_row(row.what, *cells, f"{row.ratio:.2f}")
     table.add_row("disk, an id", *[f"{it.bytes_an_id:.0f} bytes" for it in (few, many)], "")
+    if few.index_seconds:
+        table.add_row(
+            "indexing a closed day", *[f"{it.index_seconds:.2f} s" for it in (few, many)], ""
+        )
     table.add_row("loading", *[f"{it.load_seconds:.0f} s" for it in (few, many)], "")
     stdout_console(120).print(table)
 
@@ -190,8 +198,19 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
         if any(known):
             sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
         seconds = time.perf_counter() - begun
+        index_seconds = await _index_closed_days(store, today)
         size = await store.size_bytes()
-        yield Filled(ids, url, store, seconds, (size - empty) / ids)
+        yield Filled(ids, url, store, seconds, index_seconds, (size - empty) / ids)
+
+
+async def _index_closed_days(store: Store, today: dt.date) -> float:
+    """Do what the upkeep has done since each day ended; return the seconds of one, or 0."""
+    seconds = [0.0]
+    begun = time.perf_counter()
+    while await store.index_ids(today - dt.timedelta(days=1)):
+        seconds.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+    return seconds[-1]
 
 
 async def _migrate(url: str, ids: int, days: int) -> None:
@@ -326,8 +345,9 @@ async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> l
             filled.ids: stack.enter_context(running_collector(metrics, filled.url, options))
             for filled in (few, many)
         }
-        for _ in range(turns):
-            for ids, collector in collectors.items():
+        for turn in range(turns):
+            # In both orders, as the first of a turn may find the machine busier.
+            for ids, collector in sorted(collectors.items(), reverse=bool(turn % 2)):
                 before = _processor_seconds(collector)
                 done = await generate(collector.url, seconds, _CONNECTIONS, _REPORTS, None)
                 statuses = done["statuses"]
@@ -345,17 +365,42 @@ async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> l
 
 
 def _processor_seconds(collector: Collector) -> float:
-    fields = Path(f"/proc/{collector.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return _seconds_of(collector.process.pid)
+
+
+def _seconds_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def _into_stores(few: Filled, many: Filled, turns: int, today: dt.date) -> Row:
+async def _into_stores(few: Filled, many: Filled, turns: int, today: dt.date) -> list[Row]:
     """Append batches to each store in turns, without HTTP."""
-    few_rates, many_rates = [], []
-    for _ in range(turns):
-        few_rates.append(await _ingest(few.store, today))
-        many_rates.append(await _ingest(many.store, today))
-    return Row.of_turns("ingest without HTTP", few_rates, many_rates, "batches/s")
+    rates: dict[int, list[float]] = {few.ids: [], many.ids: []}
+    costs: dict[int, list[float]] = {few.ids: [], many.ids: []}
+    for turn in range(turns):
+        for filled in (many, few) if turn % 2 else (few, many):
+            before = await _server_seconds(filled)
+            rates[filled.ids].append(await _ingest(filled.store, today))
+            cost = await _server_seconds(filled) - before
+            costs[filled.ids].append(1e6 * cost / (_GROUPS * _BATCHES))
+    rows = [Row.of_turns("ingest without HTTP", rates[few.ids], rates[many.ids], "batches/s")]
+    if few.url.startswith("postgresql"):
+        what = "processor time of PostgreSQL, a batch"
+        rows.append(Row.of_turns(what, costs[few.ids], costs[many.ids], "µs"))
+    return rows
+
+
+async def _server_seconds(filled: Filled) -> float:
+    """Return the processor time of PostgreSQL's processes that serve the store; 0 of SQLite."""
+    if not filled.url.startswith("postgresql"):
+        return 0.0
+    connection = await asyncpg.connect(filled.url)
+    rows = await connection.fetch(
+        "SELECT pid FROM pg_stat_activity "
+        "WHERE datname = current_database() AND application_name = 'hubbub'"
+    )
+    await connection.close()
+    return sum(_seconds_of(row["pid"]) for row in rows)
 
 
 async def _once(

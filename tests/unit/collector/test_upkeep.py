@@ -212,9 +212,10 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
     }
     names = ("pool", "prepare", "check", "count", "forget", "drop", "expire")
     others = [(step, True) for step in names]
-    without = [("merge", False), *others, ("mix", False), ("tidy", True)]
-    assert steps[:11] == [*without, ("merge", False)]
-    assert steps[-10:] == [("merge", True), *others, ("mix", True), ("tidy", True)]
+    after = [("tidy", True), ("index", True)]
+    without = [("merge", False), *others, ("mix", False), *after]
+    assert steps[:12] == [*without, ("merge", False)]
+    assert steps[-11:] == [("merge", True), *others, ("mix", True), *after]
 
 
 def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -> None:

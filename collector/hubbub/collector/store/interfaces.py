@@ -272,6 +272,14 @@ class Database(abc.ABC):
         """Make a day's table, unless there is one, if it is better made before the day begins."""
 
     @abc.abstractmethod
+    async def index_id_table(self, before: dt.date) -> bool:
+        """Make the search of one table of days before that one cheaper, if that is worth a while.
+
+        Return whether there was one; it may wait for those that insert ids of its days, and they
+        for it. Nothing but the cost of searches depends on it.
+        """
+
+    @abc.abstractmethod
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table of ids, if it is there, without keeping other transactions for long.
 

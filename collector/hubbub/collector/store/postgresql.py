@@ -42,6 +42,7 @@ _GRACE_SECONDS = 5
 _CONNECTIONS = 4
 _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
+_INDEXES = 0x68756269  # "hubi": held by who makes an index
 _QUARANTINE = 0x68756271  # "hubq": held by whoever changes the quarantine
 _WAIT_FOR_QUARANTINE = sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE))
 _WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
@@ -53,6 +54,16 @@ _IS_OPEN = sa.select(
 
 _MIXING = 0x6875626D  # "hubm": held by the one who mixes days
 _TRY_TO_MIX = sa.select(sa.func.pg_try_advisory_lock(_MIXING))
+_OPEN_DAY = sa.select(open_day.c.day)
+_TRY_TO_INDEX = sa.select(sa.func.pg_try_advisory_xact_lock(_INDEXES))
+_INDEXED = """
+    SELECT day.relname FROM pg_inherits
+    JOIN pg_class AS day ON day.oid = inhrelid
+    JOIN pg_index ON indrelid = inhrelid
+    JOIN pg_class AS key ON key.oid = indexrelid
+    JOIN pg_am ON pg_am.oid = key.relam
+    WHERE inhparent = 'batch_ids'::regclass AND amname = 'hash'
+"""
 
 _LOCK_SECONDS = 0.5
 """How long a change of partitions waits for others, as they wait for it meanwhile."""
@@ -156,6 +167,29 @@ class PostgresqlDatabase(Database):
         async with self.write() as connection:
             await connection.execute(_WAIT_BRIEFLY)
             await _make_partition(connection, day)
+
+    async def index_id_table(self, before: dt.date) -> bool:
+        """Give the youngest such partition without one a hash index, unless another process does.
+
+        A search reads one page of it, however large the day, and it is half as large as the key,
+        which stays for who still inserts ids of that day. Inserting into the open day waits for
+        nothing here.
+        """
+        async with translate_errors(), self._patient() as engine, engine.begin() as connection:
+            if not await connection.scalar(_TRY_TO_INDEX):
+                return False
+            opened = await connection.scalar(_OPEN_DAY)
+            has_index = set((await connection.exec_driver_sql(_INDEXED)).scalars())
+            tables = [
+                table
+                for table in await _partitions(connection)
+                if opened and table.last_day < min(opened, before) and table.name not in has_index
+            ]
+            if not tables:
+                return False
+            name = max(tables, key=lambda table: table.last_day).name
+            await connection.exec_driver_sql(f"CREATE INDEX ON {name} USING hash (batch_id)")
+            return True
 
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a partition, unless somebody reads or writes any of them for too long."""

@@ -496,6 +496,13 @@ class Store(Reader):
         await self._database.prepare_id_table(day)
         await self._database.prepare_segments(day)
 
+    async def index_ids(self, before: dt.date) -> bool:
+        """Make the search of one of the days before that one cheaper; return whether one was left.
+
+        Batches of such a day, if any still come, wait meanwhile.
+        """
+        return await self._database.index_id_table(before)
+
     async def count_reports(self, before: dt.date) -> int:
         """Replace the reports from before a day by their day's counts; return how many there were.
 

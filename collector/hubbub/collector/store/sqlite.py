@@ -169,6 +169,10 @@ class SqliteDatabase(Database):
     async def prepare_id_table(self, day: dt.date) -> None:
         """Do nothing: whoever inserts the first id of a day waits for nobody to make its table."""
 
+    async def index_id_table(self, before: dt.date) -> bool:  # noqa: ARG002
+        """Do nothing: SQLite has one kind of index."""
+        return False
+
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table; its pages are overwritten, in one transaction."""
         async with self.write() as connection:

@@ -97,7 +97,8 @@ class Upkeep:
         Time between two runs of `run_for_ever`.
     observe : callable, optional
         Called with the name of each step that was tried ("merge", "pool", "replay", "prepare",
-        "check", "count", "forget", "drop", "expire", "mix" or "tidy") and whether it succeeded.
+        "check", "count", "forget", "drop", "expire", "mix", "tidy" or "index") and whether it
+        succeeded.
     report_days : int, optional
         How long single reports are kept, of which then only their day's counts stay; None: as long
         as counts.
@@ -163,9 +164,12 @@ class Upkeep:
             forgotten = await run("forget", self._forget_ids(today))
             dropped = await run("drop", self._drop_reports(today))
             lost = await run("expire", self._drop_quarantined(today))
-        # Last, as it may take long, and what was counted or dropped isn't mixed.
+        # Late, as it may take long, and what was counted or dropped isn't mixed.
         mixed = await run("mix", self._store.mix(today, self._stopping.is_set))
         await run("tidy", self._store.tidy())
+        if "check" not in faults:
+            # Last, for it may take long. Batches of yesterday still come if a clock is behind.
+            await run("index", self._store.index_ids(today - dt.timedelta(days=1)))
         return UpkeepResult(
             merged or 0,
             counted or 0,
