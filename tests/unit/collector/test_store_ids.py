@@ -332,7 +332,7 @@ async def test_open_day_gets_no_index_whatever_a_clock_says(postgresql_url: str)
     async with open_store(postgresql_url, create=True) as store:
         assert not await store.index_ids(_later(100))
         await store.append([make_new_batch()], _DAY)
-        await store.prepare_ids(_TOMORROW)
+        await store.prepare_day(_TOMORROW)
         assert not await store.index_ids(_later(100))
         await store.append([make_new_batch()], _TOMORROW)
         assert [await store.index_ids(_later(100)) for _ in range(2)] == [True, False]
@@ -369,7 +369,7 @@ async def test_ingest_and_forgetting_wait_for_no_index(postgresql_url: str) -> N
         assert await other.append([make_new_batch()], _later(3)) == [True]
         assert await other.append([make_new_batch()], _later(4)) == [True]
         assert await other.forget_ids(_TOMORROW) == 1
-        await other.prepare_ids(_later(5))
+        await other.prepare_day(_later(5))
         assert not await other.index_ids(_later(3))
 
     def use_meanwhile(_connection: sa.Connection) -> None:
