@@ -236,6 +236,24 @@ def test_nothing_is_sent_unsealed_whatever_is_answered(
     assert len(opened_bodies(server, parties.key)) == 1
 
 
+def test_sealed_reports_are_refused_together_since_none_can_be_named(
+    parties: Parties, opened: Opener
+) -> None:
+    """The client's first report isn't the first record of a body."""
+    named = Answer(422, b'{"errors": [{"report": 0}]}')
+    with (
+        scripted_server(lambda _: named) as server,
+        opened(
+            REGISTRY, server.url, parties.folder / "state", sealed_to=str(parties.key.public)
+        ) as telemetry,
+    ):
+        for value in ("x", "y"):
+            telemetry.record("homepage", value)
+        assert telemetry.flush(30)
+        assert telemetry.status().dropped == {"refused by the collector": 2}
+        assert len(server.received) == 1
+
+
 def test_reports_wait_while_no_key_is_in_force(parties: Parties, opened: Opener) -> None:
     state, ended = parties.folder / "state", str(PrivateKey.generate(ENDED).public)
     with scripted_server() as server:

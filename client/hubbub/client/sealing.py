@@ -76,8 +76,11 @@ class Sealer:
         Raises
         ------
         SealedError
-            If all keys are past their last days, or the body isn't a batch.
+            If all keys are past their last days, the body isn't a batch, or there is no secret,
+            without which numbers could be guessed.
         """
+        if not secret:
+            raise SealedError("secret: empty; must be the client's")
         key = key_in_force(self._keys, today or dt.datetime.now(dt.UTC).date())
         if key is None:
             last = max(key.last_day for key in self._keys)

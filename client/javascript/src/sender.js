@@ -94,6 +94,8 @@ export class Sender {
       const why = error instanceof HubbubError ? error.message : "the cryptography failed";
       return { kind: "retry", asked: 0, error: failed("sealing", null, why) };
     }
+    // While the batch was being sealed: consent may be withdrawn.
+    if (signal.aborted) return { kind: "retry", asked: 0, error: failed("sealing", null, "stopped") };
     const attempt = new AbortController();
     const giveUp = () => attempt.abort();
     let timedOut = false;
@@ -123,7 +125,7 @@ export class Sender {
       return judge(status, await readBounded(response), reports.length, asked);
     };
     try {
-      if (sealed) return await request(sealed, SEALED_TYPE);
+      if (sealed) return asAWhole(await request(sealed, SEALED_TYPE));
       const compact = this.#compact && compactBody(id, reports);
       if (compact) {
         const outcome = await request(compact.body, MEDIA_TYPE);
@@ -145,6 +147,12 @@ export class Sender {
 /** @param {Outcome} outcome of a compact body @returns {boolean} whether JSON should be tried */
 function isUnknownForm(outcome) {
   return outcome.kind === "refused" && UNKNOWN_FORM.has(outcome.error.status ?? 0);
+}
+
+/** @param {Outcome} outcome of a sealed body, whose records are in no order of reports @returns {Outcome} */
+function asAWhole(outcome) {
+  if (outcome.kind !== "partly") return outcome;
+  return { kind: "refused", reason: outcome.reason, error: outcome.error };
 }
 
 /**

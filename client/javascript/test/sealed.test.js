@@ -83,12 +83,13 @@ test("the key that ends first of those in force is used, and none that has ended
   await assert.rejects(idOf("2027-03-21"), /no key to seal to: the last one ended on 2027-03-20/);
 });
 
-async function collector(t, status) {
+async function collector(t, status, answer = '{"accepted": 1}') {
   const received = [];
   const server = createServer(async (request, response) => {
-    const chunks = await Array.fromAsync(request);
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
     received.push({ type: request.headers["content-type"], body: Buffer.concat(chunks) });
-    response.writeHead(status).end('{"accepted": 1}');
+    response.writeHead(status).end(answer);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(undefined)));
   t.after(() => server.close());
@@ -117,4 +118,29 @@ test("what can't be sealed isn't sent, and is tried again", async (t) => {
   const outcome = await post(url, (batch) => sealer.seal(batch, clientOf(ONE), "2099-01-01"));
   assert.deepEqual([outcome.kind, outcome.error.kind], ["retry", "sealing"]);
   assert.equal(received.length, 0);
+});
+
+test("who stops while a batch is being sealed sends nothing", async (t) => {
+  const { url, received } = await collector(t, 201);
+  const stopping = new AbortController();
+  const seal = async () => {
+    stopping.abort();
+    return new ArrayBuffer(100);
+  };
+  /** @type {typeof globalThis.fetch} */
+  const heedless = (address, request) => fetch(address, { ...request, signal: null });
+  for (const own of [undefined, heedless]) {
+    const sender = new Sender(url, { timeout: 5_000, seal, fetch: own });
+    const options = { signal: stopping.signal, outliveThePage: false };
+    assert.equal((await sender.post(batchOf(ONE), options)).kind, "retry");
+  }
+  assert.equal(received.length, 0);
+});
+
+test("sealed reports are refused together, since none can be named", async (t) => {
+  const named = '{"errors": [{"report": 0}]}';
+  const { url } = await collector(t, 422, named);
+  const sealer = sealedTo(ONE.key, hpke);
+  const outcome = await post(url, (batch) => sealer.seal(batch, clientOf(ONE), "2027-01-01"));
+  assert.deepEqual([outcome.kind, outcome.reason], ["refused", "refused by the collector"]);
 });

@@ -246,6 +246,11 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         Sealer(PUBLIC, REGISTRY)
 
 
+def test_nothing_is_sealed_under_numbers_that_anybody_can_compute() -> None:
+    with pytest.raises(SealedError, match="secret: empty"):
+        Sealer(PUBLIC, REGISTRY).seal(batch_to_json(Batch((make_report(),))), b"", TODAY)
+
+
 def test_what_cannot_be_read_is_not_sealed() -> None:
     with pytest.raises(SealedError, match="can't be read"):
         Sealer(PUBLIC, REGISTRY).seal(b'{"batch_id": "x"}', SECRET, TODAY)

@@ -24,6 +24,7 @@ from hubbub.collector.exchange.opening import (
     CHANGED,
     MALFORMED,
     OTHER_KEY,
+    OTHER_LENGTH,
     UNFIT,
     UNKNOWN,
     OpenResult,
@@ -197,6 +198,54 @@ async def test_what_was_opened_is_remembered_until_its_key_opens_no_more(
             await open_reports(source, store, REGISTRY, [KEY], today=later)
         forgotten = await upkeep.run_once(later + dt.timedelta(days=1), trust_clock=True)
         assert forgotten.forgotten == 1
+
+
+@in_event_loop
+async def test_what_was_sealed_to_two_keys_counts_once_after_the_first_has_ended(
+    any_store_url: str, tmp_path: Path
+) -> None:
+    """A hostile collector keeps back what a client that got no answer sealed to its next key."""
+    given, batch_id = reports(9), secrets.token_hex(16)
+    async with (
+        collected(tmp_path, sealed(*given, batch_id=batch_id)) as source,
+        open_store(any_store_url, create=True) as store,
+    ):
+        assert (await run(source, store, KEY, OTHER)).new.total() == 9
+        late = KEY.public.opens_until + dt.timedelta(days=10)
+        await Upkeep(store, 1, None, seconds=0).run_once(late, trust_clock=True)
+        held_back = batch_of(sealed(*given, key=OTHER, batch_id=batch_id))
+        await source.append([held_back._replace(batch_id=secrets.token_bytes(16))], late)
+        again = await open_reports(source, store, REGISTRY, [OTHER], today=late)
+        assert (again.new.total(), again.known) == (0, 9)
+        assert again.left_out == {OTHER_KEY: 9}
+
+
+@in_event_loop
+async def test_records_of_a_length_that_none_have_are_left_unread(tmp_path: Path) -> None:
+    """A hostile collector names directories as it likes; no memory is asked for on its word."""
+    async with collected(tmp_path, sealed(*reports(9))) as source:
+        export = [
+            it
+            async for it in export_partitions(source, tmp_path / "out", await plan_export(source))
+        ]
+    there = export[0].path
+    for version in (65, 9_999_999_999):
+        claimed = there.parents[2] / f"version={version}" / there.parent.name
+        claimed.mkdir(parents=True)
+        (claimed / there.name).write_bytes(there.read_bytes())
+    async with open_store(f"sqlite:///{tmp_path / 'opened.db'}", create=True) as store:
+        result = await run(ParquetReader(tmp_path / "out"), store)
+    assert (result.new.total(), result.left_out) == (9, {OTHER_LENGTH: 18})
+
+
+@in_event_loop
+async def test_nothing_is_opened_into_a_collectors_store_whatever_its_address(
+    tmp_path: Path,
+) -> None:
+    async with collected(tmp_path, sealed(*reports(9))) as source:
+        with pytest.raises(StoreError, match="must be another store"):
+            await run(source, source)
+        assert not await source.versions("homepage")
 
 
 @in_event_loop

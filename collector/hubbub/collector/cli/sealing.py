@@ -73,7 +73,7 @@ def keygen(file: Path, last_day: dt.datetime | None, name: str) -> None:
     required=True,
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A private key, as `keygen` made it; repeatable.",
+    help="A private key, as `keygen` made it; repeatable: give all that aren't deleted.",
 )
 @click.option(
     "--from",
@@ -109,7 +109,7 @@ def open_(
     addresses, and who sees addresses not reports.
 
     Run it as often as there are new records, on exports that grow, after a crash: each report
-    counts once. What was opened is remembered as long as its key opens.
+    counts once. What was opened is remembered until the last of the given keys opens no more.
     """
     settings = configured(config, store=store, metrics=metrics)
 

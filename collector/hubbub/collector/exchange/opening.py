@@ -3,9 +3,9 @@
 Each record is opened, judged as a collector judges a report, pooled with others of its metric and
 day, and stored under an id that follows from the number that its client sealed with it. So a record
 that is there twice, because the client, a hostile collector or this command repeated it, counts
-once. Invariants: ids are kept under the day until which their key opens, so that none is forgotten
-while its record could still be opened; and what is left out leaves nothing behind, so that a later
-run may open it.
+once. Invariants: ids are kept under the last day on which any of the keys opens, so that none is
+forgotten while a copy of its record could still be opened, though that was sealed to the next key;
+and what is left out leaves nothing behind, so that a later run may open it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from hubbub.protocol.errors import NotOpenedError, SealedError
 from hubbub.protocol.hpke import Opener, PrivateKey
 from hubbub.protocol.records import COHORT_BYTES, Records, record_width
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.sealed import ID_BYTES, OVERHEAD, prefixed
+from hubbub.protocol.sealed import OVERHEAD, PAYLOAD_SIZES, prefixed
 
+OTHER_LENGTH = "of a length that no record has"
 OTHER_KEY = "sealed to a key that wasn't given"
 CHANGED = "not sealed to its key and this application, or changed since"
 MALFORMED = "with a payload that is no report"
@@ -57,7 +58,6 @@ class Opened(NamedTuple):
     """A report from a sealed record."""
 
     report_id: bytes
-    key_id: bytes
     key: MetricVersion
     record: bytes
 
@@ -128,7 +128,7 @@ class RecordOpener:
         if len(record) != width or int.from_bytes(record[:COHORT_BYTES], "little") >= cohorts:
             return UNFIT
         report_id = hashlib.sha256(prefixed(b"hubbub/1/opened", number)).digest()[:16]
-        return Opened(report_id, sealed[:ID_BYTES], key, record)
+        return Opened(report_id, key, record)
 
 
 async def open_reports(
@@ -153,6 +153,7 @@ async def open_reports(
         Where reports belong; another than the collector's, which may know who sent what.
     registry : Registry
     keys : sequence of PrivateKey
+        All that there are, at least one: what is opened is remembered until the last of them ends.
     jobs : int
         Processes that open records.
     today : datetime.date, optional
@@ -162,7 +163,7 @@ async def open_reports(
     Raises
     ------
     StoreError
-        If a key doesn't open any more, or a store fails.
+        If a key doesn't open any more, the store is a collector's, or one fails.
     """
     now = today or dt.datetime.now(dt.UTC).date()
     for key in keys:
@@ -171,12 +172,22 @@ async def open_reports(
                 f"{key.public}: opened reports until {key.public.opens_until}; what was opened is "
                 "remembered no longer and would count twice: delete the private key"
             )
-    until = {key.public.key_id: key.public.opens_until for key in keys}
+    until = max(key.public.opens_until for key in keys)
+    if await store.versions(SEALED):
+        raise StoreError(
+            "the store holds sealed records, so it is a collector's; must be another store, of who "
+            "decodes"
+        )
     await store.declare(registry.values())
     expected = await _expected(store, registry)
-    sizes = [sealed_key(version) for version in await source.versions(SEALED)]
-    totals = [await source.count(size) for size in sizes]
     new, known, left_out = Counter[MetricVersion](), 0, Counter[str]()
+    sizes = []
+    for size in map(sealed_key, await source.versions(SEALED)):
+        if size.version in PAYLOAD_SIZES:
+            sizes.append(size)
+        else:  # which a hostile collector may claim; memory for them isn't asked for
+            left_out[OTHER_LENGTH] += await source.count(size)
+    totals = [await source.count(size) for size in sizes]
     done = 0
     processes = jobs if sum(totals) > _WORTH_PROCESSES else 1
     async with _opening(RecordOpener(keys, registry.application, expected), processes) as opening:
@@ -242,19 +253,16 @@ def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 async def _store(
-    store: Store, reports: Sequence[Opened], day: dt.date, until: dict[bytes, dt.date]
+    store: Store, reports: Sequence[Opened], day: dt.date, until: dt.date
 ) -> Counter[MetricVersion]:
     """Store reports that are new; return how many those are, by metric and version."""
-    new = Counter[MetricVersion]()
-    # Ids of different days are never stored in one transaction.
-    for key_id in {report.key_id for report in reports}:
-        of_key = [report for report in reports if report.key_id == key_id]
-        batches = [
-            NewBatch(it.report_id, {it.key: Records(len(it.record), it.record)}) for it in of_key
-        ]
-        are_new = await store.append(batches, day, until[key_id])
-        new.update(it.key for it, is_new in zip(of_key, are_new, strict=True) if is_new)
-    return new
+    if not reports:
+        return Counter()
+    batches = [
+        NewBatch(it.report_id, {it.key: Records(len(it.record), it.record)}) for it in reports
+    ]
+    are_new = await store.append(batches, day, until)
+    return Counter(it.key for it, is_new in zip(reports, are_new, strict=True) if is_new)
 
 
 @asynccontextmanager
