@@ -152,6 +152,33 @@ async def test_days_that_take_too_long_are_left_to_the_next_call(
         assert await store.mix(_TOMORROW) == 9
 
 
+@pytest.mark.usefixtures("in_many_rounds")
+@in_event_loop
+async def test_day_a_little_too_large_for_a_group_is_mixed_as_a_whole(any_store_url: str) -> None:
+    """P(false alarm) = (2 / 70)^5 < 1e-7: in each of five days both rounds divide it alike."""
+    async with open_store(any_store_url, create=True) as store:
+        _open_small(store)
+        days = [_DAY - dt.timedelta(days=age) for age in range(5)]
+        for number, day in enumerate(days):
+            start = 80 * number
+            for first in range(start, start + 64, 8):
+                await store.append([make_new_batch(range(first, first + 8))], day)
+            await store.append([make_new_batch(range(start + 64, start + 70))], day)
+        assert await store.mix(_TOMORROW) == 350
+        segments = await stored_segments(store)
+    assert any(_are_linked(segments, range(10 * n, 10 * n + 9)) for n in range(5))
+
+
+def _are_linked(segments: list[list[int]], origins: range) -> bool:
+    """Whether these origins have met, each with some other and so with all, in segments."""
+    linked = {origins[0]}
+    for _ in origins:
+        for segment in segments:
+            if linked & (met := {number // 8 for number in segment}):
+                linked |= met
+    return linked == set(origins)
+
+
 @in_event_loop
 async def test_only_one_collector_mixes_at_a_time(postgresql_url: str) -> None:
     async with (

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from numpy.typing import NDArray
 
+from databases import PostgresqlServer
 from factories import make_metric, make_params
 from hubbub.collector.config.settings import ConfigError, Settings
 from hubbub.collector.config.sources import load
@@ -364,3 +366,30 @@ def test_reports_are_not_kept_longer_in_quarantine_than_anywhere_else(metrics_fi
     for wrong in (0, MOST_QUARANTINE_DAYS + 1):
         with pytest.raises(ConfigError, match="quarantine-days"):
             settings(quarantine_days=wrong)
+
+
+@in_event_loop
+async def test_reports_beside_and_from_quarantine_come_to_the_table_of_their_day(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """Which is dropped with all traces of how they came."""
+    async with open_store(postgresql_url, create=True) as store:
+        await store.declare([_SECOND])
+        await store.append_quarantined([_batch(known=range(3))], _TODAY, _AMPLE)
+        async for _ in store.replay_quarantine(["homepage"], _all):
+            pass
+        where = "SELECT DISTINCT tableoid::regclass FROM segments"
+        assert postgresql.execute(where, url=postgresql_url) == "segments_20260314"
+        assert await store.count(HOMEPAGE) == await store.count(_NEXT) == 3
+
+
+@in_event_loop
+async def test_frozen_collector_keeps_the_quarantine_for_some_seconds_only(
+    postgresql_url: str,
+) -> None:
+    async with open_store(postgresql_url, create=True) as store:
+        database = store._database
+        async with database.write() as connection:
+            await connection.run_sync(database.lock_quarantine)
+            limit = sa.text("SHOW idle_in_transaction_session_timeout")
+            assert await connection.scalar(limit) == "10s"

@@ -89,7 +89,9 @@ async def _mix_day(
         await _replace(database, [*sizes, *_sampled(there, most - unmixed)], day, table)
         return unmixed
     done = 0
-    rounds = rounds_needed(unmixed // REPORTS_OF_MIXED, most // REPORTS_OF_MIXED)
+    # Of what a group has, not of what it may: a little more than one may have are two of half.
+    at_once = max(2, unmixed // -(-unmixed // most) // REPORTS_OF_MIXED)
+    rounds = rounds_needed(unmixed // REPORTS_OF_MIXED, at_once)
     for left in range(rounds - 1, -1, -1):
         # In the order of keys that were drawn in the round before: each group is a random one.
         sizes = await sizes_of(database, *day.selected, _is_unmixed)

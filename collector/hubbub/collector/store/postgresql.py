@@ -74,7 +74,7 @@ _PLANNING_SECONDS = 0.1
 _DURABLE = ("on", "remote_apply")
 
 _END_WHEN_IDLE = sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_STATEMENT_SECONDS}s'")
-"""Or a frozen collector's transaction would keep all others from beginning the next day."""
+"""Or a frozen collector's transaction would keep others from the next day and the quarantine."""
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
 
@@ -149,6 +149,7 @@ class PostgresqlDatabase(Database):
 
     def lock_quarantine(self, connection: sa.Connection) -> None:
         """Wait for the lock; what others committed before is seen by the next statement."""
+        connection.execute(_END_WHEN_IDLE)
         connection.execute(_WAIT_FOR_QUARANTINE)
 
     async def has_id(self, batch_id: bytes) -> bool:

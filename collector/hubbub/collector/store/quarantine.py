@@ -32,7 +32,6 @@ from hubbub.collector.store.interfaces import (
     Replayed,
 )
 from hubbub.collector.store.schema import quarantine as _quarantine
-from hubbub.collector.store.schema import segments as _segments
 from hubbub.collector.store.segments import SMALL, Row, segment_row, segment_rows
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import (
@@ -91,7 +90,7 @@ async def append_quarantined(
         unseen = database.insert_ids(connection, sorted(fitting), day)
         new = [firsts[batch_id] for batch_id in unseen]
         for into, rows in (
-            (_segments, segment_rows(new, day)),
+            (database.table_of_new(day, day), segment_rows(new, day)),
             (_quarantine, _quarantine_rows(new, day)),
         ):
             if rows:
@@ -170,7 +169,8 @@ async def replay_quarantine(
                 await _delete(connection, rows)
                 good, rest = _select(records, fits), _select(records, ~fits)
                 moved = await segment_row(version, day, [good])
-                await connection.execute(sa.insert(_segments), [moved])
+                into = await database.table_of_merged(connection, day)
+                await connection.execute(sa.insert(into), [moved])
                 if rest.reports:
                     row = await asyncio.to_thread(_quarantine_row, key, day, rest)
                     await connection.execute(sa.insert(_quarantine), [row])
