@@ -21,7 +21,8 @@ from hubbub.client import Metric
 from hubbub.collector.errors import ReportFileError, StoreError
 from hubbub.collector.exchange.importing import CHUNK_BYTES, Imported, find_sources, import_file
 from hubbub.collector.exchange.parquet import write_records
-from hubbub.collector.exchange.partitions import PART, Partition
+from hubbub.collector.exchange.manifests import OLD_PART as PART
+from hubbub.collector.exchange.partitions import Partition
 from hubbub.collector.store import MetricVersion, Store, open_store
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType

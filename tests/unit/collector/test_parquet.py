@@ -22,7 +22,8 @@ from factories import make_metric, make_params
 from hubbub.collector.errors import ReportFileError, StoreError
 from hubbub.collector.exchange.exporting import BulkShuffle, plan_export
 from hubbub.collector.exchange.parquet import count_rows, read_records, write_records
-from hubbub.collector.exchange.partitions import PART, ParquetReader, Partition
+from hubbub.collector.exchange.manifests import OLD_PART as PART
+from hubbub.collector.exchange.partitions import ParquetReader, Partition
 from hubbub.collector.store import MetricVersion, open_store
 from hubbub.protocol.records import Records, record_width
 from significance import ALARM, z_limit

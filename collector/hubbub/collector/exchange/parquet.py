@@ -7,17 +7,14 @@ in bit j%8 of byte j//8.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
-import secrets
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hubbub.collector.errors import ReportFileError, StoreError
+from hubbub.collector.errors import MissingFileError, ReportFileError, StoreError
+from hubbub.collector.exchange.storage import Address, Location, resolve, storage_errors
 from hubbub.protocol.records import COHORT_BYTES, Records, cohorts, table
 
 DEFINITION = "_definition.json"
@@ -43,28 +40,12 @@ def require_pyarrow() -> Any:
     return importlib.import_module("pyarrow")
 
 
-@contextlib.contextmanager
-def put_in_place(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to; make it `path` if all goes well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Neither the first character nor the ending lets a reader take it for data.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        yield temporary
-        # Or a power cut could leave the new name with nothing in it.
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_records(path: Path, width: int, blocks: Iterable[Records]) -> int:
+def write_records(address: Address, width: int, blocks: Iterable[Records]) -> int:
     """Write blocks of records as one file, a row group each, in place of what is there.
 
     Parameters
     ----------
-    path : Path
+    address : Location, path or str
     width : int
         Bytes of a record.
     blocks : iterable of Records
@@ -87,10 +68,9 @@ def write_records(path: Path, width: int, blocks: Iterable[Records]) -> int:
         "use_dictionary": ["cohort"],
         "write_statistics": ["cohort"],
     }
-    with (
-        put_in_place(path) as temporary,
-        pa.parquet.ParquetWriter(temporary, schema, **options) as writer,
-    ):
+    with resolve(address).create() as file:
+        # Closed only if all goes well: a file without its end is no Parquet, and read by nobody.
+        writer = pa.parquet.ParquetWriter(file, schema, **options)
         for records in blocks:
             data = pa.py_buffer(table(records)[:, COHORT_BYTES:].tobytes())
             columns = [
@@ -100,10 +80,27 @@ def write_records(path: Path, width: int, blocks: Iterable[Records]) -> int:
             group = pa.Table.from_arrays(columns, schema=schema)
             writer.write_table(group, row_group_size=max(1, records.reports))
             written += records.reports
+        writer.close()
     return written
 
 
-def read_records(path: Path, k: int | None = None, m: int | None = None) -> Iterator[Records]:
+def open_parquet(location: Location) -> Any:
+    """Return pyarrow's ParquetFile of a file, which fetches what is asked for and nothing ahead.
+
+    Raises
+    ------
+    ArrowException, OSError
+        Pyarrow's. `reading_error` tells them in words.
+    """
+    filesystem, path = location.arrow()
+    parquet = require_pyarrow().parquet
+    with storage_errors(location):
+        return parquet.ParquetFile(
+            path, filesystem=filesystem, pre_buffer=False, buffer_size=_BATCH_BYTES
+        )
+
+
+def read_records(address: Address, k: int | None = None, m: int | None = None) -> Iterator[Records]:
     """Yield the records of a Parquet file, a few megabytes at a time.
 
     The columns may stand in any order, among others, and be of wider types than an export's, such
@@ -111,7 +108,7 @@ def read_records(path: Path, k: int | None = None, m: int | None = None) -> Iter
 
     Parameters
     ----------
-    path : Path
+    address : Location, path or str
     k : int, optional
         Bits that each report must have; None: those of the column's type.
     m : int, optional
@@ -121,11 +118,12 @@ def read_records(path: Path, k: int | None = None, m: int | None = None) -> Iter
     ------
     ReportFileError
         If it isn't Parquet, or holds anything but reports of these parameters.
+    StorageError
+        If the storage that it lies in fails.
     """
-    pa = require_pyarrow()
+    pa, path = require_pyarrow(), resolve(address)
     try:
-        # By default Arrow would fetch the whole file ahead.
-        with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BATCH_BYTES) as file:
+        with storage_errors(path), open_parquet(path) as file:
             width = _bits_width(pa, path, file.schema_arrow, k)
             rows = 0
             for batch in file.iter_batches(
@@ -134,24 +132,30 @@ def read_records(path: Path, k: int | None = None, m: int | None = None) -> Iter
                 yield _to_records(pa, path, batch, width, m, rows)
                 rows += batch.num_rows
     except (pa.ArrowException, OSError) as error:
-        raise _no_parquet(path, error) from error
+        raise reading_error(path, error) from error
 
 
-def count_rows(path: Path) -> int:
+def count_rows(address: Address) -> int:
     """Return the number of rows that a Parquet file says it has (raises as `read_records`)."""
-    pa = require_pyarrow()
+    pa, location = require_pyarrow(), resolve(address)
     try:
-        return int(pa.parquet.read_metadata(path).num_rows)
+        with storage_errors(location), open_parquet(location) as file:
+            return int(file.metadata.num_rows)
     except (pa.ArrowException, OSError) as error:
-        raise _no_parquet(path, error) from error
+        raise reading_error(location, error) from error
 
 
-def _no_parquet(path: Path, error: Exception) -> ReportFileError:
-    reason = str(error).splitlines()[0]
-    return ReportFileError(f"{path}: {reason}; expected a Parquet file")
+def reading_error(
+    location: Location, error: Exception, expected: str = "a Parquet file"
+) -> ReportFileError:
+    """Return the error of a file that can't be read, from pyarrow's."""
+    if isinstance(error, FileNotFoundError):
+        reason = error.strerror or str(error).splitlines()[0]
+        return MissingFileError(f"{location}: {reason}; expected {expected}")
+    return ReportFileError(f"{location}: {str(error).splitlines()[0]}; expected {expected}")
 
 
-def _bits_width(pa: Any, path: Path, schema: Any, k: int | None) -> int:
+def _bits_width(pa: Any, path: Location, schema: Any, k: int | None) -> int:
     """Return the bytes of a report's bits, if the columns can be reports at all."""
     for column, fits, expected in (
         ("cohort", pa.types.is_integer, "integers"),
@@ -185,7 +189,9 @@ def _is_binary(kind: Any) -> bool:
     return str(kind).startswith(("fixed_size_binary", "binary", "large_binary"))
 
 
-def _to_records(pa: Any, path: Path, batch: Any, width: int, m: int | None, rows: int) -> Records:
+def _to_records(
+    pa: Any, path: Location, batch: Any, width: int, m: int | None, rows: int
+) -> Records:
     """Turn a batch of rows, of which the first is the file's row `rows` + 1, into records."""
     cohort, bits = batch.column("cohort"), batch.column("bits")
     for name, column in (("cohort", cohort), ("bits", bits)):
@@ -209,7 +215,7 @@ def _to_records(pa: Any, path: Path, batch: Any, width: int, m: int | None, rows
     return Records(COHORT_BYTES + width, data.tobytes())
 
 
-def _fixed(pa: Any, path: Path, bits: Any, width: int, rows: int) -> Any:
+def _fixed(pa: Any, path: Location, bits: Any, width: int, rows: int) -> Any:
     """Return the column as binary of a fixed size."""
     if pa.types.is_fixed_size_binary(bits.type):
         return bits

@@ -180,7 +180,8 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
     Parameters
     ----------
     url : str
-        A database's address, or "parquet:DIR" for a directory that the collector exported.
+        A database's address, or "parquet:DIR" for a directory that the collector exported, on
+        this machine or as s3://BUCKET/PATH and so on.
 
     Raises
     ------
