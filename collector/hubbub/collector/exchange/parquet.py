@@ -68,9 +68,10 @@ def write_records(address: Address, width: int, blocks: Iterable[Records]) -> in
         "use_dictionary": ["cohort"],
         "write_statistics": ["cohort"],
     }
-    with resolve(address).create() as file:
-        # Closed only if all goes well: a file without its end is no Parquet, and read by nobody.
-        writer = pa.parquet.ParquetWriter(file, schema, **options)
+    with (
+        resolve(address).create() as file,
+        pa.parquet.ParquetWriter(file, schema, **options) as writer,
+    ):
         for records in blocks:
             data = pa.py_buffer(table(records)[:, COHORT_BYTES:].tobytes())
             columns = [
@@ -80,7 +81,6 @@ def write_records(address: Address, width: int, blocks: Iterable[Records]) -> in
             group = pa.Table.from_arrays(columns, schema=schema)
             writer.write_table(group, row_group_size=max(1, records.reports))
             written += records.reports
-        writer.close()
     return written
 
 

@@ -246,8 +246,8 @@ def check_made_so(file: ReportFile, definition: Mapping[str, object]) -> None:
     """Raise ReportFileError if a file's manifest tells of reports that were made in another way."""
     if file.definition not in {None, definition_digest(definition)}:
         raise ReportFileError(
-            f"{file.path.parent / MANIFEST}: the reports were made with other parameters than "
-            f"{_shown(definition)}: two stores were exported to one place; export this one again"
+            f"{file.path.parent / MANIFEST}: the day's reports were made in another way than "
+            f"{_shown(definition)}"
         )
 
 
@@ -282,7 +282,7 @@ class ParquetReader(Reader):
         self._directory = resolve(directory)
         self._listed: dict[str, dict[Partition, Folder]] = {}
         self._read: dict[Partition, tuple[ReportFile, ...]] = {}
-        self._definitions: dict[MetricVersion, dict[str, object]] = {}
+        self._definitions: dict[MetricVersion, Mapping[str, object]] = {}
         require_pyarrow()
         if not self._directory.is_folder():
             raise StoreError(
@@ -293,6 +293,8 @@ class ParquetReader(Reader):
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's reports were made with other parameters."""
         check_definition(self._directory, metric)
+        # What manifests say must agree, even if the version's own file was lost.
+        self._definitions[MetricVersion(metric.name, metric.version)] = metric.definition
 
     async def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -389,12 +391,13 @@ class ParquetReader(Reader):
     def _files(self, partition: Partition) -> tuple[ReportFile, ...]:
         if partition not in self._read:
             files = self._folders(partition.metric)[partition].read()
-            for file in files:
-                check_made_so(file, self._definition(partition.key))
+            definition = self._definition(partition.key)
+            for file in files if definition else ():
+                check_made_so(file, definition)
             self._read[partition] = files
         return self._read[partition]
 
-    def _definition(self, key: MetricVersion) -> dict[str, object]:
+    def _definition(self, key: MetricVersion) -> Mapping[str, object]:
         if key not in self._definitions:
             self._definitions[key] = read_definition(self._directory, key) or {}
         return self._definitions[key]

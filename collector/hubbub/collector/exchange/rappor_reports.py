@@ -13,7 +13,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from typing import IO, TextIO, cast
+from typing import BinaryIO, TextIO, cast
 
 from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.storage import Address, Location, resolve, storage_errors
@@ -24,15 +24,15 @@ _ROWS = 50_000
 
 
 @contextlib.contextmanager
-def open_unpacked(address: Address) -> Iterator[IO[bytes]]:
+def open_unpacked(address: Address) -> Iterator[BinaryIO]:
     """Open a file's bytes, unpacked if its name ends in .gz."""
     location = resolve(address)
     with location.open() as file:
         if not location.name.endswith(".gz"):
-            yield file
+            yield cast("BinaryIO", file)
             return
         with gzip.open(file) as unpacked:
-            yield cast("IO[bytes]", unpacked)
+            yield cast("BinaryIO", unpacked)
 
 
 def read_report_csv(
