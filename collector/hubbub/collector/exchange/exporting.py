@@ -66,7 +66,7 @@ class BulkShuffle:
         self._waiting = bytearray()
         # What fits in one block never touches the disk.
         size = 2 * self._block_bytes
-        file = tempfile.SpooledTemporaryFile(size, dir=folder and str(folder))  # noqa: SIM115 - closed on exit
+        file = tempfile.SpooledTemporaryFile(size, dir=str(folder) if folder else None)  # noqa: SIM115 - closed on exit
         self._file = cast("IO[bytes]", file)
         self._edges: list[NDArray[np.int64]] = []
 
