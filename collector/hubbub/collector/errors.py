@@ -29,6 +29,14 @@ class ReportFileError(StoreError):
     """A file or directory of reports isn't what it should be; the message says where."""
 
 
+class MissingFileError(ReportFileError):
+    """A file of reports isn't there, or no longer."""
+
+
+class StorageError(StoreError):
+    """Object storage refuses, fails or is silent; the message says what to do."""
+
+
 class RefusalError(Exception):
     """A request that is answered with a problem instead of being served.
 
