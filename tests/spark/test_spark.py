@@ -16,7 +16,7 @@ from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.errors import EngineError
 from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import load_counts, load_days
-from hubbub.decoder.reports.tasks import count_tasks, plan_tasks
+from hubbub.decoder.reports.tasks import DayFile, count_tasks, plan_tasks
 
 METRIC = make_metric(params=make_params(k=24, h=2, m=5))
 
@@ -61,7 +61,7 @@ def test_task_that_kills_every_worker_is_an_error(spark: Engine) -> None:
 def test_file_that_is_gone_since_the_plan_is_refused(spark: Engine, tmp_path: Path) -> None:
     export = write_export(tmp_path, METRIC.params, 1_000)
     path = min(Path(export.removeprefix("parquet:")).rglob("*.parquet"))
-    tasks = plan_tasks([(path, None)], 300)
+    tasks = plan_tasks([DayFile(path)], 300)
     path.unlink()
     with pytest.raises(ReportFileError, match="No such file"):
         list(count_tasks(spark, tasks, METRIC.params))

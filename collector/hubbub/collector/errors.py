@@ -33,6 +33,14 @@ class CountsError(StoreError):
     """A row of counts is damaged, or of other parameters; other rows are read as ever."""
 
 
+class MissingFileError(ReportFileError):
+    """A file of reports isn't there, or no longer."""
+
+
+class StorageError(StoreError):
+    """Object storage refuses, fails or is silent; the message says what to do."""
+
+
 class RefusalError(Exception):
     """A request that is answered with a problem instead of being served.
 

@@ -73,6 +73,7 @@ def exported(directory: Path) -> dict[Partition, list[bytes]]:
     found: dict[Partition, list[bytes]] = {}
     for file in report_files(directory):
         assert file.partition is not None
+        assert not file.only_counts
         rows = found.setdefault(file.partition, [])
         for records in read_records(file.path):
             rows += each(records.width, records.data)

@@ -21,7 +21,7 @@ from hubbub.client import Metric
 from hubbub.collector.errors import ReportFileError, StoreError
 from hubbub.collector.exchange.importing import CHUNK_BYTES, Imported, find_sources, import_file
 from hubbub.collector.exchange.parquet import write_records
-from hubbub.collector.exchange.partitions import PART, Partition
+from hubbub.collector.exchange.partitions import Partition
 from hubbub.collector.store import MetricVersion, Store, open_store
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
@@ -97,7 +97,7 @@ async def test_importing_an_export_again_adds_nothing(tmp_path: Path) -> None:
         assert await import_all(store, out) == Imported(new=500, known=0)
         assert await import_all(store, out) == Imported(new=0, known=500)
         assert await import_all(store, out / "metric=homepage") == Imported(new=0, known=500)
-        file = out / Partition("homepage", 1, DAY).path / PART
+        [file] = (out / Partition("homepage", 1, DAY).path).glob("part-*.parquet")
         assert await import_all(store, file) == Imported(new=0, known=500)
         assert await store.count(_KEY) == 500
 
@@ -228,9 +228,12 @@ def test_export_that_the_registry_does_not_know_is_refused(
 async def test_reports_of_other_parameters_than_the_stored_ones_are_refused(
     tmp_path: Path,
 ) -> None:
-    """An exported directory that lost its definition, into a store that knows better."""
+    """An exported directory that lost what tells how they were made, into a store that knows."""
     out = await _exported(tmp_path, range(3))
     (out / "metric=homepage" / "version=1" / "_definition.json").unlink()
+    [part] = out.rglob("part-*.parquet")
+    part.rename(part.with_name("part-0.parquet"))
+    (part.parent / "_manifest.json").unlink()
     async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
         await store.declare([_HOMEPAGE])
         with pytest.raises(StoreError, match="changed parameters need a new version"):

@@ -21,8 +21,9 @@ from scipy import stats
 from factories import make_metric, make_params
 from hubbub.collector.errors import ReportFileError, StoreError
 from hubbub.collector.exchange.exporting import BulkShuffle, plan_export
+from hubbub.collector.exchange.manifests import OLD_PART
 from hubbub.collector.exchange.parquet import count_rows, read_records, write_records
-from hubbub.collector.exchange.partitions import PART, ParquetReader, Partition
+from hubbub.collector.exchange.partitions import ParquetReader, Partition
 from hubbub.collector.store import MetricVersion, open_store
 from hubbub.protocol.records import Records, record_width
 from significance import ALARM, z_limit
@@ -59,8 +60,10 @@ async def test_files_have_the_promised_columns_and_bounded_row_groups(
     async with open_store(store_url, create=True) as store:
         await fill(store, range(5000))
         [written] = await export_all(store, tmp_path / "out", block_bytes=18_000)
-    assert written.path == tmp_path / "out" / _PARTITION / PART
-    with pq.ParquetFile(written.path) as file:
+    path = Path(str(written.path))
+    assert path.parent == tmp_path / "out" / _PARTITION
+    assert re.fullmatch(r"part-[0-9a-f]{16}\.parquet", path.name)
+    with pq.ParquetFile(path) as file:
         assert file.schema_arrow.field("cohort").type == pa.uint16()
         assert file.schema_arrow.field("bits").type == pa.binary(16)
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
@@ -150,7 +153,7 @@ async def test_days_that_the_store_has_dropped_stay_exported(store_url: str, out
 def test_file_that_can_not_be_finished_leaves_the_old_one_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / _PARTITION / PART
+    path = tmp_path / _PARTITION / OLD_PART
     write_records(path, 18, [make_reports(range(4))])
 
     def failing() -> Iterator[Records]:
@@ -162,7 +165,7 @@ def test_file_that_can_not_be_finished_leaves_the_old_one_and_nothing_else(
     assert exported(tmp_path) == {
         Partition("homepage", 1, DAY): each(18, make_reports(range(4)).data)
     }
-    assert [file.name for file in path.parent.iterdir()] == [PART]
+    assert [file.name for file in path.parent.iterdir()] == [OLD_PART]
 
 
 @in_event_loop
@@ -250,9 +253,9 @@ async def test_export_of_another_store_is_not_mixed_in(tmp_path: Path) -> None:
 
 
 def test_files_still_being_written_are_not_read(tmp_path: Path) -> None:
-    for name in (".part-0.parquet", "_part.parquet", "part-0.parquet.tmp", PART):
+    for name in (".part-0.parquet", "_part.parquet", "part-0.parquet.tmp", OLD_PART):
         write_records(tmp_path / _PARTITION / name, 18, [make_reports(range(3))])
-    write_records(tmp_path / "_spark" / _PARTITION / PART, 18, [make_reports(range(3))])
+    write_records(tmp_path / "_spark" / _PARTITION / OLD_PART, 18, [make_reports(range(3))])
     assert [len(rows) for rows in exported(tmp_path).values()] == [3]
 
 

@@ -27,7 +27,7 @@ from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import EngineError
 from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import Counting, load_counts, load_days
-from hubbub.decoder.reports.tasks import CountSettings, count_task, count_tasks, plan_tasks
+from hubbub.decoder.reports.tasks import CountSettings, DayFile, count_task, count_tasks, plan_tasks
 from hubbub.protocol.records import Records, record_width
 
 METRIC = make_metric(params=make_params(k=24, h=2, m=5))
@@ -96,7 +96,7 @@ def test_tasks_cover_each_row_once_and_sample_as_one_pass_does(
         blocks.append(Records(width, block.tobytes()))
         in_order.add(blocks[-1])
     write_records(path, width, blocks)
-    tasks = plan_tasks([(path, None)], task_reports)
+    tasks = plan_tasks([DayFile(path)], task_reports)
     assert [t.first_row_group for t in tasks] == [0, *(t.last_row_group + 1 for t in tasks[:-1])]
     assert sum(task.reports for task in tasks) == sum(groups)
     settings = CountSettings(params, sample_step(sum(groups), size))
@@ -128,7 +128,7 @@ def test_file_that_is_gone_or_written_anew_since_the_plan_is_refused(
 ) -> None:
     export = write_export(tmp_path, METRIC.params, 1_000)
     path = min(Path(export.removeprefix("parquet:")).rglob("*.parquet"))
-    tasks = plan_tasks([(path, None)], 300)
+    tasks = plan_tasks([DayFile(path)], 300)
     assert len(tasks) > 1
     records = Records(record_width(24), b"".join(r.data for r in read_records(path)))
     write_records(path, records.width, [records])  # the same reports in another file

@@ -20,6 +20,7 @@ from hubbub.collector.config.sources import describe_default
 from hubbub.collector.errors import StoreError, mask_address
 from hubbub.collector.exchange.exporting import export_partitions, plan_export
 from hubbub.collector.exchange.importing import find_sources, import_file
+from hubbub.collector.exchange.storage import Location, resolve
 from hubbub.collector.store import MetricVersion, QuarantineKey, Store, open_store
 from hubbub.collector.store.quarantine import why_quarantined
 from hubbub.collector.store.upkeep import QuarantineCare, Upkeep
@@ -28,6 +29,33 @@ from hubbub.protocol.registry import Registry
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 _Command = Callable[..., None]
+
+
+class _Address(click.ParamType[Location]):
+    """A path, or an address in object storage.
+
+    Parameters
+    ----------
+    exists : bool
+        Whether a path must exist; what lies elsewhere is looked for when it is read.
+    """
+
+    name = "address"
+
+    def __init__(self, *, exists: bool = False) -> None:
+        self._exists = exists
+
+    def convert(
+        self, value: str | Location, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Location:
+        """Return its location, or end with a message."""
+        try:
+            found = resolve(value)
+        except StoreError as error:
+            self.fail(str(error), param, ctx)
+        if self._exists and found.is_local and not found.exists():
+            self.fail(f"path {str(value)!r} does not exist", param, ctx)
+        return found
 
 
 def store_options(command: _Command) -> _Command:
@@ -55,8 +83,9 @@ def store_options(command: _Command) -> _Command:
     "directory",
     required=True,
     metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Folder to write to: new, empty, or of an earlier export.",
+    type=_Address(),
+    help="Folder to write to: new, empty, or of an earlier export. A path, or s3://BUCKET/PATH, "
+    "gs://BUCKET/PATH, abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH.",
 )
 @click.option(
     "--metric", "metrics", multiple=True, metavar="NAME", help="Only this one; repeatable."
@@ -67,18 +96,23 @@ def export(
     store: str | None,
     config: Path | None,
     _format: str,
-    directory: Path,
+    directory: Location,
     metrics: tuple[str, ...],
     since: dt.datetime | None,
     until: dt.datetime | None,
 ) -> None:
     """Write stored reports as Parquet files that the decoder, DuckDB and Spark read.
 
-    A file DIR/metric=NAME/version=N/day=DAY/part-0.parquet for each day, with the columns cohort
+    A file DIR/metric=NAME/version=N/day=DAY/part-*.parquet for each day, with the columns cohort
     (uint16) and bits (k/8 bytes; bit j of the report is bit j%8 of byte j//8), in random order, and
     a _definition.json for each version. Of reports that are kept as counts alone, these are in
-    _counts.pq instead. A day that is exported again replaces its files. Days that the store no
-    longer has stay where they are: delete them by hand. Reports in quarantine aren't exported.
+    _counts-*.pq instead. Which files are the day its _manifest.json says, which is written last: an
+    export that is killed leaves nothing that counts. A day that is exported again replaces its
+    files. Days that the store no longer has stay where they are: delete them by hand. Reports in
+    quarantine aren't exported.
+
+    Credentials of object storage come from the environment (AWS_ACCESS_KEY_ID and so on;
+    AWS_ENDPOINT_URL names another server than Amazon's), never from the address.
     """
     url = configured(config, store=store).store
 
@@ -116,7 +150,7 @@ def export(
     nargs=-1,
     required=True,
     metavar="PATH...",
-    type=click.Path(exists=True, path_type=Path),
+    type=_Address(exists=True),
 )
 @click.option(
     "--metrics",
@@ -139,7 +173,7 @@ def export(
     "--column", default="irr", show_default=True, metavar="NAME", help="Column of bits in a CSV."
 )
 def import_(
-    paths: tuple[Path, ...],
+    paths: tuple[Location, ...],
     metrics: str | None,
     store: str | None,
     config: Path | None,
@@ -152,7 +186,8 @@ def import_(
     PATH is an exported directory or a part of it, whose names say which metric, version and day it
     holds; or, with --metric and --day, a Parquet file with columns cohort and bits, or a CSV
     (.csv, .csv.gz) as google/rappor's clients write it, of which the cohort and one column of bits
-    are read. Parameters must be those of the registry, and k a multiple of 8.
+    are read. Parameters must be those of the registry, and k a multiple of 8. PATH may also be an
+    address in object storage, as of export.
 
     google/rappor hashes strings in another way than hubbub, so string reports of its clients are
     decoded with its map of candidates instead of a list: hubbub-decoder decode METRIC --map FILE.

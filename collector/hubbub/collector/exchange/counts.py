@@ -9,35 +9,23 @@ Hive's readers, which pass over what begins with `_`, and by patterns that end i
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.collector.errors import ReportFileError
-from hubbub.collector.exchange.parquet import put_in_place, require_pyarrow
+from hubbub.collector.exchange.parquet import open_parquet, reading_error, require_pyarrow
+from hubbub.collector.exchange.storage import Address, Location, resolve, storage_errors
 from hubbub.protocol.counts import CohortCounts, KeptCounts, check_counts
 from hubbub.protocol.errors import RecordsError
-
-COUNTS = "_counts.pq"
-"""The file of counts beside a day's reports."""
 
 _MOST_COHORTS = 2**16
 _COLUMNS = ("cohort", "reports", "bits")
 
 
-def write_counts(path: Path, kept: KeptCounts, instead_of: Path | None = None) -> None:
-    """Write counts in place of what is there.
-
-    Parameters
-    ----------
-    path : Path
-    kept : KeptCounts
-    instead_of : Path, optional
-        A file of these reports that is deleted just before, so that nothing is there twice.
-    """
+def write_counts(location: Location, kept: KeptCounts) -> None:
+    """Write counts in place of what is there."""
     pa = require_pyarrow()
     counts = kept.counts
     m, k = counts.bits.shape
@@ -50,15 +38,11 @@ def write_counts(path: Path, kept: KeptCounts, instead_of: Path | None = None) -
     ]
     metadata = {"m": str(m), "set_bits": json.dumps(kept.set_bits.tolist())}
     table = pa.table(columns, names=list(_COLUMNS)).replace_schema_metadata(metadata)
-    with put_in_place(path) as temporary:
-        pa.parquet.write_table(table, temporary, compression="zstd")
-        if instead_of:
-            with temporary.open("rb") as written:  # or a full disk could leave neither file
-                os.fsync(written.fileno())
-            instead_of.unlink(missing_ok=True)
+    with location.create() as file:
+        pa.parquet.write_table(table, file, compression="zstd")
 
 
-def read_counts_file(path: Path, m: int | None = None, k: int | None = None) -> KeptCounts:
+def read_counts_file(address: Address, m: int | None = None, k: int | None = None) -> KeptCounts:
     """Return the counts of a file.
 
     Parameters
@@ -70,13 +54,15 @@ def read_counts_file(path: Path, m: int | None = None, k: int | None = None) -> 
     ------
     ReportFileError
         If it isn't Parquet, or holds anything but such counts.
+    StorageError
+        If the storage that it lies in fails.
     """
-    pa = require_pyarrow()
+    pa, path = require_pyarrow(), resolve(address)
     try:
-        table = pa.parquet.ParquetFile(path).read()
+        with storage_errors(path), open_parquet(path) as file:
+            table = file.read()
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise ReportFileError(f"{path}: {reason}; expected a Parquet file of counts") from error
+        raise reading_error(path, error, "a Parquet file of counts") from error
     metadata = table.schema.metadata or {}
     try:
         cohorts, n_cohorts = _numbers(table, "cohort"), int(metadata[b"m"])

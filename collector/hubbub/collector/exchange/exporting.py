@@ -2,8 +2,8 @@
 
 Segments are streamed and the whole partition shuffled, so that memory stays small and nothing shows
 where a segment ended. Counts of forgotten reports are written beside them, or in their place. A
-partition replaces what an earlier export wrote of the same day; days that the store has dropped
-since then stay in the directory.
+partition's manifest is written last, and takes the place of what an earlier export wrote of the
+same day; days that the store has dropped since then stay in the directory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,17 @@ from typing import IO, NamedTuple, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.collector.exchange.counts import COUNTS, write_counts
+from hubbub.collector.exchange.counts import write_counts
+from hubbub.collector.exchange.manifests import (
+    CommittedFile,
+    FileNames,
+    Manifest,
+    commit,
+    definition_digest,
+)
 from hubbub.collector.exchange.parquet import require_pyarrow, write_records
-from hubbub.collector.exchange.partitions import PART, Partition, check_target, write_definition
+from hubbub.collector.exchange.partitions import Partition, check_target, write_definition
+from hubbub.collector.exchange.storage import Address, Location, resolve
 from hubbub.collector.store import SEALED, MetricVersion, Store, StoredRecords
 from hubbub.protocol.checks import metric_name
 from hubbub.protocol.records import Records, record_width, shuffled, table
@@ -44,13 +52,13 @@ class BulkShuffle:
         Bytes of a record.
     expected : int
         About how many records will come; sets the number of blocks, so that each fits in memory.
-    folder : Path
-        Where the nameless file may grow to the size of all records.
+    folder : Path, optional
+        Where the nameless file may grow to the size of all records; by default TMPDIR.
     block_bytes : int
     """
 
     def __init__(
-        self, width: int, expected: int, folder: Path, block_bytes: int = BLOCK_BYTES
+        self, width: int, expected: int, folder: Path | None, block_bytes: int = BLOCK_BYTES
     ) -> None:
         self._width = width
         self._blocks = max(1, -(-expected * width // block_bytes))
@@ -58,7 +66,7 @@ class BulkShuffle:
         self._waiting = bytearray()
         # What fits in one block never touches the disk.
         size = 2 * self._block_bytes
-        file = tempfile.SpooledTemporaryFile(size, dir=str(folder))  # noqa: SIM115 - closed on exit
+        file = tempfile.SpooledTemporaryFile(size, dir=str(folder) if folder else None)  # noqa: SIM115 - closed on exit
         self._file = cast("IO[bytes]", file)
         self._edges: list[NDArray[np.int64]] = []
 
@@ -109,7 +117,7 @@ class WrittenPartition(NamedTuple):
 
     Attributes
     ----------
-    path : Path
+    path : Location
     reports : int
     size : int
         Its bytes.
@@ -117,7 +125,7 @@ class WrittenPartition(NamedTuple):
         Whether it holds counts of reports that were forgotten.
     """
 
-    path: Path
+    path: Location
     reports: int
     size: int
     only_counts: bool = False
@@ -157,19 +165,19 @@ async def plan_export(
 
 async def export_partitions(
     store: Store,
-    directory: Path,
+    address: Address,
     plan: Collection[PlannedPartition],
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     block_bytes: int = BLOCK_BYTES,
 ) -> AsyncIterator[WrittenPartition]:
-    """Write partitions, and yield each of their files when it is in place.
+    """Write partitions, and yield each of their files when it counts.
 
     Parameters
     ----------
     store : Store
-    directory : Path
-        New, empty, or an earlier export's.
+    address : Location, path or str
+        A directory: new, empty, or an earlier export's.
     plan : collection of PlannedPartition
     progress : callable
         Called with the reports read so far, and those that were there at the start.
@@ -182,20 +190,21 @@ async def export_partitions(
         If the store can't be read, or pyarrow is missing.
     ReportFileError
         If the directory holds something else.
-    OSError
-        If the disk refuses. The file that was being written is then as it was before.
+    StorageError, OSError
+        If the storage or the disk refuses. The day that was being written then counts as before.
     """
     require_pyarrow()
+    directory = resolve(address)
     check_target(directory, (planned.partition for planned in plan))
     expected = [await store.count(p.key, p.day, p.day) for p, _ in plan]
     done = 0
     for (partition, definition), reports in zip(plan, expected, strict=True):
         write_definition(directory, partition.key, definition)
         width = record_width(int(str(definition["k"])))
-        folder = directory / partition.path
-        path, counts_path = folder / PART, folder / COUNTS
+        folder, names = directory / partition.path, FileNames()
         kept, records, counted = None, 0, 0
-        with BulkShuffle(width, reports, directory, block_bytes) as shuffle:
+        spool = Path(directory.path) if directory.is_local else None
+        with BulkShuffle(width, reports, spool, block_bytes) as shuffle:
             of_day = store.contents(partition.key, partition.day, partition.day)
             async with aclosing(of_day) as contents:
                 async for stored in contents:
@@ -206,15 +215,17 @@ async def export_partitions(
                         kept, counted = stored.kept, stored.kept.total
                     progress(done + records + counted, sum(expected))
             done += records + counted
-            if kept is None:
-                counts_path.unlink(missing_ok=True)
-            # Reports first: what has become counts since an earlier export is never there twice.
+            written: list[WrittenPartition] = []
             if records or kept is None:
+                path = folder / names.part
                 write_records(path, width, shuffle.blocks())
-            if kept:
-                write_counts(counts_path, kept, None if records else path)
-        if records or kept is None:
-            yield WrittenPartition(path, records, path.stat().st_size)
+                written.append(WrittenPartition(path, records, path.size() or 0))
         if kept:
-            size = counts_path.stat().st_size
-            yield WrittenPartition(counts_path, counted, size, only_counts=True)
+            path = folder / names.counts
+            write_counts(path, kept)
+            written.append(WrittenPartition(path, counted, path.size() or 0, only_counts=True))
+        files = tuple(CommittedFile(file.path.name, file.reports, file.size) for file in written)
+        # One step for both: what has become counts since an earlier export is never there twice.
+        commit(folder, Manifest(definition_digest(definition), files))
+        for file in written:
+            yield file

@@ -16,21 +16,23 @@ import json
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import IO, NamedTuple
 
 from hubbub.collector.errors import ReportFileError
-from hubbub.collector.exchange.counts import COUNTS, read_counts_file
+from hubbub.collector.exchange.counts import read_counts_file
+from hubbub.collector.exchange.manifests import is_counts
 from hubbub.collector.exchange.parquet import read_records
 from hubbub.collector.exchange.partitions import (
     Partition,
     ReportFile,
     check_definition,
-    count_files,
+    check_made_so,
+    export_of,
     partition_of,
     report_files,
 )
 from hubbub.collector.exchange.rappor_reports import open_unpacked, read_report_csv
+from hubbub.collector.exchange.storage import Address, Location, resolve, storage_errors
 from hubbub.collector.store import SEALED, MetricVersion, NewBatch, Store
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
@@ -46,7 +48,7 @@ class ImportSource(NamedTuple):
 
     Attributes
     ----------
-    path : Path
+    path : Location
     metric : Metric
         With the version and the parameters that the reports must have.
     day : datetime.date
@@ -57,7 +59,7 @@ class ImportSource(NamedTuple):
         Whether it holds counts of reports that were forgotten.
     """
 
-    path: Path
+    path: Location
     metric: Metric
     day: dt.date
     column: str | None = None
@@ -77,7 +79,7 @@ class Imported(NamedTuple):
 
 
 def find_sources(
-    paths: Iterable[Path],
+    addresses: Iterable[Address],
     registry: Registry,
     metric: str | None = None,
     day: dt.date | None = None,
@@ -87,7 +89,7 @@ def find_sources(
 
     Parameters
     ----------
-    paths : iterable of Path
+    addresses : iterable of Location, path or str
         Files, and exported directories or parts of them.
     registry : Registry
     metric : str, optional
@@ -104,11 +106,12 @@ def find_sources(
         If the registry doesn't have the metric.
     """
     sources = []
-    for path in paths:
-        if path.is_dir():
-            files = [*report_files(path), *count_files(path)]
+    for path in map(resolve, addresses):
+        is_folder = path.is_folder()
+        if is_folder:
+            files = list(report_files(path))
         else:
-            files = [ReportFile(path, partition_of(path))]
+            files = [ReportFile(path, partition_of(path), is_counts(path.name))]
         chosen = [
             file
             for file in files
@@ -120,8 +123,8 @@ def find_sources(
             raise ReportFileError(f"{path}: holds no Parquet files of {wanted}")
         for file in chosen:
             if file.partition:
-                sources.append(_source_in_export(file.path, file.partition, registry))
-            elif path.is_dir():
+                sources.append(_source_in_export(file, file.partition, registry))
+            elif is_folder:
                 raise ReportFileError(
                     f"{file.path}: expected to lie in metric=NAME/version=N/day=DAY; import it by "
                     "its own name, with --metric and --day"
@@ -139,20 +142,21 @@ def find_sources(
     return sources
 
 
-def _source_in_export(path: Path, partition: Partition, registry: Registry) -> ImportSource:
+def _source_in_export(file: ReportFile, partition: Partition, registry: Registry) -> ImportSource:
     if partition.metric == SEALED:
         raise ReportFileError(
-            f"{path}: sealed records, which only hubbub-collector open can read; of the others "
+            f"{file.path}: sealed records, which only hubbub-collector open can read; of the others "
             "import a metric at a time, with --metric"
         )
     metric = registry[partition.metric]
     if metric.version != partition.version:
         raise ReportFileError(
-            f"{path}: reports of version {partition.version}; the registry has "
+            f"{file.path}: reports of version {partition.version}; the registry has "
             f"{metric.name} version {metric.version}: import them with a registry of that time"
         )
-    check_definition(path.absolute().parents[3], metric)
-    return ImportSource(path, metric, partition.day, only_counts=path.name == COUNTS)
+    check_definition(export_of(file.path), metric)
+    check_made_so(file, metric.definition)
+    return ImportSource(file.path, metric, partition.day, only_counts=file.only_counts)
 
 
 async def import_file(
@@ -202,7 +206,7 @@ async def _import_counts(store: Store, source: ImportSource) -> Imported:
     """Add a file's counts to those of its day, all at once."""
     params = source.metric.params
     kept = read_counts_file(source.path, params.m, params.k)
-    digest = hashlib.sha256(source.path.read_bytes()).hexdigest()
+    digest = _digest(source)
     chunk_id, today = _chunk_id(source, digest, 0), dt.datetime.now(dt.UTC).date()
     is_new = await store.add_counts(chunk_id, source.key, source.day, kept, today)
     return Imported(kept.total, 0) if is_new else Imported(0, kept.total)
@@ -216,13 +220,7 @@ def _chunk_id(source: ImportSource, digest: str, number: int) -> bytes:
 
 def _check(source: ImportSource, spool: IO[bytes]) -> str:
     """Write a file's records to `spool` and return the digest of the file."""
-    digest = hashlib.sha256()
-    try:
-        with open_unpacked(source.path) as file:
-            while piece := file.read(_PIECE_BYTES):
-                digest.update(piece)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ReportFileError(f"{source.path}: {error}; expected gzip") from error
+    digest = _digest(source)
     params = source.metric.params
     if source.column is None:
         chunks = read_records(source.path, params.k, params.m)
@@ -230,4 +228,16 @@ def _check(source: ImportSource, spool: IO[bytes]) -> str:
         chunks = read_report_csv(source.path, params, source.column)
     for records in chunks:
         spool.write(records.data)
+    return digest
+
+
+def _digest(source: ImportSource) -> str:
+    """Return the digest of a file's bytes, unpacked."""
+    digest = hashlib.sha256()
+    try:
+        with storage_errors(source.path), open_unpacked(source.path) as file:
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ReportFileError(f"{source.path}: {error}; expected gzip") from error
     return digest.hexdigest()

@@ -7,17 +7,15 @@ in bit j%8 of byte j//8.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import importlib
-import os
-import secrets
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hubbub.collector.errors import ReportFileError, StoreError
+from hubbub.collector.errors import MissingFileError, ReportFileError, StoreError
+from hubbub.collector.exchange.storage import Address, Location, resolve, storage_errors
 from hubbub.protocol.records import (
     COHORT_BYTES,
     Columns,
@@ -50,28 +48,12 @@ def require_pyarrow() -> Any:
     return importlib.import_module("pyarrow")
 
 
-@contextlib.contextmanager
-def put_in_place(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to; make it `path` if all goes well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Neither the first character nor the ending lets a reader take it for data.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        yield temporary
-        # Or a power cut could leave the new name with nothing in it.
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_records(path: Path, width: int, blocks: Iterable[Records]) -> int:
+def write_records(address: Address, width: int, blocks: Iterable[Records]) -> int:
     """Write blocks of records as one file, a row group each, in place of what is there.
 
     Parameters
     ----------
-    path : Path
+    address : Location, path or str
     width : int
         Bytes of a record.
     blocks : iterable of Records
@@ -95,8 +77,8 @@ def write_records(path: Path, width: int, blocks: Iterable[Records]) -> int:
         "write_statistics": ["cohort"],
     }
     with (
-        put_in_place(path) as temporary,
-        pa.parquet.ParquetWriter(temporary, schema, **options) as writer,
+        resolve(address).create() as file,
+        pa.parquet.ParquetWriter(file, schema, **options) as writer,
     ):
         for records in blocks:
             data = pa.py_buffer(table(records)[:, COHORT_BYTES:].tobytes())
@@ -108,6 +90,22 @@ def write_records(path: Path, width: int, blocks: Iterable[Records]) -> int:
             writer.write_table(group, row_group_size=max(1, records.reports))
             written += records.reports
     return written
+
+
+def open_parquet(location: Location) -> Any:
+    """Return pyarrow's ParquetFile of a file, which fetches what is asked for and nothing ahead.
+
+    Raises
+    ------
+    ArrowException, OSError
+        Pyarrow's. `reading_error` tells them in words.
+    """
+    filesystem, path = location.arrow()
+    parquet = require_pyarrow().parquet
+    with storage_errors(location):
+        return parquet.ParquetFile(
+            path, filesystem=filesystem, pre_buffer=False, buffer_size=_BATCH_BYTES
+        )
 
 
 class FileStamp(NamedTuple):
@@ -130,26 +128,27 @@ class FileLayout(NamedTuple):
     rows: tuple[int, ...]
 
 
-def read_layout(path: Path) -> FileLayout:
+def read_layout(address: Address) -> FileLayout:
     """Return how the rows of a Parquet file are grouped (raises as `read_columns`)."""
-    pa = require_pyarrow()
+    pa, location = require_pyarrow(), resolve(address)
     try:
-        stamp = _stamp(path)
-        metadata = pa.parquet.read_metadata(path)
+        stamp = _stamp(location)
+        with storage_errors(location), open_parquet(location) as file:
+            metadata = file.metadata
     except (pa.ArrowException, OSError) as error:
-        raise _no_parquet(path, error) from error
+        raise reading_error(location, error) from error
     groups = range(metadata.num_row_groups)
     return FileLayout(stamp, tuple(metadata.row_group(group).num_rows for group in groups))
 
 
-def read_records(path: Path, k: int | None = None, m: int | None = None) -> Iterator[Records]:
+def read_records(address: Address, k: int | None = None, m: int | None = None) -> Iterator[Records]:
     """Yield the records of a Parquet file, a few megabytes at a time; see `read_columns`."""
-    for reports in read_columns(path, k, m):
+    for reports in read_columns(address, k, m):
         yield interleaved(reports)
 
 
 def read_columns(
-    path: Path,
+    address: Address,
     k: int | None = None,
     m: int | None = None,
     groups: range | None = None,
@@ -162,7 +161,7 @@ def read_columns(
 
     Parameters
     ----------
-    path : Path
+    address : Location, path or str
     k : int, optional
         Bits that each report must have; None: those of the column's type.
     m : int, optional
@@ -177,11 +176,12 @@ def read_columns(
     ReportFileError
         If it isn't Parquet, or holds anything but reports of these parameters, or isn't the same
         file any more.
+    StorageError
+        If the storage that it lies in fails.
     """
-    pa = require_pyarrow()
+    pa, path = require_pyarrow(), resolve(address)
     try:
-        # By default Arrow would fetch the whole file ahead.
-        with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BATCH_BYTES) as file:
+        with storage_errors(path), open_parquet(path) as file:
             _require_same(path, stamp)
             width = _bits_width(pa, path, file.schema_arrow, k)
             rows = 0
@@ -197,15 +197,19 @@ def read_columns(
                 rows += batch.num_rows
         _require_same(path, stamp)
     except (pa.ArrowException, OSError) as error:
-        raise _no_parquet(path, error) from error
+        raise reading_error(path, error) from error
 
 
-def _stamp(path: Path) -> FileStamp:
-    found = path.stat()
-    return FileStamp(found.st_size, found.st_mtime_ns)
+def _stamp(location: Location) -> FileStamp:
+    filesystem, path = location.arrow()
+    with storage_errors(location):
+        found = filesystem.get_file_info(path)
+    if not found.is_file:
+        raise FileNotFoundError(errno.ENOENT, "No such file", str(location))
+    return FileStamp(found.size, found.mtime_ns or 0)
 
 
-def _require_same(path: Path, stamp: FileStamp | None) -> None:
+def _require_same(path: Location, stamp: FileStamp | None) -> None:
     if stamp is not None and _stamp(path) != stamp:
         raise ReportFileError(
             f"{path}: was written anew while it was read; expected the same file to the end: try "
@@ -213,21 +217,27 @@ def _require_same(path: Path, stamp: FileStamp | None) -> None:
         )
 
 
-def count_rows(path: Path) -> int:
+def count_rows(address: Address) -> int:
     """Return the number of rows that a Parquet file says it has (raises as `read_records`)."""
-    pa = require_pyarrow()
+    pa, location = require_pyarrow(), resolve(address)
     try:
-        return int(pa.parquet.read_metadata(path).num_rows)
+        with storage_errors(location), open_parquet(location) as file:
+            return int(file.metadata.num_rows)
     except (pa.ArrowException, OSError) as error:
-        raise _no_parquet(path, error) from error
+        raise reading_error(location, error) from error
 
 
-def _no_parquet(path: Path, error: Exception) -> ReportFileError:
-    reason = str(error).splitlines()[0]
-    return ReportFileError(f"{path}: {reason}; expected a Parquet file")
+def reading_error(
+    location: Location, error: Exception, expected: str = "a Parquet file"
+) -> ReportFileError:
+    """Return the error of a file that can't be read, from pyarrow's."""
+    if isinstance(error, FileNotFoundError):
+        reason = error.strerror or str(error).splitlines()[0]
+        return MissingFileError(f"{location}: {reason}; expected {expected}")
+    return ReportFileError(f"{location}: {str(error).splitlines()[0]}; expected {expected}")
 
 
-def _bits_width(pa: Any, path: Path, schema: Any, k: int | None) -> int:
+def _bits_width(pa: Any, path: Location, schema: Any, k: int | None) -> int:
     """Return the bytes of a report's bits, if the columns can be reports at all."""
     for column, fits, expected in (
         ("cohort", pa.types.is_integer, "integers"),
@@ -261,7 +271,9 @@ def _is_binary(kind: Any) -> bool:
     return str(kind).startswith(("fixed_size_binary", "binary", "large_binary"))
 
 
-def _to_columns(pa: Any, path: Path, batch: Any, width: int, m: int | None, rows: int) -> Columns:
+def _to_columns(
+    pa: Any, path: Location, batch: Any, width: int, m: int | None, rows: int
+) -> Columns:
     """View a batch of rows, of which the first is the file's row `rows` + 1."""
     cohort, bits = batch.column("cohort"), batch.column("bits")
     for name, column in (("cohort", cohort), ("bits", bits)):
@@ -283,7 +295,7 @@ def _to_columns(pa: Any, path: Path, batch: Any, width: int, m: int | None, rows
     return Columns(numbers.astype(np.uint16, copy=False), own)
 
 
-def _fixed(pa: Any, path: Path, bits: Any, width: int, rows: int) -> Any:
+def _fixed(pa: Any, path: Location, bits: Any, width: int, rows: int) -> Any:
     """Return the column as binary of a fixed size."""
     if pa.types.is_fixed_size_binary(bits.type):
         return bits

@@ -1,6 +1,8 @@
-"""Where exported reports lie: DIR/metric=NAME/version=N/day=YYYY-MM-DD/part-0.parquet.
+"""Where exported reports lie: DIR/metric=NAME/version=N/day=YYYY-MM-DD/part-*.parquet.
 
-Beside it, or in its place, lie the counts of reports that were forgotten: `_counts.pq`.
+Beside it, or in its place, lie the counts of reports that were forgotten: `_counts-*.pq`. Which of
+these files are the day its `_manifest.json` says. Days without one, as earlier versions and other
+programs write them, are what Hive's readers see there.
 
 The layout is Hive's, which DuckDB, Spark, pandas and others read as it is. Beside the days of a
 version, `_definition.json` says how its reports were made. `ParquetReader` lets the decoder read
@@ -10,31 +12,36 @@ such a directory as it reads a store.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from hubbub.collector.errors import ReportFileError, StoreError
-from hubbub.collector.exchange.counts import COUNTS, read_counts_file
-from hubbub.collector.exchange.parquet import (
-    DEFINITION,
-    count_rows,
-    put_in_place,
-    read_records,
-    require_pyarrow,
+from hubbub.collector.errors import MissingFileError, ReportFileError, StoreError
+from hubbub.collector.exchange.counts import read_counts_file
+from hubbub.collector.exchange.manifests import (
+    MANIFEST,
+    OLD_COUNTS,
+    definition_digest,
+    is_part,
+    needs_manifest,
+    read_manifest,
 )
+from hubbub.collector.exchange.parquet import DEFINITION, count_rows, read_records, require_pyarrow
+from hubbub.collector.exchange.storage import Address, Location, resolve
 from hubbub.collector.store import SEALED, MetricVersion, Reader, StoredCounts, StoredRecords
 from hubbub.protocol.metrics import Metric
 
-PART = "part-0.parquet"
 SCHEME = "parquet:"
 """How the address of an exported directory begins where a store's is expected."""
 
 _PARTITION = re.compile(
     rf"metric=([a-z][a-z0-9_-]{{0,63}}|{SEALED})/version=([1-9][0-9]{{0,9}})/day=(\d{{4}}-\d{{2}}-\d{{2}})"
 )
+_AT_ONCE = 16  # manifests fetched: their time is that of a round trip each
 
 
 class Partition(NamedTuple):
@@ -50,26 +57,75 @@ class Partition(NamedTuple):
         return MetricVersion(self.metric, self.version)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> PurePosixPath:
         """Its directory, below the export's."""
         return version_path(self.key) / f"day={self.day.isoformat()}"
 
 
 class ReportFile(NamedTuple):
-    """A Parquet file, and the partition that its directories name (None: they don't)."""
+    """A file of reports, or of counts of forgotten ones.
 
-    path: Path
+    Attributes
+    ----------
+    path : Location
+    partition : Partition, optional
+        The one that its directories name; None if they don't.
+    only_counts : bool
+        Whether it holds counts.
+    reports : int, optional
+        How many reports its manifest says; None if there is no manifest.
+    definition : str, optional
+        The digest in its manifest of how they were made.
+    """
+
+    path: Location
     partition: Partition | None
+    only_counts: bool = False
+    reports: int | None = None
+    definition: str | None = None
 
 
-def version_path(key: MetricVersion) -> Path:
+class Folder(NamedTuple):
+    """A directory of report files, as it was listed.
+
+    Attributes
+    ----------
+    location : Location
+    files : tuple of ReportFile
+        Those that count if there is no manifest.
+    has_manifest : bool
+    """
+
+    location: Location
+    files: tuple[ReportFile, ...]
+    has_manifest: bool
+
+    def read(self) -> tuple[ReportFile, ...]:
+        """Return the files that count, by the manifest as it is now."""
+        manifest = read_manifest(self.location) if self.has_manifest else None
+        if manifest is None:
+            return self.files
+        partition = partition_of(self.location / MANIFEST)
+        return tuple(
+            ReportFile(
+                self.location / file.name,
+                partition,
+                file.only_counts,
+                file.reports,
+                manifest.definition,
+            )
+            for file in manifest.files
+        )
+
+
+def version_path(key: MetricVersion) -> PurePosixPath:
     """Return a version's directory, below the export's."""
-    return Path(f"metric={key.metric}") / f"version={key.version}"
+    return PurePosixPath(f"metric={key.metric}", f"version={key.version}")
 
 
-def partition_of(path: Path) -> Partition | None:
+def partition_of(address: Address) -> Partition | None:
     """Return the partition that a file's directories name, if they name one."""
-    found = _PARTITION.fullmatch("/".join(path.absolute().parent.parts[-3:]))
+    found = _PARTITION.fullmatch("/".join(resolve(address).parts[-4:-1]))
     if not found:
         return None
     try:
@@ -78,24 +134,42 @@ def partition_of(path: Path) -> Partition | None:
         return None
 
 
-def report_files(directory: Path) -> Iterator[ReportFile]:
-    """Yield the Parquet files below a directory, in order, as Hive's readers see them.
+def export_of(address: Address) -> Location:
+    """Return the exported directory that a file of a partition lies in."""
+    location = resolve(address)
+    if location.is_local:
+        location = resolve(Path(location.path).absolute())
+    return location.parent.parent.parent.parent
+
+
+def report_folders(directory: Location) -> Iterator[Folder]:
+    """Yield the directories, this one or below, that hold files of reports or manifests, in order.
 
     Names that begin with `_` or `.` are no data: definitions, and files still being written.
     """
-    for path in sorted(directory.rglob("*.parquet")):
-        if not any(part[0] in "._" for part in path.relative_to(directory).parts):
-            yield ReportFile(path, partition_of(path))
+    depth = len(directory.path.parts)
+    for location, files in itertools.groupby(directory.files(), lambda file: file.parent):
+        if any(part[0] in "._" for part in location.path.parts[depth:]):
+            continue
+        names = [file.name for file in files]
+        partition = partition_of(location / MANIFEST)
+        parts = [name for name in names if name.endswith(".parquet") and name[0] not in "._"]
+        found = tuple(
+            ReportFile(location / name, partition, name == OLD_COUNTS)
+            for name in [*parts, *(name for name in names if name == OLD_COUNTS)]
+            if not needs_manifest(name)
+        )
+        if found or MANIFEST in names:
+            yield Folder(location, found, MANIFEST in names)
 
 
-def count_files(directory: Path) -> Iterator[ReportFile]:
-    """Yield the files of counts below a directory, in order."""
-    for path in sorted(directory.rglob(COUNTS)):
-        if not any(part[0] in "._" for part in path.relative_to(directory).parts[:-1]):
-            yield ReportFile(path, partition_of(path))
+def report_files(address: Address) -> Iterator[ReportFile]:
+    """Yield the files below a directory that count, in order: of reports, and of counts."""
+    for folder in report_folders(resolve(address)):
+        yield from folder.read()
 
 
-def check_target(directory: Path, partitions: Iterable[Partition]) -> None:
+def check_target(directory: Location, partitions: Iterable[Partition]) -> None:
     """Refuse to export into a directory that holds anything but an export.
 
     Raises
@@ -103,24 +177,25 @@ def check_target(directory: Path, partitions: Iterable[Partition]) -> None:
     ReportFileError
         If something in it isn't an export's, or would be read along with the partitions.
     """
-    if directory.exists() and not directory.is_dir():
+    if directory.size() is not None:
         raise ReportFileError(f"{directory}: is a file; expected a directory")
-    for entry in sorted(directory.iterdir()) if directory.exists() else ():
-        if not entry.name.startswith(("metric=", "_", ".")):
+    for name in directory.entries():
+        if not name.startswith(("metric=", "_", ".")):
             raise ReportFileError(
-                f"{directory}: holds {entry.name!r}, which is no export; expected a new or empty "
+                f"{directory}: holds {name!r}, which is no export; expected a new or empty "
                 "directory, or an earlier export's"
             )
     for partition in partitions:
-        for file in report_files(directory / partition.path):
-            if file.path.name != PART:
+        folder = directory / partition.path
+        for name in folder.entries():
+            if name.endswith(".parquet") and name[0] not in "._" and not is_part(name):
                 raise ReportFileError(
-                    f"{file.path}: would be read along with the exported {PART}; expected no "
+                    f"{folder / name}: would be read along with the exported reports; expected no "
                     "other Parquet files in a partition"
                 )
 
 
-def read_definition(directory: Path, key: MetricVersion) -> dict[str, object] | None:
+def read_definition(directory: Location, key: MetricVersion) -> dict[str, object] | None:
     """Return how a version's reports were made, or None if there is no such file.
 
     Raises
@@ -130,7 +205,7 @@ def read_definition(directory: Path, key: MetricVersion) -> dict[str, object] | 
     """
     path = directory / version_path(key) / DEFINITION
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -140,8 +215,10 @@ def read_definition(directory: Path, key: MetricVersion) -> dict[str, object] | 
     return found
 
 
-def write_definition(directory: Path, key: MetricVersion, definition: Mapping[str, object]) -> None:
-    """Write how a version's reports were made.
+def write_definition(
+    directory: Location, key: MetricVersion, definition: Mapping[str, object]
+) -> None:
+    """Write how a version's reports were made, unless it is there.
 
     Raises
     ------
@@ -149,23 +226,33 @@ def write_definition(directory: Path, key: MetricVersion, definition: Mapping[st
         If another definition is there: the directory is another store's export.
     """
     there = read_definition(directory, key)
-    if there is not None and there != definition:
+    if there is None:
+        path = directory / version_path(key) / DEFINITION
+        path.write_bytes(_shown(definition).encode() + b"\n")
+    elif there != definition:
         raise _different(directory, key, there, f"the store has {_shown(definition)}")
-    with put_in_place(directory / version_path(key) / DEFINITION) as temporary:
-        temporary.write_text(_shown(definition) + "\n", encoding="utf-8")
 
 
-def check_definition(directory: Path, metric: Metric) -> None:
-    """Raise ReportFileError if a metric's reports below `directory` were made in another way."""
-    key = MetricVersion(metric.name, metric.version)
+def check_definition(address: Address, metric: Metric) -> None:
+    """Raise ReportFileError if a metric's reports below a directory were made in another way."""
+    key, directory = MetricVersion(metric.name, metric.version), resolve(address)
     there = read_definition(directory, key)
     # Through JSON, because only then do lists and numbers compare as they were written.
     if there is not None and there != json.loads(_shown(metric.definition)):
         raise _different(directory, key, there, f"the registry has {_shown(metric.definition)}")
 
 
+def check_made_so(file: ReportFile, definition: Mapping[str, object]) -> None:
+    """Raise ReportFileError if a file's manifest tells of reports that were made in another way."""
+    if file.definition not in {None, definition_digest(definition)}:
+        raise ReportFileError(
+            f"{file.path.parent / MANIFEST}: the day's reports were made in another way than "
+            f"{_shown(definition)}"
+        )
+
+
 def _different(
-    directory: Path, key: MetricVersion, there: Mapping[str, object], expected: str
+    directory: Location, key: MetricVersion, there: Mapping[str, object], expected: str
 ) -> ReportFileError:
     path = directory / version_path(key) / DEFINITION
     return ReportFileError(f"{path}: reports were made with {_shown(there)}, but {expected}")
@@ -178,16 +265,26 @@ def _shown(definition: Mapping[str, object]) -> str:
 class ParquetReader(Reader):
     """An exported directory, read as the decoder reads a store.
 
+    It is listed once. A day that is exported again meanwhile is read as it was or as it is then; if
+    it changes under the very reading, that ends in an error.
+
+    Parameters
+    ----------
+    directory : Location, path or str
+
     Raises
     ------
     StoreError
         If there is no such directory, or no pyarrow to read it.
     """
 
-    def __init__(self, directory: str | Path) -> None:
-        self._directory = Path(directory)
+    def __init__(self, directory: Address) -> None:
+        self._directory = resolve(directory)
+        self._listed: dict[str, dict[Partition, Folder]] = {}
+        self._read: dict[Partition, tuple[ReportFile, ...]] = {}
+        self._definitions: dict[MetricVersion, Mapping[str, object]] = {}
         require_pyarrow()
-        if not self._directory.is_dir():
+        if not self._directory.is_folder():
             raise StoreError(
                 f"store '{SCHEME}{directory}': no such directory; expected one that "
                 "hubbub-collector export made"
@@ -196,6 +293,8 @@ class ParquetReader(Reader):
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's reports were made with other parameters."""
         check_definition(self._directory, metric)
+        # What manifests say must agree, even if the version's own file was lost.
+        self._definitions[MetricVersion(metric.name, metric.version)] = metric.definition
 
     async def segments(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -209,63 +308,128 @@ class ParquetReader(Reader):
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
         """Yield records, end to end, and counts, days `since` to `until` included."""
-        definition = read_definition(self._directory, key) or {}
-        k = definition.get("k")
-        for path, day in self.files(key, since, until):
-            for records in read_records(path, k if isinstance(k, int) else None):
-                yield StoredRecords(day, records.data)
-        for stored in self.counts(key, since, until):
-            yield stored
-
-    def files(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> list[tuple[Path, dt.date]]:
-        """Return the files of reports of the days `since` to `until`, in order, and their days."""
-        return [
-            (file.path, file.partition.day)
-            for file in report_files(self._directory / version_path(key))
-            if file.partition and _is_within(file.partition.day, since, until)
-        ]
-
-    def counts(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> Iterator[StoredCounts]:
-        """Yield the counts of forgotten reports, days `since` to `until` included."""
-        for day, path in self._counts(key, since, until):
-            yield StoredCounts(day, read_counts_file(path))
+        for partition in self._days(key, since, until):
+            has_begun = False
+            for attempt in itertools.count():
+                files = self._files(partition)
+                try:
+                    for stored in self._contents(partition, files):
+                        has_begun = True
+                        yield stored
+                    break
+                except MissingFileError as error:
+                    # Exported again since its manifest was read: if nothing of it was used, the new
+                    # one is as good.
+                    del self._read[partition]
+                    if has_begun or attempt or self._files(partition) == files:
+                        raise _vanished(error) from error
 
     async def count(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> int:
         """Return the number of reports, kept or counted, days `since` to `until` included."""
-        kept = sum(count_rows(path) for path, _day in self.files(key, since, until))
-        return kept + sum(stored.kept.total for stored in self.counts(key, since, until))
+        return sum(map(_reports, self._chosen(key, since, until)))
 
     async def last_counted(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> dt.date | None:
         """Return the last of the days `since` to `until` with counts of forgotten reports."""
-        return max((day for day, _path in self._counts(key, since, until)), default=None)
+        found = self._chosen(key, since, until)
+        days = (file.partition.day for file in found if file.only_counts and file.partition)
+        return max(days, default=None)
 
     async def versions(self, metric: str) -> list[int]:
         """Return the versions of a metric for which there are reports, or counts of them."""
-        return sorted({p.version for p in self._partitions() if p.metric == metric})
+        return sorted({partition.version for partition in self._folders(metric)})
 
     async def days(self, key: MetricVersion) -> list[dt.date]:
         """Return the UTC days on which there are reports, or counts of them."""
-        return sorted({p.day for p in self._partitions() if p.key == key})
+        return [partition.day for partition in self._days(key, None, None)]
 
-    def _partitions(self) -> Iterator[Partition]:
-        files = (*report_files(self._directory), *count_files(self._directory))
-        return (file.partition for file in files if file.partition)
+    def files(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> list[ReportFile]:
+        """Return the files of the days `since` to `until` that count, by day.
 
-    def _counts(
+        Raises
+        ------
+        ReportFileError
+            If a manifest can't be understood, or tells of reports made in another way.
+        """
+        return self._chosen(key, since, until)
+
+    def _folders(self, metric: str) -> dict[Partition, Folder]:
+        if metric not in self._listed:
+            self._listed[metric] = {
+                partition: folder
+                for folder in report_folders(self._directory / f"metric={metric}")
+                if (partition := partition_of(folder.location / MANIFEST))
+            }
+        return self._listed[metric]
+
+    def _days(
         self, key: MetricVersion, since: dt.date | None, until: dt.date | None
-    ) -> Iterator[tuple[dt.date, Path]]:
-        for path, partition in count_files(self._directory / version_path(key)):
-            if partition and _is_within(partition.day, since, until):
-                yield partition.day, path
+    ) -> list[Partition]:
+        return sorted(
+            partition
+            for partition in self._folders(key.metric)
+            if partition.key == key
+            and (since or partition.day) <= partition.day
+            and partition.day <= (until or partition.day)
+        )
+
+    def _chosen(
+        self, key: MetricVersion, since: dt.date | None, until: dt.date | None
+    ) -> list[ReportFile]:
+        days = self._days(key, since, until)
+        if not self._directory.is_local:
+            unread = [day for day in days if day not in self._read]
+            with ThreadPoolExecutor(_AT_ONCE, "manifest") as pool:
+                self._read.update(zip(unread, pool.map(self._files, unread), strict=True))
+        return [file for day in days for file in self._files(day)]
+
+    def _files(self, partition: Partition) -> tuple[ReportFile, ...]:
+        if partition not in self._read:
+            files = self._folders(partition.metric)[partition].read()
+            definition = self._definition(partition.key)
+            for file in files if definition else ():
+                check_made_so(file, definition)
+            self._read[partition] = files
+        return self._read[partition]
+
+    def _definition(self, key: MetricVersion) -> Mapping[str, object]:
+        if key not in self._definitions:
+            self._definitions[key] = read_definition(self._directory, key) or {}
+        return self._definitions[key]
+
+    def _contents(
+        self, partition: Partition, files: Iterable[ReportFile]
+    ) -> Iterator[StoredRecords | StoredCounts]:
+        k = self._definition(partition.key).get("k")
+        for file in files:
+            found = 0
+            if file.only_counts:
+                kept = read_counts_file(file.path)
+                found = kept.total
+                yield StoredCounts(partition.day, kept)
+            else:
+                for records in read_records(file.path, k if isinstance(k, int) else None):
+                    found += records.reports
+                    yield StoredRecords(partition.day, records.data)
+            if file.reports not in {None, found}:
+                raise ReportFileError(
+                    f"{file.path}: {found:,} reports; its manifest says {file.reports:,}"
+                )
 
 
-def _is_within(day: dt.date, since: dt.date | None, until: dt.date | None) -> bool:
-    return (since or day) <= day <= (until or day)
+def _reports(file: ReportFile) -> int:
+    if file.reports is not None:
+        return file.reports
+    return read_counts_file(file.path).total if file.only_counts else count_rows(file.path)
+
+
+def _vanished(error: MissingFileError) -> MissingFileError:
+    return MissingFileError(
+        f"{error}; it was deleted while it was read, as by another export of its day: run this "
+        "again"
+    )

@@ -7,32 +7,42 @@ with the highest bit, so the first one is bit k-1 and the last one bit 0.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
 from hubbub.collector.errors import ReportFileError
+from hubbub.collector.exchange.storage import Address, Location, resolve, storage_errors
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import COHORT_BYTES, Records, record_width
 
 _ROWS = 50_000
 
 
-def open_unpacked(path: Path) -> BinaryIO:
+@contextlib.contextmanager
+def open_unpacked(address: Address) -> Iterator[BinaryIO]:
     """Open a file's bytes, unpacked if its name ends in .gz."""
-    return cast("BinaryIO", gzip.open(path) if path.suffix == ".gz" else path.open("rb"))
+    location = resolve(address)
+    with location.open() as file:
+        if not location.name.endswith(".gz"):
+            yield cast("BinaryIO", file)
+            return
+        with gzip.open(file) as unpacked:
+            yield cast("BinaryIO", unpacked)
 
 
-def read_report_csv(path: Path, params: RapporParams, column: str = "irr") -> Iterator[Records]:
+def read_report_csv(
+    address: Address, params: RapporParams, column: str = "irr"
+) -> Iterator[Records]:
     """Yield the records of a report CSV, or .csv.gz, some thousands at a time.
 
     Parameters
     ----------
-    path : Path
+    address : Location, path or str
     params : RapporParams
         What the reports were made with; k and m are checked on each row.
     column : str
@@ -44,8 +54,9 @@ def read_report_csv(path: Path, params: RapporParams, column: str = "irr") -> It
         At the first row that isn't a report of these parameters; what was yielded before is
         worthless then.
     """
+    path = resolve(address)
     try:
-        with open_unpacked(path) as file:
+        with storage_errors(path), open_unpacked(path) as file:
             # Letters outside ASCII may stand in columns that aren't read.
             text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
             yield from _records(path, text, params, column)
@@ -53,7 +64,7 @@ def read_report_csv(path: Path, params: RapporParams, column: str = "irr") -> It
         raise ReportFileError(f"{path}: {error}; expected gzip") from error
 
 
-def _rows(path: Path, text: TextIO) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Location, text: TextIO) -> Iterator[tuple[int, list[str]]]:
     """Yield each row with the number of its line."""
     reader = csv.reader(text, skipinitialspace=True)
     try:
@@ -63,7 +74,7 @@ def _rows(path: Path, text: TextIO) -> Iterator[tuple[int, list[str]]]:
         raise ReportFileError(f"{path}: line {reader.line_num}: {error}") from error
 
 
-def _records(path: Path, text: TextIO, params: RapporParams, column: str) -> Iterator[Records]:
+def _records(path: Location, text: TextIO, params: RapporParams, column: str) -> Iterator[Records]:
     def refused(line: int, fault: str) -> ReportFileError:
         return ReportFileError(f"{path}: line {line}, {fault}")
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.collector.errors import ReportFileError
+from hubbub.collector.exchange.counts import read_counts_file
 from hubbub.collector.exchange.parquet import count_rows, read_records
 from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.decoder.engines import Engine
@@ -28,7 +29,7 @@ from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.decoder.reports.packed import IN_MEMORY, PackedReports, ReportSpool
-from hubbub.decoder.reports.tasks import count_tasks, plan_tasks
+from hubbub.decoder.reports.tasks import DayFile, count_tasks, plan_tasks
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
@@ -187,7 +188,8 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
     Parameters
     ----------
     url : str
-        A database's address, or "parquet:DIR" for a directory that the collector exported.
+        A database's address, or "parquet:DIR" for a directory that the collector exported, on
+        this machine or as s3://BUCKET/PATH and so on.
 
     Raises
     ------
@@ -290,19 +292,31 @@ def _count_export(
     progress: Callable[[int], None],
 ) -> Iterator[tuple[dt.date, CohortCounts]]:
     """Yield counts of the days `since` to `until`; of a day possibly several, and in any order."""
-    tasks, done = plan_tasks(store.files(key, since, until)), 0
-    for task, kept in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
+    reports: list[DayFile] = []
+    counted: list[DayFile] = []
+    for file in store.files(key, since, until):
+        if file.partition:
+            chosen = counted if file.only_counts else reports
+            chosen.append(DayFile(file.path, file.partition.day, file.reports))
+    tasks, done = plan_tasks(reports), 0
+    for task, of_task in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
         done += task.reports
         progress(done)
         if task.day:
-            yield task.day, kept.counts
-    for stored in store.counts(key, since, until):
-        _check_shape(stored.kept, params)
+            yield task.day, of_task.counts
+    for address, day, expected in counted:
+        kept = read_counts_file(address)
+        _check_shape(kept, params)
+        if expected not in {None, kept.total}:
+            raise ReportFileError(
+                f"{address}: {kept.total:,} reports; its manifest says {expected:,}"
+            )
         if detector:
-            detector.add_counts(stored.kept)
-        done += stored.kept.total
+            detector.add_counts(kept)
+        done += kept.total
         progress(done)
-        yield stored.day, stored.kept.counts
+        if day:
+            yield day, kept.counts
 
 
 class DailyReports(NamedTuple):
@@ -450,7 +464,7 @@ def load_file(
     params, total = metric.params, count_rows(path)
     done, spool = partial(_progressed, progress, total, 0), spool_for(total, None)
     if not spool:
-        tasks, counts, counted = plan_tasks([(path, None)]), empty_counts(params), 0
+        tasks, counts, counted = plan_tasks([DayFile(path)]), empty_counts(params), 0
         for task, kept in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
             counts += kept.counts
             counted += task.reports

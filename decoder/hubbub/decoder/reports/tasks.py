@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.parquet import FileStamp, read_columns, read_layout
+from hubbub.collector.exchange.storage import Address, Location, resolve
 from hubbub.collector.poisoning import repeat_keys, sample_step
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.engines.local import LocalEngine
@@ -35,7 +36,7 @@ class Task(NamedTuple):
 
     Attributes
     ----------
-    path : str
+    path : Location
     first_row_group, last_row_group : int
         Both included.
     day : datetime.date, optional
@@ -47,13 +48,30 @@ class Task(NamedTuple):
         What the file had when tasks were planned.
     """
 
-    path: str
+    path: Location
     first_row_group: int
     last_row_group: int
     day: dt.date | None
     first_report: int
     reports: int
     stamp: FileStamp
+
+
+class DayFile(NamedTuple):
+    """A file to be counted.
+
+    Attributes
+    ----------
+    address : Location, path or str
+    day : datetime.date, optional
+        Whose reports it holds, if that is known.
+    reports : int, optional
+        How many it must hold; None: as many as it says.
+    """
+
+    address: Address
+    day: dt.date | None = None
+    reports: int | None = None
 
 
 class CountSettings(NamedTuple):
@@ -82,37 +100,44 @@ class TaskCounts(NamedTuple):
     keys: NDArray[np.uint64]
 
 
-def plan_tasks(
-    files: Iterable[tuple[Path, dt.date | None]], task_reports: int = TASK_REPORTS
-) -> list[Task]:
+def plan_tasks(files: Iterable[DayFile], task_reports: int = TASK_REPORTS) -> list[Task]:
     """Cut files into tasks, in order.
 
     Parameters
     ----------
-    files : iterable of (Path, datetime.date or None)
-        And the day of each.
+    files : iterable of DayFile
     task_reports : int
         A task gets no more row groups once it has so many reports.
 
     Raises
     ------
     ReportFileError
-        If one can't be read.
+        If one can't be read, or holds another number of reports than it must.
     """
     tasks: list[Task] = []
     planned = 0
-    for path, day in files:
-        layout = read_layout(path)
+    for address, day, expected in files:
+        where = _absolute(resolve(address))
+        layout = read_layout(where)
+        if expected not in {None, sum(layout.rows)}:
+            raise ReportFileError(
+                f"{where}: {sum(layout.rows):,} reports; its manifest says {expected:,}"
+            )
         first = reports = 0
         for group, rows in enumerate(layout.rows):
             reports += rows
             if reports >= task_reports or group == len(layout.rows) - 1:
-                # Workers have another working directory.
-                where = str(path.absolute())
                 tasks.append(Task(where, first, group, day, planned, reports, layout.stamp))
                 planned += reports
                 first, reports = group + 1, 0
     return tasks
+
+
+def _absolute(location: Location) -> Location:
+    """Return a location that means the same to workers, whose working directory is another."""
+    if not location.is_local:
+        return location
+    return Location("", PurePosixPath(Path(location.path).absolute()))
 
 
 def count_task(settings: CountSettings, task: Task) -> TaskCounts:
@@ -125,7 +150,7 @@ def count_task(settings: CountSettings, task: Task) -> TaskCounts:
         file any more.
     """
     params, step = settings
-    path = Path(task.path)
+    path = task.path
     groups = range(task.first_row_group, task.last_row_group + 1)
     kept, keys, done = keep_none(params), [np.empty(0, dtype=np.uint64)], 0
     for reports in read_columns(path, params.k, params.m, groups, task.stamp):
