@@ -325,7 +325,7 @@ def _s3(fs: Any, bucket: str) -> Any:
     )
 
 
-_FAULT = re.compile(r"AWS Error (\w+) during (\w+) operation: *(.*)", re.DOTALL)
+_FAULT = re.compile(r"AWS Error (\w+) (?:\([^)]*\) )?during (\w+) operation: *(.*)", re.DOTALL)
 _MEANING = {
     "ACCESS_DENIED": "access denied; the credentials need the right to list, read, write and "
     "delete objects there",
@@ -358,12 +358,13 @@ def storage_errors(location: Location) -> Iterator[None]:
 def describe_fault(error: OSError) -> str:
     """Return an error of pyarrow's in a line, without the requests and keys that it repeats."""
     text = " ".join(str(error).split())
+    expired = "ExpiredToken" in text or "EXPIRED_TOKEN" in text
     found = _FAULT.search(text)
+    if expired:
+        return "the credentials have expired; renew them, and run this again"
     if not found:
         return text
     code, operation, details = found.groups()
-    if "ExpiredToken" in text or code == "EXPIRED_TOKEN":
-        return f"the credentials have expired ({operation}); renew them, and run this again"
     meaning = _MEANING.get(code, details or code)
     return f"{meaning} ({operation})"
 

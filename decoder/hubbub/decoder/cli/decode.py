@@ -41,7 +41,8 @@ def _without_time(
 @click.option(
     "--store",
     metavar="URL",
-    help=f"The collector's database, or parquet:DIR for an export.  [default: {STORE}]",
+    help=f"The collector's database, or parquet:DIR for an export, also "
+    f"parquet:s3://BUCKET/PATH and so on.  [default: {STORE}]",
 )
 @click.option(
     "--reports",
