@@ -15,7 +15,7 @@ from hubbub.collector.config.sources import toml_value
 from hubbub.collector.errors import StoreError, mask_address
 from hubbub.collector.exchange.opening import OpenResult, open_reports
 from hubbub.collector.exchange.partitions import SCHEME, ParquetReader
-from hubbub.collector.store import Store, open_store
+from hubbub.collector.store import DATABASES, Store, open_store
 from hubbub.protocol.errors import SealedError
 from hubbub.protocol.hpke import PrivateKey
 from hubbub.protocol.registry import Registry
@@ -79,7 +79,7 @@ def keygen(file: Path, last_day: dt.datetime | None, name: str) -> None:
     "--from",
     "source",
     required=True,
-    metavar="STORE|DIR",
+    metavar="STORE|ADDRESS",
     help="Where sealed reports are: a directory that `export` made, or a collector's database.",
 )
 @click.option(
@@ -123,7 +123,7 @@ def open_(
                         reader, into, registry, keys, jobs=jobs or _cores(), progress=progress
                     )
 
-            if "://" not in source:
+            if source.partition(":")[0] not in DATABASES:
                 return await open_from(ParquetReader(source.removeprefix(SCHEME)))
             async with open_store(source, create=False) as reader:
                 return await open_from(reader)

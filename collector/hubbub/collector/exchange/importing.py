@@ -145,8 +145,8 @@ def find_sources(
 def _source_in_export(file: ReportFile, partition: Partition, registry: Registry) -> ImportSource:
     if partition.metric == SEALED:
         raise ReportFileError(
-            f"{file.path}: sealed records, which only hubbub-collector open can read; of the others "
-            "import a metric at a time, with --metric"
+            f"{file.path}: sealed records, which only hubbub-collector open can read; of the "
+            "others import a metric at a time, with --metric"
         )
     metric = registry[partition.metric]
     if metric.version != partition.version:
