@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package test-spark lint bench engines change suite calibration planning releases paper kills law fuzz model soak growth mixing clean
+.PHONY: help demo test test-browser test-package test-spark lint bench engines change suite calibration planning releases paper kills law fuzz model soak fortnight growth mixing clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -85,6 +85,10 @@ model: $(READY)  ## a collector against a dictionary, over hundreds of random hi
 
 soak: $(READY)  ## a collector at full load for five minutes: memory, speed, latency
 	PYTHONPATH=tests $(BIN)/python -m evaluation.soak --minutes 5
+
+fortnight: $(READY)  ## six weeks of a service under a clock that runs fast: ids, reports, disk and memory level off (8 minutes)
+	PYTHONPATH=tests $(BIN)/python -m evaluation.fortnight --store sqlite
+	PYTHONPATH=tests $(BIN)/python -m evaluation.fortnight --store postgresql
 
 growth: $(READY)  ## ingest and upkeep with ten million batch ids, beside one million (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.growth --store postgresql
