@@ -26,7 +26,7 @@ from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.records import Records, set_bits
+from hubbub.protocol.records import Records, columns, set_bits
 from significance import ALARM, BitArray, chi_squared_p, unpack, z_limit
 from unit.collector.forgeries import joined, records_of
 
@@ -118,7 +118,7 @@ def test_real_clients_set_as_many_bits_as_the_law_says(
         b"\0\0" + Encoder(metric, make_secret(client)).encode(value).bits
         for client in range(20_000)
     )
-    numbers = np.bincount(set_bits(Records(3, data)), minlength=9)
+    numbers = np.bincount(set_bits(columns(Records(3, data)).bits), minlength=9)
     expected = set_bits_distribution(metric.params, j) * 20_000
     rare = expected < 10
     observed = np.append(numbers[~rare], numbers[rare].sum())

@@ -1,10 +1,11 @@
-"""Records -> how often each bit was set in each cohort: all that the regression needs of reports.
+"""Reports -> how often each bit was set in each cohort: all that the regression needs of them.
 
-Counting is a pure function from a chunk of records to `CohortCounts`, and counts add, so any engine
-can count chunks anywhere and sum. Bits aren't unpacked: with the records in order of their cohorts,
-eight bits of a 64-bit word at a time, one of each byte, are added up in the word's eight bytes.
+Counting is a pure function from a chunk of records, or columns, to `CohortCounts`, and counts add,
+so any engine can count chunks anywhere and sum. Bits aren't unpacked: with the reports in order of
+their cohorts, eight bits of a 64-bit word at a time, one of each byte, are added up in the word's
+eight bytes.
 `KeptCounts` are what stays of reports that are forgotten, and have a form as bytes.
-Invariants: a byte of a word holds the sum of 255 records and no more; and the form as bytes never
+Invariants: a byte of a word holds the sum of 255 reports and no more; and the form as bytes never
 changes, because stores hold it.
 """
 
@@ -19,10 +20,15 @@ from numpy.typing import NDArray
 
 from hubbub.protocol.errors import RecordsError
 from hubbub.protocol.params import MOST_BITS, RapporParams
-from hubbub.protocol.records import COHORT_BYTES, Records, column, record_width, set_bits, table
+from hubbub.protocol.records import Columns, Records, columns, record_width, set_bits
 
-_BLOCK = 2**17
-"""Records that are put in order at once: few enough for the processor's cache."""
+_BLOCK = 2**15
+"""Reports that are put in order at once: few enough for the processor's cache."""
+
+_BLOCK_OF_COHORT = 128
+"""But so many of each cohort, where cohorts are many: short runs have a cost of their own."""
+
+_MOST_IN_BLOCK = 2**17
 
 _MOST = 255
 _LOWEST_BITS = np.uint64(0x0101_0101_0101_0101)
@@ -76,12 +82,31 @@ def count_records(records: bytes, params: RapporParams) -> CohortCounts:
         If the chunk isn't whole records of these parameters.
     """
     check_whole(records, params)
+    return count_columns(columns(Records(record_width(params.k), records)), params)
+
+
+def count_columns(reports: Columns, params: RapporParams) -> CohortCounts:
+    """Count reports.
+
+    Raises
+    ------
+    RecordsError
+        If they have another number of bits, or a cohort is beyond the last one.
+    """
+    _check_width(reports, params)
     counts = empty_counts(params)
-    size = _BLOCK * record_width(params.k)
-    for start in range(0, len(records), size):
-        block = records if len(records) <= size else records[start : start + size]
-        _add_block(Records(record_width(params.k), block), counts)
+    block = min(max(_BLOCK, _BLOCK_OF_COHORT * params.m), _MOST_IN_BLOCK)
+    for start in range(0, reports.reports, block):
+        _add_block(reports.part(start, start + block), counts)
     return counts
+
+
+def _check_width(reports: Columns, params: RapporParams) -> None:
+    width = reports.bits.shape[1]
+    if width != params.k // 8:
+        raise RecordsError(
+            f"reports of {width} bytes: must be of {params.k // 8} for k = {params.k}"
+        )
 
 
 def check_whole(records: bytes | memoryview, params: RapporParams) -> None:
@@ -93,9 +118,9 @@ def check_whole(records: bytes | memoryview, params: RapporParams) -> None:
         )
 
 
-def _add_block(records: Records, counts: CohortCounts) -> None:
-    """Add records, in order of their cohorts and cut into runs of at most 255 of one cohort."""
-    cohorts = np.ascontiguousarray(column(records, 0, "<u2"))
+def _add_block(reports: Columns, counts: CohortCounts) -> None:
+    """Add reports, in order of their cohorts and cut into runs of at most 255 of one cohort."""
+    cohorts = np.ascontiguousarray(reports.cohorts)
     m, k = counts.bits.shape
     if cohorts.max() >= m:
         raise RecordsError(f"record with cohort {cohorts.max()}: must be below m = {m}")
@@ -109,7 +134,7 @@ def _add_block(records: Records, counts: CohortCounts) -> None:
     starts = np.repeat(begin - _MOST * first, runs) + _MOST * np.arange(runs.sum())
     sums = np.empty((len(occurring), k // 8, 8), dtype=np.int64)
     for byte in range(0, k // 8, 8):
-        ordered = np.take(_word(records, byte), order, mode="clip")  # "clip" spares numpy a look
+        ordered = np.take(_word(reports.bits, byte), order, mode="clip")  # sparing numpy a look
         of_word = sums[:, byte : byte + 8]
         for bit in range(8):
             lanes = ordered >> np.uint64(bit)
@@ -121,13 +146,12 @@ def _add_block(records: Records, counts: CohortCounts) -> None:
     counts.bits[occurring] += sums.reshape(len(occurring), k)
 
 
-def _word(records: Records, byte: int) -> NDArray[np.uint64]:
-    """Return the eight bytes of bits from `byte` on of each record, zeros beyond its end."""
-    offset = COHORT_BYTES + byte
-    if offset + 8 <= records.width:
-        return column(records, offset, "<u8").astype(np.uint64)
-    padded = np.zeros((records.reports, 8), dtype=np.uint8)
-    padded[:, : records.width - offset] = table(records)[:, offset:]
+def _word(bits: NDArray[np.uint8], byte: int) -> NDArray[np.uint64]:
+    """Return the eight bytes of bits from `byte` on of each report, zeros beyond its end."""
+    if byte + 8 <= bits.shape[1]:
+        return bits[:, byte : byte + 8].view("<u8")[:, 0].astype(np.uint64)
+    padded = np.zeros((len(bits), 8), dtype=np.uint8)
+    padded[:, : bits.shape[1] - byte] = bits[:, byte:]
     return padded.view("<u8").ravel().astype(np.uint64, copy=False)
 
 
@@ -161,9 +185,18 @@ def keep_none(params: RapporParams) -> KeptCounts:
 
 def keep_counts(records: bytes, params: RapporParams) -> KeptCounts:
     """Count what is kept of a chunk of stored records (raises as `count_records`)."""
-    counts = count_records(records, params)
-    numbers = set_bits(Records(record_width(params.k), records))
-    return KeptCounts(counts, np.bincount(numbers, minlength=params.k + 1))
+    check_whole(records, params)
+    return keep_columns(columns(Records(record_width(params.k), records)), params)
+
+
+def keep_columns(reports: Columns, params: RapporParams) -> KeptCounts:
+    """Count what is kept of reports (raises as `count_columns`)."""
+    counts = count_columns(reports, params)
+    numbers = np.zeros(params.k + 1, dtype=np.int64)
+    for start in range(0, reports.reports, _BLOCK):
+        of_block = set_bits(reports.bits[start : start + _BLOCK])
+        numbers += np.bincount(of_block, minlength=params.k + 1)
+    return KeptCounts(counts, numbers)
 
 
 def pack_counts(kept: KeptCounts) -> bytes:

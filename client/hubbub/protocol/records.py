@@ -1,7 +1,8 @@
 """Reports as fixed-width records: the cohort, then the k/8 bytes of bits.
 
-Batches, segments and exports all hold reports in this one form, many of them end to end, so that
-numpy can handle a million at once. Invariant: the layout never changes, because stores hold it.
+Batches and segments hold reports in this one form, many of them end to end, so that numpy can
+handle a million at once; files hold the cohorts and the bits apart, and `Columns` are both, as they
+lie in memory. Invariant: the layout never changes, because stores hold it.
 """
 
 from __future__ import annotations
@@ -40,6 +41,29 @@ class Records(NamedTuple):
         return len(self.data) // self.width
 
 
+class Columns(NamedTuple):
+    """Reports as two arrays: views of records, or of a file's columns.
+
+    Attributes
+    ----------
+    cohorts : uint16 array, shape (n,)
+    bits : uint8 array, shape (n, k / 8)
+        The bytes of a row lie side by side; rows may be anywhere.
+    """
+
+    cohorts: NDArray[np.uint16]
+    bits: NDArray[np.uint8]
+
+    @property
+    def reports(self) -> int:
+        """Number of reports."""
+        return len(self.cohorts)
+
+    def part(self, start: int, stop: int) -> Columns:
+        """View some of the reports."""
+        return Columns(self.cohorts[start:stop], self.bits[start:stop])
+
+
 def record_width(k: int) -> int:
     """Return the bytes of a record whose report has k bits."""
     return COHORT_BYTES + k // 8
@@ -50,38 +74,53 @@ def table(records: Records) -> NDArray[np.uint8]:
     return np.frombuffer(records.data, dtype=np.uint8).reshape(-1, records.width)
 
 
+def columns(records: Records) -> Columns:
+    """View records as columns."""
+    rows = table(records)
+    return Columns(rows[:, :COHORT_BYTES].view("<u2")[:, 0], rows[:, COHORT_BYTES:])
+
+
+def interleaved(reports: Columns) -> Records:
+    """Return columns as records."""
+    n, width = reports.bits.shape
+    rows = np.empty((n, COHORT_BYTES + width), dtype=np.uint8)
+    rows[:, :COHORT_BYTES] = reports.cohorts.astype("<u2")[:, None].view(np.uint8)
+    rows[:, COHORT_BYTES:] = reports.bits
+    return Records(COHORT_BYTES + width, rows.tobytes())
+
+
 def cohorts(records: Records) -> NDArray[np.uint16]:
     """Return the cohort of each record, shape (n,)."""
     return table(records)[:, :COHORT_BYTES].copy().view("<u2").ravel()
 
 
-def words(records: Records, start: int = 0, step: int = 1) -> Iterator[NDArray[np.uint64]]:
-    """Yield the bits of every step-th record word by word: arrays of equal length.
+def words(bits: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
+    """Yield the bits of each report word by word: arrays of equal length.
 
     Whatever the width, all bytes of the bits are in exactly one of the words.
+
+    Parameters
+    ----------
+    bits : uint8 array, shape (n, k / 8)
+        As of `Columns`.
     """
-    offset = COHORT_BYTES
+    offset = 0
     for size, dtype in _WORDS:
-        while offset + size <= records.width:
-            yield column(records, offset, dtype, start, step).astype(np.uint64)
+        while offset + size <= bits.shape[1]:
+            yield bits[:, offset : offset + size].view(dtype)[:, 0].astype(np.uint64)
             offset += size
 
 
-def column(
-    records: Records, offset: int, dtype: str, start: int = 0, step: int = 1
-) -> NDArray[np.unsignedinteger]:
-    """View what lies at an offset of every step-th record; faster than slicing a table of bytes."""
-    count = len(range(start, records.reports, step))
-    if not count:
-        return np.empty(0, dtype)
-    first, stride = start * records.width + offset, step * records.width
-    return np.ndarray((count,), dtype, records.data, first, (stride,))
+def column(records: Records, offset: int, dtype: str) -> NDArray[np.unsignedinteger]:
+    """View what lies at an offset of every record; for few records, faster than `columns`."""
+    shape, strides = (records.reports,), (records.width,)
+    return np.ndarray(shape, dtype, records.data, offset, strides)
 
 
-def set_bits(records: Records) -> NDArray[np.uint16]:
-    """Return each record's number of set bits, shape (n,)."""
-    total = np.zeros(records.reports, dtype=np.uint16)
-    for word in words(records):
+def set_bits(bits: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """Return each report's number of set bits, shape (n,); `bits` as of `Columns`."""
+    total = np.zeros(len(bits), dtype=np.uint16)
+    for word in words(bits):
         total += np.bitwise_count(word)
     return total
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import Records, cohorts, column, set_bits, words
+from hubbub.protocol.records import Columns, Records, cohorts, columns, set_bits, words
 
 SAMPLE = 2**19
 """Most reports that a `RepeatSample` remembers, 8 bytes each."""
@@ -90,7 +90,7 @@ def set_bits_distribution(params: RapporParams, true_bits: int) -> _FloatArray:
 
 def improbable(records: Records, bounds: SetBits) -> NDArray[np.bool_]:
     """Return which records have an implausible number of set bits, shape (n,)."""
-    numbers = set_bits(records)
+    numbers = set_bits(columns(records).bits)
     return (numbers < bounds.low) | (numbers > bounds.high)
 
 
@@ -281,6 +281,16 @@ class RepeatSample:
             self._add(Records(records.width, piece))
             start = stop
 
+    def take(self, keys: NDArray[np.uint64]) -> None:
+        """Remember reports that others looked at: `repeat_keys` by the `sample_step` of them all.
+
+        Instead of `add`, where the reports are many and whoever reads them does so side by side.
+        The sample is then what it would be if this one had seen them all, one after the other.
+        """
+        if self._assessed:
+            self._keys[self._kept : self._kept + len(keys)] = keys
+            self._kept += len(keys)
+
     def result(self, alarm: float) -> Repeats:
         """Return the repeats, and how many are plausible but for a chance `alarm`.
 
@@ -326,7 +336,7 @@ class RepeatSample:
 
     def _add(self, records: Records) -> None:
         first = -self._seen % self._step
-        keys = _keys(records, first, self._step)
+        keys = repeat_keys(columns(records), first, self._step)
         while self._kept + len(keys) > self._size:
             start = self._kept % 2  # keys[0] continues the sample: keep what stays in step
             self._keys[: (self._kept + 1) // 2] = self._keys[: self._kept : 2].copy()
@@ -366,16 +376,24 @@ def _most_plausible(n: int, chance: float, level: float) -> int:
     return low
 
 
-def _keys(records: Records, start: int, step: int) -> NDArray[np.uint64]:
-    """Return the cohort, the set bits and a hash of every step-th record.
+def sample_step(reports: int, size: int = SAMPLE) -> int:
+    """Return between how many reports a `RepeatSample` remembers one, after it has seen so many."""
+    step = 1
+    while -(-reports // step) > size:
+        step *= 2
+    return step
+
+
+def repeat_keys(reports: Columns, first: int = 0, step: int = 1) -> NDArray[np.uint64]:
+    """Return the cohort, the set bits and a hash of every step-th report from `first` on.
 
     The hash multiplies and folds word by word; like a random function of 35 bits, it lets two
     different patterns share a key with probability 2^-35.
     """
-    cohort = column(records, 0, "<u2", start, step).astype(np.uint64)
+    cohort = reports.cohorts[first::step].astype(np.uint64)
     hashed = np.zeros(len(cohort), dtype=np.uint64)
     ones = np.zeros(len(cohort), dtype=np.uint64)
-    for word in words(records, start, step):
+    for word in words(reports.bits[first::step]):
         ones += np.bitwise_count(word)
         hashed ^= hashed >> _FOLD
         hashed ^= word

@@ -23,3 +23,7 @@ class PlanError(DecoderError, ValueError):
 
 class OptionError(DecoderError):
     """Options that leave something open, or contradict each other; named as the command's."""
+
+
+class EngineError(DecoderError):
+    """An engine can't be started or reached, or gave up on a task."""

@@ -25,7 +25,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.records import Records, set_bits
+from hubbub.protocol.records import Records, columns, set_bits
 from unit.collector.forgeries import joined, records_of
 
 TEXT = StringType()
@@ -116,11 +116,12 @@ def test_set_bits_are_counted_for_every_width(data: st.DataObject, size: int, n:
         int.from_bytes(records.data[start + 2 : start + records.width]).bit_count()
         for start in range(0, len(records.data), records.width)
     ]
-    assert set_bits(records).tolist() == expected
+    assert set_bits(columns(records).bits).tolist() == expected
 
 
 def test_full_filters_of_the_largest_size_are_counted() -> None:
-    assert set_bits(records_of(np.ones((3, 4096)), cohorts=1023)).tolist() == [4096] * 3
+    records = records_of(np.ones((3, 4096)), cohorts=1023)
+    assert set_bits(columns(records).bits).tolist() == [4096] * 3
 
 
 def test_improbable_reports_are_those_outside_and_are_counted_by_cohort() -> None:

@@ -13,12 +13,19 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hubbub.collector.errors import ReportFileError, StoreError
-from hubbub.protocol.records import COHORT_BYTES, Records, cohorts, table
+from hubbub.protocol.records import (
+    COHORT_BYTES,
+    Columns,
+    Records,
+    cohorts,
+    interleaved,
+    table,
+)
 
 DEFINITION = "_definition.json"
 """The file beside the days of a version that says how its reports were made."""
@@ -103,8 +110,52 @@ def write_records(path: Path, width: int, blocks: Iterable[Records]) -> int:
     return written
 
 
+class FileStamp(NamedTuple):
+    """By what it is noticed that a file was written anew."""
+
+    size: int
+    changed: int
+
+
+class FileLayout(NamedTuple):
+    """What is known of a file before its rows are read.
+
+    Attributes
+    ----------
+    rows : tuple of int
+        Those of each row group.
+    """
+
+    stamp: FileStamp
+    rows: tuple[int, ...]
+
+
+def read_layout(path: Path) -> FileLayout:
+    """Return how the rows of a Parquet file are grouped (raises as `read_columns`)."""
+    pa = require_pyarrow()
+    try:
+        stamp = _stamp(path)
+        metadata = pa.parquet.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise _no_parquet(path, error) from error
+    groups = range(metadata.num_row_groups)
+    return FileLayout(stamp, tuple(metadata.row_group(group).num_rows for group in groups))
+
+
 def read_records(path: Path, k: int | None = None, m: int | None = None) -> Iterator[Records]:
-    """Yield the records of a Parquet file, a few megabytes at a time.
+    """Yield the records of a Parquet file, a few megabytes at a time; see `read_columns`."""
+    for reports in read_columns(path, k, m):
+        yield interleaved(reports)
+
+
+def read_columns(
+    path: Path,
+    k: int | None = None,
+    m: int | None = None,
+    groups: range | None = None,
+    stamp: FileStamp | None = None,
+) -> Iterator[Columns]:
+    """Yield the reports of a Parquet file as they lie in Arrow's memory, some megabytes at a time.
 
     The columns may stand in any order, among others, and be of wider types than an export's, such
     as another program would write them.
@@ -116,25 +167,50 @@ def read_records(path: Path, k: int | None = None, m: int | None = None) -> Iter
         Bits that each report must have; None: those of the column's type.
     m : int, optional
         What each cohort must be below.
+    groups : range, optional
+        Row groups to read; None: all.
+    stamp : FileStamp, optional
+        What the file had when its layout was read, and must have to the end.
 
     Raises
     ------
     ReportFileError
-        If it isn't Parquet, or holds anything but reports of these parameters.
+        If it isn't Parquet, or holds anything but reports of these parameters, or isn't the same
+        file any more.
     """
     pa = require_pyarrow()
     try:
         # By default Arrow would fetch the whole file ahead.
         with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BATCH_BYTES) as file:
+            _require_same(path, stamp)
             width = _bits_width(pa, path, file.schema_arrow, k)
             rows = 0
+            if groups:
+                rows = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
             for batch in file.iter_batches(
-                max(1, _BATCH_BYTES // width), columns=["cohort", "bits"], use_threads=False
+                max(1, _BATCH_BYTES // width),
+                row_groups=groups,
+                columns=["cohort", "bits"],
+                use_threads=False,
             ):
-                yield _to_records(pa, path, batch, width, m, rows)
+                yield _to_columns(pa, path, batch, width, m, rows)
                 rows += batch.num_rows
+        _require_same(path, stamp)
     except (pa.ArrowException, OSError) as error:
         raise _no_parquet(path, error) from error
+
+
+def _stamp(path: Path) -> FileStamp:
+    found = path.stat()
+    return FileStamp(found.st_size, found.st_mtime_ns)
+
+
+def _require_same(path: Path, stamp: FileStamp | None) -> None:
+    if stamp is not None and _stamp(path) != stamp:
+        raise ReportFileError(
+            f"{path}: was written anew while it was read; expected the same file to the end: try "
+            "again"
+        )
 
 
 def count_rows(path: Path) -> int:
@@ -185,8 +261,8 @@ def _is_binary(kind: Any) -> bool:
     return str(kind).startswith(("fixed_size_binary", "binary", "large_binary"))
 
 
-def _to_records(pa: Any, path: Path, batch: Any, width: int, m: int | None, rows: int) -> Records:
-    """Turn a batch of rows, of which the first is the file's row `rows` + 1, into records."""
+def _to_columns(pa: Any, path: Path, batch: Any, width: int, m: int | None, rows: int) -> Columns:
+    """View a batch of rows, of which the first is the file's row `rows` + 1."""
     cohort, bits = batch.column("cohort"), batch.column("bits")
     for name, column in (("cohort", cohort), ("bits", bits)):
         if column.null_count:
@@ -194,19 +270,17 @@ def _to_records(pa: Any, path: Path, batch: Any, width: int, m: int | None, rows
             raise ReportFileError(f"{path}: row {row}, column {name}: is null; expected a value")
     below = 2**16 if m is None else m
     numbers = cohort.to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero((numbers < 0) | (numbers >= below))
-    if wrong.size:
+    if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= below:
+        wrong = np.flatnonzero((numbers < 0) | (numbers >= below))[0]
         raise ReportFileError(
-            f"{path}: row {rows + 1 + wrong[0]}, column cohort: {numbers[wrong[0]]}; "
+            f"{path}: row {rows + 1 + wrong}, column cohort: {numbers[wrong]}; "
             f"expected 0 to {below - 1}"
         )
     fixed = _fixed(pa, path, bits, width, rows)
-    data = np.empty((batch.num_rows, COHORT_BYTES + width), dtype=np.uint8)
-    data[:, :COHORT_BYTES] = numbers.astype("<u2")[:, None].view(np.uint8)
     start = fixed.offset * width
     view = memoryview(fixed.buffers()[1])[start : start + batch.num_rows * width]
-    data[:, COHORT_BYTES:] = np.frombuffer(view, dtype=np.uint8).reshape(-1, width)
-    return Records(COHORT_BYTES + width, data.tobytes())
+    own = np.frombuffer(view, dtype=np.uint8).reshape(-1, width)
+    return Columns(numbers.astype(np.uint16, copy=False), own)
 
 
 def _fixed(pa: Any, path: Path, bits: Any, width: int, rows: int) -> Any:

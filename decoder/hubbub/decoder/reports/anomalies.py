@@ -27,7 +27,7 @@ from hubbub.collector.poisoning import (
 from hubbub.decoder.arrays import IntArray
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records, column, set_bits
+from hubbub.protocol.records import Records, columns, set_bits
 
 ALARM = 1e-6
 """Chance of each kind of false alarm, over a whole decoding."""
@@ -127,8 +127,9 @@ class AnomalyDetector:
 
     def add(self, records: Records) -> None:
         """Look at a chunk of records that `count_records` takes."""
-        self._set_bits += np.bincount(set_bits(records), minlength=len(self._set_bits))
-        self._cohorts += np.bincount(column(records, 0, "<u2"), minlength=len(self._cohorts))
+        cohorts, bits = columns(records)
+        self._set_bits += np.bincount(set_bits(bits), minlength=len(self._set_bits))
+        self._cohorts += np.bincount(cohorts, minlength=len(self._cohorts))
         self._repeats.add(records)
 
     def add_counts(self, kept: KeptCounts) -> None:

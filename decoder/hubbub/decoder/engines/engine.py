@@ -1,0 +1,91 @@
+"""An engine maps a pure function over tasks; where the function runs is all that engines differ in.
+
+    with open_engine("spark", "spark://host:7077") as engine:
+        for counts in engine.map(count_task, params, tasks):
+            total += counts
+
+`work(shared, task)` is a function of a module (or a partial of one), because engines send it by
+name; `shared` is one read-only value, which is sent to each worker once, however many tasks there
+are: None if there is nothing to share. All of it, and what `work` returns, must be picklable. Work
+writes to nothing that it was given.
+
+Invariants: results come in the order of their tasks, so that sums of floats don't depend on the
+engine or the number of cores; at most a few tasks a worker are ahead of the one that is waited for,
+so that memory doesn't grow with the number of tasks; the first exception of `work`, in the order of
+tasks, is raised as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from hubbub.decoder.errors import OptionError
+
+_Shared = TypeVar("_Shared")
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+LOCAL = "local"
+ENGINES = (LOCAL, "dask", "spark")
+
+
+class Engine(Protocol):
+    """Anything that maps pure tasks.
+
+    Attributes
+    ----------
+    name : str
+        One of `ENGINES`.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return which engine it is."""
+        ...
+
+    def map(
+        self,
+        work: Callable[[_Shared, _Task], _Result],
+        shared: _Shared,
+        tasks: Sequence[_Task],
+    ) -> Iterator[_Result]:
+        """Yield `work(shared, task)` of each task, in the order of tasks.
+
+        Raises
+        ------
+        EngineError
+            If the engine fails where it doesn't help to do a task again.
+        """
+        ...
+
+
+@contextmanager
+def open_engine(name: str = LOCAL, master: str | None = None) -> Iterator[Engine]:
+    """Start an engine, or connect to one; stop it, or disconnect, at the end.
+
+    Parameters
+    ----------
+    name : str
+        One of `ENGINES`.
+    master : str, optional
+        The address of a Dask scheduler, or Spark's master; None: workers of this machine's own.
+
+    Raises
+    ------
+    OptionError
+        If there is no such engine, or it has no master.
+    EngineError
+        If it can't be started or reached, or its package isn't installed.
+    """
+    if name not in ENGINES:
+        raise OptionError(f"--engine {name}: must be one of {', '.join(ENGINES)}.")
+    if name == LOCAL:
+        if master is not None:
+            raise OptionError(f"--master {master} belongs to --engine dask or spark.")
+        from hubbub.decoder.engines.local import LocalEngine  # noqa: PLC0415 - only what is used
+
+        yield LocalEngine()
+        return
+    raise OptionError(f"--engine {name}: isn't there yet.")
