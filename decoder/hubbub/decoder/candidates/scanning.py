@@ -18,7 +18,6 @@ from hubbub.decoder.candidates.listing import Candidates, unnamed
 from hubbub.decoder.parallel import each
 from hubbub.protocol.params import RapporParams
 
-
 _SPAN = 16_384
 """Candidates that a core takes at once."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import mmh3
 import numpy as np
 
-from hubbub.decoder.arrays import BoolArray, IntArray, NumberArray, WordArray
+from hubbub.decoder.arrays import BoolArray, ByteArray, IntArray, NumberArray, WordArray
 from hubbub.decoder.candidates.listing import canonical_forms, repeated
 from hubbub.decoder.candidates.parts import Part, read_part
 from hubbub.decoder.candidates.scanning import fingerprints
@@ -40,8 +40,8 @@ class HashedPart:
     ----------
     given : int
         Strings that it has, repeats too.
-    kept : int64 array, shape (r,), or None
-        Numbers, from 0, of those that are no repeats; None if none is one.
+    kept : uint8 array, or None
+        A bit a string (`numpy.packbits`): whether it is no repeat; None if none is one.
     words : uint32 array, shape (r, 2)
         All that their bits depend on: half of their digest.
     rest : uint64 array, shape (r,)
@@ -51,7 +51,7 @@ class HashedPart:
     """
 
     given: int
-    kept: IntArray | None
+    kept: ByteArray | None
     words: WordArray
     rest: NumberArray
     fingerprints: NumberArray
@@ -67,8 +67,8 @@ def hash_part(cohorts: Cohorts, part: Part) -> HashedPart:
     again = repeated(words, lambda rows, others: rest[rows] == rest[others])
     given, kept = len(words), None
     if again.any():
-        kept = np.flatnonzero(~again)
-        words, rest = words[kept], rest[kept]
+        kept = np.packbits(~again)
+        words, rest = words[~again], rest[~again]
     return HashedPart(given, kept, words, rest, fingerprints(words, *cohorts))
 
 
@@ -98,11 +98,6 @@ def read_strings(_shared: None, wanted: Wanted) -> list[bytes]:
         if end == len(wanted.numbers):
             break
     return found
-
-
-def digests_of(canonical: list[bytes]) -> tuple[WordArray, NumberArray]:
-    """Return `HashedPart`'s words and rest of strings."""
-    return _halves(bytearray(b"".join(map(mmh3.mmh3_x86_128_digest, canonical))))
 
 
 def _halves(digests: bytearray) -> tuple[WordArray, NumberArray]:
