@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hubbub.decoder.engines import LOCAL
 from hubbub.decoder.errors import OptionError
 from hubbub.decoder.type_decoder import OutputOptions
 
@@ -115,8 +116,31 @@ def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
             raise OptionError(f"--by {outputs.by} needs days, which a store has; {name} hasn't")
     if outputs.method == "likelihood" and inputs.counts is not None:
         raise OptionError("--method likelihood needs whole reports; --counts has only their sums.")
+    if outputs.engine != LOCAL:
+        _check_engine(inputs, outputs)
+    elif outputs.master is not None:
+        raise OptionError(f"--master {outputs.master} belongs to --engine dask or spark.")
     if outputs.candidate_cache is not None and not isinstance(inputs.candidates, str):
         raise OptionError("--candidate-cache belongs to --candidates FILE; nothing else is kept.")
+
+
+def _check_engine(inputs: InputOptions, outputs: OutputOptions) -> None:
+    """Raise OptionError for what only this machine can decode."""
+    engine = f"--engine {outputs.engine}"
+    store = inputs.store or STORE
+    if inputs.counts is not None:
+        raise OptionError(f"{engine} counts reports; --counts has them counted.")
+    if inputs.schema is not None:
+        raise OptionError(f"{engine} can't be had with --schema, whose reports aren't Parquet.")
+    if inputs.reports is None and not store.startswith("parquet:"):
+        raise OptionError(
+            f"{engine} reads files, and --store {store.partition(':')[0]}: is a database; export "
+            "it first (hubbub-collector export --to DIR), then decode --store parquet:DIR."
+        )
+    if outputs.method == "likelihood":
+        raise OptionError(
+            f"--method likelihood needs whole reports on one machine; leave out {engine}."
+        )
 
 
 def check_reports(inputs: InputOptions) -> None:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from os import PathLike
@@ -24,6 +24,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.candidates.cache import read_candidates
 from hubbub.decoder.candidates.listing import Candidates, hashed
+from hubbub.decoder.engines import Engine, open_engine
+from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import CandidateError, InputError, OptionError
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.inputs import (
@@ -122,6 +124,8 @@ def decode_metric(
     candidate_cache: str | PathLike[str] | None = None,
     extend: str = "",
     blend: str | PathLike[str] | None = None,
+    engine: str = "local",
+    master: str | None = None,
 ) -> Result:
     """Decode reports: the result that `hubbub-decoder decode` writes, as an object.
 
@@ -163,6 +167,10 @@ def decode_metric(
         Of a metric of type open-string, look only for strings that begin so.
     blend : path
         Of a metric of strings, an opted-in group's counts, as `hubbub-release` writes them.
+    engine : "local", "dask" or "spark"
+        Where files of reports are counted.
+    master : str, optional
+        The address of a Dask scheduler, or Spark's master; by default workers of this machine.
 
     Returns
     -------
@@ -219,6 +227,8 @@ def decode_metric(
         candidate_cache=_path(candidate_cache),
         method=Method(method).value,
         extend=extend,
+        engine=engine,
+        master=master,
     )
     check_reports(inputs)
     check_outputs(inputs, outputs)
@@ -274,7 +284,8 @@ def decode_inputs(
         )
     if refusal:
         raise OptionError(refusal)
-    return decoder.decode(job)
+    with open_engine(outputs.engine, outputs.master) as engine:
+        return decoder.decode(replace(job, engine=engine))
 
 
 def _decode_variables(
@@ -404,6 +415,7 @@ class DecodeJob:
     metric: Metric
     observer: Observer
     wants_provenance: bool
+    engine: Engine = field(default_factory=LocalEngine)
 
     def named(self, *options: str) -> list[str]:
         """Return those of some options that were given, as a person wrote them."""
@@ -452,7 +464,12 @@ class DecodeJob:
             if self.inputs.reports is not None:
                 path = self.inputs.reports
                 counts = load_file(
-                    Path(path), metric, detector=detector, spool_for=remembered, progress=update
+                    Path(path),
+                    metric,
+                    engine=self.engine,
+                    detector=detector,
+                    spool_for=remembered,
+                    progress=update,
                 )
                 require_enough(path, counts.total, needed)
             else:
@@ -462,6 +479,7 @@ class DecodeJob:
                     metric,
                     since,
                     until,
+                    engine=self.engine,
                     detector=detector,
                     spool_for=remembered,
                     progress=update,
@@ -481,6 +499,7 @@ class DecodeJob:
                 self.metric,
                 *self._days(),
                 min_reports=self.outputs.min_reports,
+                engine=self.engine,
                 detector=detector,
                 spool_for=spool_for,
                 progress=update,

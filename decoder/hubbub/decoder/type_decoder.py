@@ -63,6 +63,10 @@ class OutputOptions:
         Whether CSV cells that a spreadsheet would run are quoted.
     extend : str
         Of open strings, look only for those that begin so.
+    engine : str
+        One of `hubbub.decoder.engines.ENGINES`.
+    master : str, optional
+        Where the engine's scheduler is; None: on this machine.
     """
 
     alpha: float
@@ -76,6 +80,8 @@ class OutputOptions:
     method: str = "auto"
     spreadsheet_safe: bool = False
     extend: str = ""
+    engine: str = "local"
+    master: str | None = None
 
 
 class Job(Protocol):

@@ -211,10 +211,26 @@ class ParquetReader(Reader):
         """Yield records, end to end, and counts, days `since` to `until` included."""
         definition = read_definition(self._directory, key) or {}
         k = definition.get("k")
-        for file in self._files(key, since, until):
-            if file.partition:
-                for records in read_records(file.path, k if isinstance(k, int) else None):
-                    yield StoredRecords(file.partition.day, records.data)
+        for path, day in self.files(key, since, until):
+            for records in read_records(path, k if isinstance(k, int) else None):
+                yield StoredRecords(day, records.data)
+        for stored in self.counts(key, since, until):
+            yield stored
+
+    def files(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> list[tuple[Path, dt.date]]:
+        """Return the files of reports of the days `since` to `until`, in order, and their days."""
+        return [
+            (file.path, file.partition.day)
+            for file in report_files(self._directory / version_path(key))
+            if file.partition and _is_within(file.partition.day, since, until)
+        ]
+
+    def counts(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> Iterator[StoredCounts]:
+        """Yield the counts of forgotten reports, days `since` to `until` included."""
         for day, path in self._counts(key, since, until):
             yield StoredCounts(day, read_counts_file(path))
 
@@ -222,9 +238,8 @@ class ParquetReader(Reader):
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> int:
         """Return the number of reports, kept or counted, days `since` to `until` included."""
-        kept = sum(count_rows(file.path) for file in self._files(key, since, until))
-        counted = [read_counts_file(path) for _day, path in self._counts(key, since, until)]
-        return kept + sum(counts.total for counts in counted)
+        kept = sum(count_rows(path) for path, _day in self.files(key, since, until))
+        return kept + sum(stored.kept.total for stored in self.counts(key, since, until))
 
     async def last_counted(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -248,13 +263,9 @@ class ParquetReader(Reader):
         self, key: MetricVersion, since: dt.date | None, until: dt.date | None
     ) -> Iterator[tuple[dt.date, Path]]:
         for path, partition in count_files(self._directory / version_path(key)):
-            if partition and (since or partition.day) <= partition.day <= (until or partition.day):
+            if partition and _is_within(partition.day, since, until):
                 yield partition.day, path
 
-    def _files(
-        self, key: MetricVersion, since: dt.date | None, until: dt.date | None
-    ) -> Iterator[ReportFile]:
-        for file in report_files(self._directory / version_path(key)):
-            day = file.partition and file.partition.day
-            if day and (since or day) <= day <= (until or day):
-                yield file
+
+def _is_within(day: dt.date, since: dt.date | None, until: dt.date | None) -> bool:
+    return (since or day) <= day <= (until or day)

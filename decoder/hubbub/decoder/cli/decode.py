@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from hubbub.decoder.cli.options import cli_errors
+from hubbub.decoder.engines import ENGINES, LOCAL
 from hubbub.decoder.inputs import (
     MIN_REPORTS,
     MIN_REPORTS_VARIABLE,
@@ -123,6 +124,20 @@ def _without_time(
     show_default=True,
     type=click.Choice(["bh", "bonferroni"]),
     help="bh: share of false names among the detected; bonferroni: chance of even one.",
+)
+@click.option(
+    "--engine",
+    default=LOCAL,
+    show_default=True,
+    type=click.Choice(ENGINES),
+    help="Where files of reports are counted: this machine's threads, or the workers of Dask or "
+    "Spark, which must see the same files.",
+)
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Dask's scheduler, such as tcp://HOST:8786, or Spark's master, such as spark://HOST:7077 "
+    "or k8s://...  [default: workers on this machine]",
 )
 @click.option("--detected-only", is_flag=True, help="Leave out what isn't detected.")
 @click.option(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hubbub.collector.poisoning import (
     Balance,
@@ -131,6 +132,18 @@ class AnomalyDetector:
         self._set_bits += np.bincount(set_bits(bits), minlength=len(self._set_bits))
         self._cohorts += np.bincount(cohorts, minlength=len(self._cohorts))
         self._repeats.add(records)
+
+    def take(self, kept: KeptCounts, keys: NDArray[np.uint64]) -> None:
+        """Take what others saw in reports, instead of looking at them.
+
+        Parameters
+        ----------
+        keys : uint64 array
+            `repeat_keys` of those that are every `sample_step`-th of all.
+        """
+        self._set_bits += kept.set_bits
+        self._cohorts += kept.counts.reports
+        self._repeats.take(keys)
 
     def add_counts(self, kept: KeptCounts) -> None:
         """Look at what is kept of reports that were forgotten."""

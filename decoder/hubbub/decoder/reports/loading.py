@@ -1,18 +1,19 @@
 """Stored reports -> counts: the decoder's one place that reads what the collector stored.
 
 A database and an exported directory of Parquet files answer the same questions, so that everything
-after this module is the same for both. Records are submitted as they are read, and counted on all
+after this module is the same for both. Files are counted by an engine, task by task. Records of a
+database, and all that are also kept whole, are submitted as they are read, and counted on all
 cores meanwhile: small chunks are joined and large ones cut, so that whatever a store holds is
 counted in pieces of four megabytes, few of them at a time. Counts that are kept of forgotten
 reports are added to them. Sums of integers don't depend on the order, so neither do counts on the
-number of threads; the detector sees the records one after the other, as they came.
+number of threads; and what the detector samples is the same, whichever way reports come to it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -22,17 +23,20 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.parquet import count_rows, read_records
 from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
+from hubbub.decoder.engines import Engine
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.decoder.reports.packed import IN_MEMORY, PackedReports, ReportSpool
+from hubbub.decoder.reports.tasks import count_tasks, plan_tasks
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
 
 if TYPE_CHECKING:
-    from hubbub.collector.store import Reader
+    from hubbub.collector.exchange.partitions import ParquetReader
+    from hubbub.collector.store import MetricVersion, Reader
 
 _PIECE_BYTES = 2**22
 _PIECES_A_THREAD = 3
@@ -113,12 +117,7 @@ class Counting:
         UndecodableError
             If the reports were made with other parameters.
         """
-        shape = kept.counts.bits.shape
-        if shape != self._counts.bits.shape:
-            raise UndecodableError(
-                f"counts of shape {shape}: must be {self._counts.bits.shape} for the metric's "
-                "parameters"
-            )
+        _check_shape(kept, self._params)
         self._counts += kept.counts
         if self._detector:
             self._looker.submit(self._detector.add_counts, kept).result()
@@ -155,6 +154,14 @@ class Counting:
         if look:
             look.result()
         self._progress(self._counts.total)
+
+
+def _check_shape(kept: KeptCounts, params: RapporParams) -> None:
+    shape = kept.counts.bits.shape
+    if shape != (params.m, params.k):
+        raise UndecodableError(
+            f"counts of shape {shape}: must be {(params.m, params.k)} for the metric's parameters"
+        )
 
 
 class ReportInput(NamedTuple):
@@ -204,6 +211,7 @@ async def load_counts(
     since: dt.date | None = None,
     until: dt.date | None = None,
     *,
+    engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -218,6 +226,8 @@ async def load_counts(
         Only reports of its version are read.
     since, until : datetime.date, optional
         UTC days.
+    engine : Engine, optional
+        Counts files, unless reports are also kept whole; None: this machine's threads.
     detector : AnomalyDetector, optional
         Gets to see the same records.
     spool_for : callable
@@ -229,9 +239,12 @@ async def load_counts(
     ------
     StoreError
         If the store can't be read, or its reports were made with other parameters.
+    EngineError
+        If the engine fails.
     UndecodableError
         If there are no such reports.
     """
+    from hubbub.collector.exchange.partitions import ParquetReader  # noqa: PLC0415
     from hubbub.collector.store import MetricVersion, StoredRecords  # noqa: PLC0415
 
     key = MetricVersion(metric.name, metric.version)
@@ -241,21 +254,55 @@ async def load_counts(
         done = partial(_progressed, progress, total, 0)
         spool = spool_for(total, await store.last_counted(key, since, until))
         spools = [spool] if spool else []
-        with Counting(metric.params, detector=detector, spools=spools, progress=done) as counting:
-            async with aclosing(store.contents(key, since, until)) as contents:
-                async for stored in contents:
-                    if isinstance(stored, StoredRecords):
-                        counting.add(stored.records)
-                        continue
-                    if spool:  # the collector has just counted them
-                        spool = spool_for(total, stored.day)
-                        counting.keep_none()
-                    counting.add_counts(stored.kept)
-            counts = counting.result()
+        counts = empty_counts(metric.params)
+        if not spool and isinstance(store, ParquetReader):
+            days = (store, key, since, until)
+            for _day, more in _count_export(*days, metric.params, engine, detector, done):
+                counts += more
+        else:
+            with Counting(
+                metric.params, detector=detector, spools=spools, progress=done
+            ) as counting:
+                async with aclosing(store.contents(key, since, until)) as contents:
+                    async for stored in contents:
+                        if isinstance(stored, StoredRecords):
+                            counting.add(stored.records)
+                            continue
+                        if spool:  # the collector has just counted them
+                            spool = spool_for(total, stored.day)
+                            counting.keep_none()
+                        counting.add_counts(stored.kept)
+                counts = counting.result()
         versions = await store.versions(metric.name)
     if not counts.total:
         raise _no_reports(metric, since, until, versions)
     return counts
+
+
+def _count_export(
+    store: ParquetReader,
+    key: MetricVersion,
+    since: dt.date | None,
+    until: dt.date | None,
+    params: RapporParams,
+    engine: Engine | None,
+    detector: AnomalyDetector | None,
+    progress: Callable[[int], None],
+) -> Iterator[tuple[dt.date, CohortCounts]]:
+    """Yield counts of the days `since` to `until`; of a day possibly several, and in any order."""
+    tasks, done = plan_tasks(store.files(key, since, until)), 0
+    for task, kept in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
+        done += task.reports
+        progress(done)
+        if task.day:
+            yield task.day, kept.counts
+    for stored in store.counts(key, since, until):
+        _check_shape(stored.kept, params)
+        if detector:
+            detector.add_counts(stored.kept)
+        done += stored.kept.total
+        progress(done)
+        yield stored.day, stored.kept.counts
 
 
 class DailyReports(NamedTuple):
@@ -283,6 +330,7 @@ async def load_days(
     until: dt.date | None = None,
     *,
     min_reports: int = 1,
+    engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -296,6 +344,7 @@ async def load_days(
     min_reports : int
         Days with fewer aren't kept whole.
     """
+    from hubbub.collector.exchange.partitions import ParquetReader  # noqa: PLC0415
     from hubbub.collector.store import MetricVersion, StoredRecords  # noqa: PLC0415
 
     key = MetricVersion(metric.name, metric.version)
@@ -304,6 +353,7 @@ async def load_days(
     done = 0
     async with open_reader(store_url) as store:
         await store.check(metric)
+        versions = await store.versions(metric.name)
         total = await store.count(key, since, until)
         together = spool_for(total, await store.last_counted(key, since, until))
         days = [
@@ -311,6 +361,13 @@ async def load_days(
             for day in sorted(await store.days(key))
             if not ((since and day < since) or (until and day > until))
         ]
+        if not together and isinstance(store, ParquetReader):
+            counted = partial(_progressed, progress, total, 0)
+            which = (store, key, since, until)
+            for day, more in _count_export(*which, metric.params, engine, detector, counted):
+                by_day[day] = by_day[day] + more if day in by_day else more
+            by_day = {day: by_day[day] for day in sorted(by_day) if by_day[day].total}
+            days = []
         for day in days:
             spools: list[ReportSpool] = []
             if together and await store.count(key, day, day) >= min_reports:
@@ -335,7 +392,6 @@ async def load_days(
             if spools:
                 whole_by_day[day] = spools[1].finish()
             done += counts.total
-        versions = await store.versions(metric.name)
     if not by_day:
         raise _no_reports(metric, since, until, versions)
     whole = together.finish() if together and whole_by_day else None
@@ -356,6 +412,7 @@ def load_file(
     path: Path,
     metric: Metric,
     *,
+    engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -366,7 +423,7 @@ def load_file(
     ----------
     path : Path
         Its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8.
-    detector, spool_for, progress
+    engine, detector, spool_for, progress
         As of `load_counts`.
 
     Raises
@@ -392,8 +449,14 @@ def load_file(
         check_definition(path.absolute().parents[3], metric)
     params, total = metric.params, count_rows(path)
     done, spool = partial(_progressed, progress, total, 0), spool_for(total, None)
-    spools = [spool] if spool else []
-    with Counting(params, detector=detector, spools=spools, progress=done) as counting:
+    if not spool:
+        tasks, counts, counted = plan_tasks([(path, None)]), empty_counts(params), 0
+        for task, kept in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
+            counts += kept.counts
+            counted += task.reports
+            done(counted)
+        return counts
+    with Counting(params, detector=detector, spools=[spool], progress=done) as counting:
         for records in read_records(path, params.k, params.m):
             counting.add(records.data)
         return counting.result()

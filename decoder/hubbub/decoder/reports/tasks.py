@@ -1,0 +1,166 @@
+"""Files of reports -> tasks -> counts, on any engine.
+
+A task is some row groups of one file, so it never spans days; what it returns adds up: counts,
+numbers of set bits, and its part of the sample in which equal reports are looked for. Invariants:
+the sums don't depend on the order or the number of tasks; each row of the planned files is in
+exactly one task; and a file that was written anew since it was planned is refused, because part of
+it may have been counted already.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.collector.errors import ReportFileError
+from hubbub.collector.exchange.parquet import FileStamp, read_columns, read_layout
+from hubbub.collector.poisoning import repeat_keys, sample_step
+from hubbub.decoder.engines import Engine
+from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.reports.anomalies import AnomalyDetector
+from hubbub.protocol.counts import KeptCounts, keep_columns, keep_none
+from hubbub.protocol.params import RapporParams
+
+TASK_REPORTS = 2**21
+"""Reports from which on a task is large enough: about a tenth of a second's work."""
+
+
+class Task(NamedTuple):
+    """Some row groups of a file.
+
+    Attributes
+    ----------
+    path : str
+    first_row_group, last_row_group : int
+        Both included.
+    day : datetime.date, optional
+        Whose reports they are; None of a file that names no day.
+    first_report : int
+        How many reports earlier tasks have.
+    reports : int
+    stamp : FileStamp
+        What the file had when tasks were planned.
+    """
+
+    path: str
+    first_row_group: int
+    last_row_group: int
+    day: dt.date | None
+    first_report: int
+    reports: int
+    stamp: FileStamp
+
+
+class CountSettings(NamedTuple):
+    """What all tasks of a decoding need.
+
+    Attributes
+    ----------
+    step : int
+        Between how many reports one is looked at for being equal to others.
+    """
+
+    params: RapporParams
+    step: int
+
+
+class TaskCounts(NamedTuple):
+    """What is known of a task's reports.
+
+    Attributes
+    ----------
+    keys : uint64 array
+        `repeat_keys` of the reports that are looked at.
+    """
+
+    kept: KeptCounts
+    keys: NDArray[np.uint64]
+
+
+def plan_tasks(
+    files: Iterable[tuple[Path, dt.date | None]], task_reports: int = TASK_REPORTS
+) -> list[Task]:
+    """Cut files into tasks, in order.
+
+    Parameters
+    ----------
+    files : iterable of (Path, datetime.date or None)
+        And the day of each.
+    task_reports : int
+        A task gets no more row groups once it has so many reports.
+
+    Raises
+    ------
+    ReportFileError
+        If one can't be read.
+    """
+    tasks: list[Task] = []
+    planned = 0
+    for path, day in files:
+        layout = read_layout(path)
+        first = reports = 0
+        for group, rows in enumerate(layout.rows):
+            reports += rows
+            if reports >= task_reports or group == len(layout.rows) - 1:
+                # Workers have another working directory.
+                where = str(path.absolute())
+                tasks.append(Task(where, first, group, day, planned, reports, layout.stamp))
+                planned += reports
+                first, reports = group + 1, 0
+    return tasks
+
+
+def count_task(settings: CountSettings, task: Task) -> TaskCounts:
+    """Count a task's reports.
+
+    Raises
+    ------
+    ReportFileError
+        If the file isn't there, holds anything but reports of the parameters, or isn't the same
+        file any more.
+    """
+    params, step = settings
+    path = Path(task.path)
+    groups = range(task.first_row_group, task.last_row_group + 1)
+    kept, keys, done = keep_none(params), [np.empty(0, dtype=np.uint64)], 0
+    for reports in read_columns(path, params.k, params.m, groups, task.stamp):
+        kept += keep_columns(reports, params)
+        keys.append(repeat_keys(reports, -(task.first_report + done) % step, step))
+        done += reports.reports
+    if done != task.reports:
+        raise ReportFileError(f"{path}: {done} rows in row groups of {task.reports}")
+    return TaskCounts(kept, np.concatenate(keys))
+
+
+def count_tasks(
+    engine: Engine | None,
+    tasks: Sequence[Task],
+    params: RapporParams,
+    detector: AnomalyDetector | None = None,
+) -> Iterator[KeptCounts]:
+    """Yield the counts of each task, in order.
+
+    Parameters
+    ----------
+    engine : Engine, optional
+        None: this machine's threads.
+    tasks : sequence of Task
+        All of a decoding.
+    detector : AnomalyDetector, optional
+        Gets to know what tasks saw.
+
+    Raises
+    ------
+    ReportFileError, EngineError
+        If a task fails.
+    """
+    settings = CountSettings(params, sample_step(sum(task.reports for task in tasks)))
+    for found in (engine or LocalEngine()).map(count_task, settings, tasks):
+        if detector:
+            detector.take(found.kept, found.keys)
+        yield found.kept
