@@ -147,8 +147,9 @@ class ListSearch:
         test = MarginalTest(self.params, scores, _ready(HashNull(scores, self.params.h)), MAX_NEAR)
         strongest = Strongest(none, np.empty(0))
         for found in self.engine.map(strongest_of, test, self.distinct.blocks):
-            both = Strongest(*map(np.concatenate, zip(strongest, found, strict=True)))
-            strongest = both.best(MAX_NEAR)
+            sets = np.concatenate([strongest.sets, found.sets])
+            log_p = np.concatenate([strongest.log_p, found.log_p])
+            strongest = Strongest(sets, log_p).best(MAX_NEAR)
         near, best = (strongest.sets[rows] for rows in standing_out(strongest.log_p))
         proposed = select(alone, self._candidates(best), self.bits, self.distinct.sets)
         return near, best[proposed]
@@ -279,7 +280,7 @@ def _median_error(test: ListTest, tested: Tested, estimates: Estimates, members:
     """
     own = estimates.std_error[members]
     own = own[~np.isnan(own)] ** 2 / estimates.dispersion
-    counts = tested.errors + test.errors.count(own)
+    counts = tested.errors + test.errors.tally(own)
     if not counts[0].sum():
         return float("nan")
     at = test.errors.inverse

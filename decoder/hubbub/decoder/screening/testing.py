@@ -100,7 +100,7 @@ class ErrorRange(NamedTuple):
     low: float
     high: float
 
-    def count(self, undispersed: FloatArray) -> IntArray:
+    def tally(self, undispersed: FloatArray) -> IntArray:
         """Return how many are below the range, in each of its steps, and above."""
         steps = (undispersed - self.low) * (_ERROR_STEPS / (self.high - self.low))
         places = np.clip(np.floor(steps), -1, _ERROR_STEPS).astype(np.int64) + 1
@@ -172,7 +172,7 @@ class Tested:
     p_values : int64 array, shape (20,)
         ... in each twentieth of 0 to 1, of those known.
     errors : int64 array, shape (2, _)
-        As `ErrorRange.count`, of those known.
+        As `ErrorRange.tally`, of those known.
     """
 
     sets: IntArray
@@ -226,7 +226,7 @@ def tested_of(test: ListTest, block: Block) -> Tested:
         ranges=_counted(log_p[outside], test.ranges),
         p_values=p_value_counts(np.exp(log_p[known]))[0],
         errors=np.stack([
-            test.errors.count(without_drawing(variance, inverse * drawn))
+            test.errors.tally(without_drawing(variance, inverse * drawn))
             for inverse in test.errors.inverse
         ]),
     )  # fmt: skip
