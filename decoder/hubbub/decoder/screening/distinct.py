@@ -126,6 +126,8 @@ class DistinctList:
                 self._parts.append(part)
                 self._kept.append(found.kept)
                 self._begins.append(self._begins[-1] + len(found.words))
+        if not self.given:
+            return
         self._dropped = np.zeros(self._begins[-1], dtype=np.bool_)
         self._drop_repeats()
         self.strings = int(np.count_nonzero(~self._dropped))
