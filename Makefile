@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package lint bench change suite calibration planning releases paper kills law fuzz model soak growth clean
+.PHONY: help demo test test-browser test-package test-spark lint bench engines change suite calibration planning releases paper kills law fuzz model soak growth clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -31,6 +31,10 @@ test-browser: $(READY)  ## the admin page and the JavaScript client in Chromium 
 test-package: $(READY)  ## the JavaScript client as npm would publish it (needs npm's registry); tarball in out/package
 	$(BIN)/pytest tests/package
 
+test-spark: $(READY)  ## the decoder on Spark (needs Java 17: Debian's openjdk-17-jre-headless; installs 490 MB into .venv)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[spark]'
+	$(BIN)/pytest tests/spark
+
 lint: $(READY)  ## style (ruff), types (mypy --strict) and which way imports go (import-linter)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,6 +43,9 @@ lint: $(READY)  ## style (ruff), types (mypy --strict) and which way imports go 
 
 bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 	PYTHONPATH=tests $(BIN)/python -m evaluation.benchmarks
+
+engines: $(READY)  ## reports counted by local threads, Dask and, if there, Spark: CPU seconds and ratios
+	PYTHONPATH=tests $(BIN)/python -m evaluation.engines
 
 change: $(READY)  ## what linked reports tell of changing values, against what is stated (a minute)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.change

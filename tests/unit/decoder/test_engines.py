@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from hubbub.decoder import decode_metric
 from hubbub.decoder.engines import open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import OptionError, UndecodableError
@@ -66,3 +67,17 @@ def test_the_first_exception_in_the_order_of_tasks_is_raised() -> None:
 def test_what_isnt_an_engine_is_refused(name: str, master: str | None) -> None:
     with pytest.raises(OptionError, match=r"--(engine|master)"), open_engine(name, master):
         pass
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "said"),
+    [
+        ({"store": "sqlite:///a.db"}, {}, "export it first"),
+        ({"store": "parquet:a"}, {"method": "likelihood"}, "one machine"),
+    ],
+)
+def test_what_an_engine_cant_read_is_refused(
+    inputs: dict[str, str], options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(OptionError, match=said):
+        decode_metric("homepage", metrics="metrics.toml", engine="dask", **inputs, **options)  # type: ignore[arg-type]

@@ -88,4 +88,13 @@ def open_engine(name: str = LOCAL, master: str | None = None) -> Iterator[Engine
 
         yield LocalEngine()
         return
-    raise OptionError(f"--engine {name}: isn't there yet.")
+    if name == "dask":
+        from hubbub.decoder.engines.dask import open_dask  # noqa: PLC0415 - as above
+
+        with open_dask(master) as dask:
+            yield dask
+        return
+    from hubbub.decoder.engines.spark import open_spark  # noqa: PLC0415 - as above
+
+    with open_spark(master) as spark:
+        yield spark

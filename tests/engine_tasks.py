@@ -1,0 +1,53 @@
+"""Tasks for engines whose workers are other processes: what they do is theirs to import."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+
+from hubbub.collector.exchange.parquet import write_records
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import Records, record_width
+
+DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
+
+
+def write_export(folder: Path, params: RapporParams, reports: int = 30_000) -> str:
+    """Write three days of random reports, several row groups each; return the store's address."""
+    rng = np.random.default_rng(7)
+    width = record_width(params.k)
+    for day in DAYS:
+        rows = rng.integers(0, 256, (reports, width), dtype=np.uint8)
+        rows[:, :2] = rng.integers(0, params.m, reports, dtype=np.uint16)[:, None].view(np.uint8)
+        parts = (Records(width, part.tobytes()) for part in np.array_split(rows, 4))
+        write_records(folder / f"metric=homepage/version=1/day={day}/part-0.parquet", width, parts)
+    return f"parquet:{folder}"
+
+
+def scaled(factor: int, task: int) -> int:
+    """Multiply."""
+    return factor * task
+
+
+def refuse_three(_shared: None, task: int) -> int:
+    """Raise for one of the tasks."""
+    if task == 3:
+        raise ValueError("three")
+    return task
+
+
+def die_once(flag: Path, task: int) -> int:
+    """Kill this worker, the first time that it comes to the fifth task."""
+    if task == 5 and not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def die(_shared: None, _task: int) -> int:
+    """Kill this worker."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0

@@ -1,0 +1,73 @@
+"""The decoder on Spark: the counts of threads, or a clear error. Needs Java: make test-spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine_tasks import die, die_once, refuse_three, scaled, write_export
+from factories import make_metric, make_params
+from hubbub.collector.errors import ReportFileError
+from hubbub.decoder.engines import Engine, open_engine
+from hubbub.decoder.errors import EngineError
+from hubbub.decoder.reports.anomalies import AnomalyDetector
+from hubbub.decoder.reports.loading import load_counts, load_days
+from hubbub.decoder.reports.tasks import count_tasks, plan_tasks
+
+METRIC = make_metric(params=make_params(k=24, h=2, m=5))
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Engine]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # for engine_tasks
+        with open_engine("spark", "local[2]") as engine:
+            yield engine
+
+
+def test_counts_and_what_is_looked_at_are_those_of_threads(spark: Engine, tmp_path: Path) -> None:
+    export = write_export(tmp_path, METRIC.params)
+    here, there = AnomalyDetector(METRIC), AnomalyDetector(METRIC)
+    expected = asyncio.run(load_counts(export, METRIC, detector=here))
+    counts = asyncio.run(load_counts(export, METRIC, engine=spark, detector=there))
+    np.testing.assert_array_equal(counts.reports, expected.reports)
+    np.testing.assert_array_equal(counts.bits, expected.bits)
+    assert there.result() == here.result()
+    by_day = asyncio.run(load_days(export, METRIC)).by_day
+    for day, of_day in asyncio.run(load_days(export, METRIC, engine=spark)).by_day.items():
+        np.testing.assert_array_equal(of_day.bits, by_day[day].bits)
+
+
+def test_results_come_in_order_and_exceptions_as_they_were(spark: Engine) -> None:
+    assert list(spark.map(scaled, 3, range(40))) == [3 * task for task in range(40)]
+    with pytest.raises(ValueError, match="three"):
+        list(spark.map(refuse_three, None, range(10)))
+
+
+def test_task_whose_worker_is_killed_is_done_again(spark: Engine, tmp_path: Path) -> None:
+    assert list(spark.map(die_once, tmp_path / "flag", range(12))) == list(range(12))
+    assert (tmp_path / "flag").exists()
+
+
+def test_task_that_kills_every_worker_is_an_error(spark: Engine) -> None:
+    with pytest.raises(EngineError, match="exited unexpectedly"):
+        list(spark.map(die, None, [1]))
+
+
+def test_file_that_is_gone_since_the_plan_is_refused(spark: Engine, tmp_path: Path) -> None:
+    export = write_export(tmp_path, METRIC.params, 1_000)
+    path = min(Path(export.removeprefix("parquet:")).rglob("*.parquet"))
+    tasks = plan_tasks([(path, None)], 300)
+    path.unlink()
+    with pytest.raises(ReportFileError, match="No such file"):
+        list(count_tasks(spark, tasks, METRIC.params))
+
+
+def test_without_java_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(EngineError, match="needs Java 17"), open_engine("spark"):
+        pass

@@ -1,0 +1,188 @@
+"""Counting by tasks: the sums of one pass, on threads and on Dask, or a clear error."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine_tasks import DAYS, die, die_once, refuse_three, scaled, write_export
+from factories import make_metric, make_params
+from hubbub.collector.errors import ReportFileError
+from hubbub.collector.exchange.parquet import read_records, write_records
+from hubbub.collector.poisoning import RepeatSample, sample_step
+from hubbub.decoder.engines import Engine, open_engine
+from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.errors import EngineError
+from hubbub.decoder.reports.anomalies import AnomalyDetector
+from hubbub.decoder.reports.loading import Counting, load_counts, load_days
+from hubbub.decoder.reports.tasks import CountSettings, count_task, count_tasks, plan_tasks
+from hubbub.protocol.records import Records, record_width
+
+METRIC = make_metric(params=make_params(k=24, h=2, m=5))
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[Engine]:
+    with open_engine("dask") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_export(tmp_path_factory.mktemp("export"), METRIC.params)
+
+
+def in_one_pass(export: str) -> tuple[object, object]:
+    detector = AnomalyDetector(METRIC)
+    with Counting(METRIC.params, detector=detector, threads=1) as counting:
+        for path in sorted(Path(export.removeprefix("parquet:")).rglob("*.parquet")):
+            for records in read_records(path):
+                counting.add(records.data)
+        counts = counting.result()
+    return (counts.reports.tolist(), counts.bits.tolist()), detector.result()
+
+
+def test_tasks_count_what_one_pass_counts_and_look_at_the_same_reports(
+    export: str, dask: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 10_000)
+    for engine in (LocalEngine(1), LocalEngine(3), dask):
+        detector = AnomalyDetector(METRIC)
+        counts = asyncio.run(load_counts(export, METRIC, engine=engine, detector=detector))
+        found = (counts.reports.tolist(), counts.bits.tolist()), detector.result()
+        assert found == in_one_pass(export)
+
+
+def test_days_are_counted_by_themselves(export: str, dask: Engine) -> None:
+    here, there = (
+        asyncio.run(load_days(export, METRIC, engine=engine)).by_day for engine in (None, dask)
+    )
+    assert [day.isoformat() for day in there] == list(DAYS)
+    for day, counts in here.items():
+        np.testing.assert_array_equal(there[day].bits, counts.bits)
+    only = asyncio.run(load_days(export, METRIC, dt.date(2026, 11, 2), dt.date(2026, 11, 2)))
+    np.testing.assert_array_equal(
+        only.by_day[dt.date(2026, 11, 2)].bits, here[min(only.by_day)].bits
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(1, 500), st.integers(2, 64)
+)
+def test_tasks_cover_each_row_once_and_sample_as_one_pass_does(
+    tmp_path_factory: pytest.TempPathFactory, groups: list[int], task_reports: int, size: int
+) -> None:
+    path = tmp_path_factory.mktemp("file") / "a.parquet"
+    rng, params = np.random.default_rng(sum(groups)), make_params(k=64, m=3)
+    width = record_width(params.k)
+    in_order, by_tasks = (RepeatSample(params, size) for _ in range(2))
+    blocks = []
+    for rows in groups:
+        block = rng.integers(0, 2, (rows, width), dtype=np.uint8)
+        block[:, 1] = 0
+        blocks.append(Records(width, block.tobytes()))
+        in_order.add(blocks[-1])
+    write_records(path, width, blocks)
+    tasks = plan_tasks([(path, None)], task_reports)
+    assert [t.first_row_group for t in tasks] == [0, *(t.last_row_group + 1 for t in tasks[:-1])]
+    assert sum(task.reports for task in tasks) == sum(groups)
+    settings = CountSettings(params, sample_step(sum(groups), size))
+    for task in tasks:
+        by_tasks.take(count_task(settings, task).keys)
+    assert by_tasks.result(0.01) == in_order.result(0.01)
+
+
+def test_results_of_dask_come_in_order_and_exceptions_as_they_were(dask: Engine) -> None:
+    assert list(dask.map(scaled, 3, range(40))) == [3 * task for task in range(40)]
+    results = dask.map(refuse_three, None, range(10))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="three"):
+        next(results)
+
+
+def test_task_whose_worker_is_killed_is_done_again(dask: Engine, tmp_path: Path) -> None:
+    assert list(dask.map(die_once, tmp_path / "flag", range(12))) == list(range(12))
+    assert (tmp_path / "flag").exists()
+
+
+def test_task_that_kills_every_worker_is_an_error(dask: Engine) -> None:
+    with pytest.raises(EngineError, match="KilledWorker"):
+        list(dask.map(die, None, [1]))
+
+
+def test_file_that_is_gone_or_written_anew_since_the_plan_is_refused(
+    tmp_path: Path, dask: Engine
+) -> None:
+    export = write_export(tmp_path, METRIC.params, 1_000)
+    path = min(Path(export.removeprefix("parquet:")).rglob("*.parquet"))
+    tasks = plan_tasks([(path, None)], 300)
+    assert len(tasks) > 1
+    records = Records(record_width(24), b"".join(r.data for r in read_records(path)))
+    write_records(path, records.width, [records])  # the same reports in another file
+    for engine in (LocalEngine(), dask):
+        with pytest.raises(ReportFileError, match="written anew"):
+            list(count_tasks(engine, tasks, METRIC.params))
+    path.unlink()
+    for engine in (LocalEngine(), dask):
+        with pytest.raises(ReportFileError, match="No such file"):
+            list(count_tasks(engine, tasks, METRIC.params))
+
+
+def test_workers_with_another_hubbub_are_named_with_both_versions(tmp_path: Path) -> None:
+    metadata = tmp_path / "hubbub-9.9.9.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: hubbub\nVersion: 9.9.9\n")
+    found = decode_on_dask_with(tmp_path)
+    assert "has hubbub 9.9.9 (protocol 1), but this side hubbub" in found
+
+
+def test_workers_without_hubbub_are_named(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Without:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] == 'hubbub':\n"
+        "            raise ModuleNotFoundError(\"No module named 'hubbub'\")\n"
+        "sys.meta_path.insert(0, Without())\n"
+    )
+    assert "a worker has no hubbub" in decode_on_dask_with(tmp_path)
+
+
+def decode_on_dask_with(site: Path) -> str:
+    """Return the error of a map over a scheduler and a worker that import from `site` first."""
+    path = os.pathsep.join([str(site), str(Path(__file__).parents[2])])
+    environ = os.environ | {"PYTHONPATH": path}
+    file = site / "scheduler.json"
+    options = ["--scheduler-file", str(file)]
+    scheduler = [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", "0"]
+    worker = [sys.executable, "-m", "dask", "worker", "--host", "127.0.0.1", "--no-nanny"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    processes = [
+        subprocess.Popen([*scheduler, "--no-dashboard", *options], **quiet),  # type: ignore[call-overload]
+        subprocess.Popen([*worker, "--no-dashboard", *options], env=environ, **quiet),  # type: ignore[call-overload]
+    ]
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        master = json.loads(file.read_text())["address"]
+        with pytest.raises(EngineError) as caught, open_engine("dask", master) as engine:
+            list(engine.map(scaled, 1, [1]))
+        return str(caught.value)
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.wait()
