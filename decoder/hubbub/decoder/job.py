@@ -144,8 +144,8 @@ def decode_metric(
     reports, counts, params : path
         A Parquet file of reports; google/rappor's counts.csv and params.csv.
     candidates : path, or iterable of str, or mapping
-        Strings to look for; a lone string is a file's name. Of a joint metric those of each field
-        of strings, by its name.
+        Strings to look for; a lone string is a file's name, a folder's or a pattern of names. Of a
+        joint metric those of each field of strings, by its name.
     map : path, or mapping
         Instead of candidates, google/rappor's map.csv; with `schema` that of each variable of
         strings, by its name.
@@ -159,7 +159,8 @@ def decode_metric(
         Error rate of what is called detected, in (0, 1).
     correction : "bh" or "bonferroni"
     detected_only : bool
-        Whether rows of what isn't detected are left out.
+        Whether rows of what isn't detected are left out. With method "regression", or candidates
+        in several files, the list then needn't fit in memory.
     rows : int
         Most rows that are shown; tables and files hold them all.
     min_reports : int, optional
@@ -172,7 +173,7 @@ def decode_metric(
     blend : path
         Of a metric of strings, an opted-in group's counts, as `hubbub-release` writes them.
     engine : "local", "dask" or "spark"
-        Where files of reports are counted.
+        Where files of reports are counted, and lists that are screened are tested.
     master : str, optional
         The address of a Dask scheduler, or Spark's master; by default workers of this machine.
 

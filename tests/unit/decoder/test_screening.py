@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -25,6 +26,7 @@ from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.candidates.scanning import indistinguishable
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import Decoding, decode
+from hubbub.decoder.engines import open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.screening import distinct as distinct_module
@@ -123,6 +125,18 @@ def test_parts_of_all_kinds_with_repeats_give_the_same(
     assert found.repeats == 2_500
 
 
+def test_dask_gives_the_same_as_threads(
+    tmp_path: Path, crowd: tuple[RapporParams, CohortCounts, list[str]]
+) -> None:
+    params, counts, strings = crowd
+    (tmp_path / "1.txt").write_bytes(as_lines(strings[:20_000]))
+    (tmp_path / "2.gz").write_bytes(gzip.compress(as_lines(strings[19_000:])))
+    with open_engine("dask") as engine:
+        found = screen(counts, params, str(tmp_path), engine)
+    assert_same(found.decoding, decode(counts, params, strings))
+    assert found.repeats == 1_000
+
+
 def test_a_limit_that_leaves_out_too_much_is_raised(
     tmp_path: Path,
     crowd: tuple[RapporParams, CohortCounts, list[str]],
@@ -175,20 +189,24 @@ def test_an_empty_list_and_a_missing_one_are_refused(tmp_path: Path) -> None:
         screen(counts, PLAIN, str(tmp_path / "none.gz"), LocalEngine())
 
 
+@pytest.mark.parametrize("in_secret", [False, True], ids=["as usual", "size and time kept"])
 def test_a_file_that_is_exchanged_while_it_is_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_secret: bool
 ) -> None:
     counts, strings = population(PLAIN, 300)
     path = tmp_path / "list.txt"
     path.write_bytes(as_lines(strings))
+    status = path.stat()
     run = search_module.ListSearch.run
 
     def exchange(search: search_module.ListSearch) -> search_module.Screened:
         path.write_bytes(as_lines(strings[::-1]))
+        if in_secret:
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         return run(search)
 
     monkeypatch.setattr(search_module.ListSearch, "run", exchange)
-    with pytest.raises(CandidateError, match="were changed while they were read"):
+    with pytest.raises(CandidateError, match=r"list\.txt: was changed while it was read"):
         screen(counts, PLAIN, str(path), LocalEngine())
 
 

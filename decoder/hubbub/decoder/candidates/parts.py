@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from hubbub.collector.exchange.parquet import require_pyarrow
 from hubbub.decoder.candidates.files import PARQUET, Piece, lines_of, readable, rows_of
+from hubbub.decoder.errors import CandidateError
 
 _PACKED = ".gz"
 _BYTES_A_PART = 2**23
@@ -34,11 +35,31 @@ class Part:
     path : str
     start, stop : int
         Bytes of a text file, lines of a packed one, row groups of a Parquet file.
+    stamp : tuple of int, optional
+        Size and time of change that the file must have, if it is looked at.
     """
 
     path: str
     start: int
     stop: int
+    stamp: tuple[int, int] | None = None
+
+    def require_unchanged(self) -> None:
+        """Raise CandidateError if the file isn't the one that was cut."""
+        if self.stamp not in (None, _stamp(self.path)):
+            raise changed(self.path)
+
+
+def changed(path: str) -> CandidateError:
+    """Return the error of a file that is another one than before."""
+    return CandidateError(
+        f"candidates {path}: was changed while it was read; expected a file that stays as it is"
+    )
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    status = Path(path).stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def count_lines(_shared: None, path: str) -> int:
@@ -71,12 +92,13 @@ def cut(path: str, lines: int | None = None) -> list[Part]:
         If it can't be read.
     """
     with readable(path):
+        stamp = _stamp(path)
         if path.endswith(PARQUET):
-            return [Part(path, *bounds) for bounds in pairwise(_row_groups(path))]
-        step, size = _BYTES_A_PART, Path(path).stat().st_size
+            return [Part(path, *bounds, stamp) for bounds in pairwise(_row_groups(path))]
+    step, size = _BYTES_A_PART, stamp[0]
     if is_packed(path):
         step, size = _ROWS_A_PART, lines or 0
-    return [Part(path, start, min(start + step, size)) for start in range(0, size, step)]
+    return [Part(path, start, min(start + step, size), stamp) for start in range(0, size, step)]
 
 
 def is_packed(path: str) -> bool:
@@ -90,18 +112,24 @@ def read_part(part: Part) -> Iterator[Piece]:
     Raises
     ------
     CandidateError
-        As `files.read_pieces`, or if the file can't be read.
+        As `files.read_pieces`, or if the file can't be read or isn't the one that was cut.
     """
     with readable(part.path):
-        if part.path.endswith(PARQUET):
-            yield from rows_of(part.path, range(part.start, part.stop))
-        elif is_packed(part.path):
-            with gzip.open(part.path) as file:
-                yield from _some(lines_of(part.path, file), part.start, part.stop)
-        else:
-            with Path(part.path).open("rb") as file:
-                lines = _LinesOf(file, part.start, part.stop)
-                yield from lines_of(part.path, lines, part.start)
+        part.require_unchanged()
+        yield from _pieces_of(part)
+        part.require_unchanged()
+
+
+def _pieces_of(part: Part) -> Iterator[Piece]:
+    if part.path.endswith(PARQUET):
+        yield from rows_of(part.path, range(part.start, part.stop))
+    elif is_packed(part.path):
+        with gzip.open(part.path) as file:
+            yield from _some(lines_of(part.path, file), part.start, part.stop)
+    else:
+        with Path(part.path).open("rb") as file:
+            lines = _LinesOf(file, part.start, part.stop)
+            yield from lines_of(part.path, lines, part.start)
 
 
 def _row_groups(path: str) -> list[int]:

@@ -19,12 +19,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.candidates.files import list_files, no_string
 from hubbub.decoder.candidates.listing import Candidates, hash_words, of_words
-from hubbub.decoder.candidates.parts import Part, count_lines, cut, is_packed
+from hubbub.decoder.candidates.parts import Part, changed, count_lines, cut, is_packed
 from hubbub.decoder.candidates.scanning import SameBits
 from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.decoding import Decoding, decoding_of
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.screening.distinct import DistinctList
 from hubbub.decoder.screening.hashing import Cohorts, hash_part, read_strings
@@ -122,10 +121,7 @@ def _read(distinct: DistinctList, rows: IntArray, engine: Engine) -> Sequence[st
     for part, found in zip(wanted, engine.map(read_strings, None, wanted), strict=True):
         end = len(strings) + len(part.numbers)
         if not np.array_equal(hash_words(found), words[len(strings) : end]):
-            raise CandidateError(
-                f"candidates {part.part.path}: were changed while they were read; expected a file "
-                "that stays as it is"
-            )
+            raise changed(part.part.path)
         strings += [string.decode() for string in found]
     return strings
 
