@@ -47,12 +47,12 @@ def test_packed_lines_are_counted_and_cut(content: bytes, rows: int) -> None:
         patch.setattr(module, "_ROWS_A_PART", rows)
         path = Path(folder, "list.txt.gz")
         path.write_bytes(gzip.compress(content))
-        lines = count_lines(None, str(path))
+        counted = count_lines(None, str(path))
         expected = whole(path)
         # A byte order mark alone is counted as a line that nobody finds.
-        assert lines == len(expected) or content == BOM
-        parts = cut(str(path), lines)
-        assert len(parts) == -(-lines // rows)
+        assert counted.lines == len(expected) or content == BOM
+        parts = cut(str(path), counted)
+        assert len(parts) == -(-counted.lines // rows)
         assert strings_of(parts) == expected
 
 

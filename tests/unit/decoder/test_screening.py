@@ -31,6 +31,7 @@ from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.screening import distinct as distinct_module
 from hubbub.decoder.screening import search as search_module
+from hubbub.decoder.screening import testing
 from hubbub.decoder.screening.decoding import screen
 from hubbub.decoder.screening.distinct import DistinctList
 from hubbub.decoder.screening.hashing import Cohorts, hash_part
@@ -147,11 +148,10 @@ def test_a_limit_that_leaves_out_too_much_is_raised(
     path = tmp_path / "list.txt"
     path.write_bytes(as_lines(strings))
     limits: list[float] = []
-    tested = search_module.tested_of
 
-    def noted(test: search_module.ListTest, block: distinct_module.Block) -> search_module.Tested:
+    def noted(test: testing.ListTest, block: distinct_module.Block) -> testing.Tested:
         limits.append(test.log_limit)
-        return tested(test, block)
+        return testing.tested_of(test, block)
 
     monkeypatch.setattr(search_module, "tested_of", noted)
     monkeypatch.setattr(search_module, "_DETECTED", 1e-9)
@@ -219,6 +219,7 @@ def small_pieces() -> Iterator[None]:
         patch.setattr(distinct_module, "_MOST_IN_RANGE", 4)
         patch.setattr(distinct_module, "_AT_ONCE", 3)
         patch.setattr(distinct_module, "BLOCK_ROWS", 2)
+        patch.setattr(distinct_module, "_MOST_SINGLY", 3)
         yield
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from hubbub.collector.exchange.parquet import require_pyarrow
 from hubbub.decoder.candidates.files import PARQUET, Piece, lines_of, readable, rows_of
@@ -62,8 +62,15 @@ def _stamp(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def count_lines(_shared: None, path: str) -> int:
-    """Return how many lines a packed file has (a task, because all of it is unpacked for that).
+class Counted(NamedTuple):
+    """How many lines a packed file has, and its stamp before they were counted."""
+
+    lines: int
+    stamp: tuple[int, int]
+
+
+def count_lines(_shared: None, path: str) -> Counted:
+    """Count the lines of a packed file (a task, because all of it is unpacked for that).
 
     Raises
     ------
@@ -71,20 +78,22 @@ def count_lines(_shared: None, path: str) -> int:
         If it can't be read.
     """
     lines, last = 0, b"\n"
-    with readable(path), gzip.open(path) as file:
-        while block := file.read(_BLOCK):
-            lines += block.count(b"\n")
-            last = block
-    return lines + (not last.endswith(b"\n"))
+    with readable(path):
+        stamp = _stamp(path)
+        with gzip.open(path) as file:
+            while block := file.read(_BLOCK):
+                lines += block.count(b"\n")
+                last = block
+    return Counted(lines + (not last.endswith(b"\n")), stamp)
 
 
-def cut(path: str, lines: int | None = None) -> list[Part]:
+def cut(path: str, counted: Counted | None = None) -> list[Part]:
     """Cut a file into parts of some hundred thousand strings.
 
     Parameters
     ----------
-    lines : int, optional
-        Of a packed file, which must be known (`count_lines`).
+    counted : Counted, optional
+        Of a packed file, whose lines must be known.
 
     Raises
     ------
@@ -96,8 +105,8 @@ def cut(path: str, lines: int | None = None) -> list[Part]:
         if path.endswith(PARQUET):
             return [Part(path, *bounds, stamp) for bounds in pairwise(_row_groups(path))]
     step, size = _BYTES_A_PART, stamp[0]
-    if is_packed(path):
-        step, size = _ROWS_A_PART, lines or 0
+    if counted is not None:
+        step, (size, stamp) = _ROWS_A_PART, counted
     return [Part(path, start, min(start + step, size), stamp) for start in range(0, size, step)]
 
 

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import IO, NamedTuple, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from hubbub.decoder.arrays import BoolArray, ByteArray, IntArray, NumberArray, WordArray
 from hubbub.decoder.candidates.listing import repeated
@@ -36,6 +35,7 @@ BLOCK_ROWS = 2**17
 """Sets of bits that a task tests: always the same ones, so that sums are, too."""
 _MOST_IN_RANGE = 2**22
 _AT_ONCE = 2**20
+_MOST_SINGLY = 2**16
 _NUMBER = np.dtype("<u8")
 
 
@@ -250,10 +250,16 @@ class DistinctList:
 
     def _numbers(self, name: str, rows: IntArray) -> NumberArray:
         """Return a file's numbers of some rows."""
-        if not len(rows):
-            return np.empty(0, _NUMBER)
-        mapped: npt.NDArray[np.uint64] = np.memmap(self._path(name), _NUMBER, "r")
-        return np.array(mapped[rows])
+        if len(rows) > _MOST_SINGLY:
+            mapped: NumberArray = np.memmap(self._path(name), _NUMBER, "r")
+            return np.array(mapped[rows])
+        # Of a file that is mapped into memory, each look would keep some 64 kilobytes there.
+        found = bytearray()
+        with self._path(name).open("rb", buffering=0) as file:
+            for row in rows.tolist():
+                file.seek(row * _NUMBER.itemsize)
+                found += file.read(_NUMBER.itemsize)
+        return np.frombuffer(found, _NUMBER)
 
     def _pairs(self) -> Iterator[IntArray]:
         """Yield rows that aren't their set's first string, and that string's row."""
