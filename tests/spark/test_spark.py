@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 
 from engine_tasks import die, die_once, refuse_three, scaled, write_export
+from evaluation.calibration.cases import made_up_case, zipf
+from evaluation.calibration.trials import collect_reports
 from factories import make_metric, make_params
 from hubbub.collector.errors import ReportFileError
 from hubbub.decoder.engines import Engine, open_engine
+from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import EngineError
 from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import load_counts, load_days
 from hubbub.decoder.reports.tasks import DayFile, count_tasks, plan_tasks
+from hubbub.decoder.screening.decoding import screen
 
 METRIC = make_metric(params=make_params(k=24, h=2, m=5))
 
@@ -40,6 +44,22 @@ def test_counts_and_what_is_looked_at_are_those_of_threads(spark: Engine, tmp_pa
     by_day = asyncio.run(load_days(export, METRIC)).by_day
     for day, of_day in asyncio.run(load_days(export, METRIC, engine=spark)).by_day.items():
         np.testing.assert_array_equal(of_day.bits, by_day[day].bits)
+
+
+def test_a_screened_list_is_that_of_threads(spark: Engine, tmp_path: Path) -> None:
+    params = make_params(k=64, h=2, m=16)
+    case = made_up_case("screened", params, 200_000, zipf(20), 0, 20)
+    run = collect_reports(case, 3)[1]
+    path = tmp_path / "list.txt"
+    names = [*run.candidates, *(f"https://example.com/{i}" for i in range(200_000))]
+    path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    found = screen(run.counts, params, str(path), spark).decoding
+    expected = screen(run.counts, params, str(path), LocalEngine()).decoding
+    assert len(found.candidates) >= 3
+    assert found.candidates == expected.candidates
+    for name in ("share", "std_error", "low", "high", "p_value", "q_value"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+    assert found.summary.detection_limit == pytest.approx(expected.summary.detection_limit)
 
 
 def test_results_come_in_order_and_exceptions_as_they_were(spark: Engine) -> None:

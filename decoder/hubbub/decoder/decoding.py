@@ -7,7 +7,7 @@ Deterministic: the same input gives the same result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from hubbub.decoder.inference.intervals import reported_intervals
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.inference.totals import selection_bias
 from hubbub.decoder.regression.estimates import constrained_shares, total_share
+from hubbub.decoder.regression.model import Fit
 from hubbub.decoder.regression.search import Search, SearchResult
 from hubbub.decoder.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
 from hubbub.protocol.params import RapporParams
@@ -129,6 +130,9 @@ class Decoding:
         the first, which are those of the group; its constrained share is the first one's alone.
     allowance : float
         By which q-values were raised because the model was searched for in the same reports.
+    p_value_counts : int64 array, shape (20,), optional
+        How many of all candidates have a p-value in each twentieth of 0 to 1, if only some are
+        here: those that were detected in a list that was screened.
     """
 
     candidates: Sequence[str]
@@ -144,6 +148,7 @@ class Decoding:
     summary: Summary
     diagnostics: Diagnostics
     allowance: float = 1.0
+    p_value_counts: IntArray | None = None
 
     def distinct(self) -> Decoding:
         """Return the decoding of the first candidate of each group alone."""
@@ -256,17 +261,31 @@ def decode(
     )
     # The digits that sums of many threads end in depend on how many there are.
     with threadpool_limits(1):
-        decoding = _decode(search, counts, alpha)
+        found = search.run()
+        decoding = decoding_of(found, counts, alpha, correction, search.of_detected)
     return decoding.with_groups(listed.strings, same_bits) if grouped else decoding
 
 
-def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
-    found = search.run()
-    detected = found.detected
+def decoding_of(
+    found: SearchResult,
+    counts: CohortCounts,
+    alpha: float,
+    correction: Correction,
+    of_detected: Callable[[SearchResult, BoolArray], Fit],
+) -> Decoding:
+    """Return what a search has found: of all candidates that it has figures of.
+
+    Parameters
+    ----------
+    of_detected : callable
+        Returns the model by which the detected's constrained shares are fitted.
+    """
+    detected, candidates, bits = found.detected, found.tests.candidates, found.tests.bits
+    params = found.tests.params
     estimates, tests = found.reported()
     chosen = np.flatnonzero(detected)
     # The distribution of an absent string's score, no row's part bounded.
-    noise = HashNull(found.fit.scores.reshape(search.bits.rate.shape), search.params.h)
+    noise = HashNull(found.fit.scores.reshape(bits.rate.shape), params.h)
     low, high = reported_intervals(
         estimates.share,
         estimates.std_error,
@@ -276,13 +295,13 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
     if len(chosen):
-        selected, shares = constrained_shares(search.of_detected(found, detected))
+        selected, shares = constrained_shares(of_detected(found, detected))
         constrained[selected] = shares
-    fit, rate = found.fit, search.bits.rate
+    fit, rate = found.fit, bits.rate
     variance = np.full(len(fit.weights), np.nan)
     np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
     return Decoding(
-        candidates=search.candidates.strings,
+        candidates=candidates.strings,
         share=estimates.share,
         std_error=estimates.std_error,
         low=low,
@@ -292,7 +311,7 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
         detected=detected,
         constrained_share=np.where(detected, constrained, 0.0),
         same_bits=NO_GROUPS,
-        summary=_summary(search, found, noise, counts, detected, alpha),
+        summary=_summary(found, noise, counts, alpha, correction),
         diagnostics=Diagnostics(
             reports=counts.reports,
             observed=rate,
@@ -305,16 +324,15 @@ def _decode(search: Search, counts: CohortCounts, alpha: float) -> Decoding:
 
 
 def _summary(
-    search: Search,
     found: SearchResult,
     noise: HashNull,
     counts: CohortCounts,
-    detected: BoolArray,
     alpha: float,
+    correction: Correction,
 ) -> Summary:
-    params, fit, estimates = search.params, found.fit, found.estimates
-    n = len(detected)
-    total, total_error = total_share(fit, estimates, search.bits, params, np.flatnonzero(detected))
+    params, bits, fit, estimates = found.tests.params, found.tests.bits, found.fit, found.estimates
+    n, detected = found.listed, found.detected
+    total, total_error = total_share(fit, estimates, bits, params, np.flatnonzero(detected))
     bias, added = selection_bias(
         estimates.share,
         estimates.std_error,
@@ -322,20 +340,21 @@ def _summary(
         detected,
         found.log_cutoffs,
         found.n_tests,
+        estimates.typical_error,
     )
     listed, listed_error = np.nan, np.nan
     if len(fit.selected) == n and not fit.penalties.any():
-        listed, listed_error = total_share(fit, estimates, search.bits, params, np.arange(n))
+        listed, listed_error = total_share(fit, estimates, bits, params, np.arange(n))
     limit = limit_of_detection(estimates, noise, params, counts.total, alpha / n, POWER)
     return Summary(
-        reports=int(search.bits.collected),
+        reports=int(bits.collected),
         cohorts=params.m,
         empty_cohorts=int(np.count_nonzero(counts.reports == 0)),
         candidates=n,
         detected=int(detected.sum()),
         indistinguishable=0,
         alpha=alpha,
-        correction=search.correction,
+        correction=correction,
         method=LEAST_SQUARES,
         method_reason="from bit counts",
         settled=found.settled,
@@ -348,5 +367,5 @@ def _summary(
         unlisted_share=1.0 - listed,
         unlisted_std_error=listed_error,
         forged_share=FORGED_SHARE,
-        forgery_shift=largest_shift(fit, search.bits, params, FORGED_SHARE),
+        forgery_shift=largest_shift(fit, bits, params, FORGED_SHARE),
     )

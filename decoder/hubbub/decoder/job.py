@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.candidates.cache import read_candidates
+from hubbub.decoder.candidates.files import STDIN, is_in_parts, list_files
 from hubbub.decoder.candidates.listing import Candidates, hashed
 from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.engines.local import LocalEngine
@@ -60,6 +61,7 @@ from hubbub.decoder.results.provenance import (
     counts_source,
     digest,
     file_source,
+    files_source,
     strings_source,
 )
 from hubbub.decoder.results.result import Result
@@ -72,6 +74,8 @@ from hubbub.protocol.registry import Registry
 
 if TYPE_CHECKING:
     from hubbub.decoder.central.files import CentralRelease
+    from hubbub.decoder.screening.decoding import ScreenedList
+    from hubbub.protocol.counts import CohortCounts
 
 _Loaded = TypeVar("_Loaded")
 _Listed = str | PathLike[str] | Iterable[str]
@@ -140,8 +144,8 @@ def decode_metric(
     reports, counts, params : path
         A Parquet file of reports; google/rappor's counts.csv and params.csv.
     candidates : path, or iterable of str, or mapping
-        Strings to look for; a lone string is a file's name. Of a joint metric those of each field
-        of strings, by its name.
+        Strings to look for; a lone string is a file's name, a folder's or a pattern of names. Of a
+        joint metric those of each field of strings, by its name.
     map : path, or mapping
         Instead of candidates, google/rappor's map.csv; with `schema` that of each variable of
         strings, by its name.
@@ -155,7 +159,8 @@ def decode_metric(
         Error rate of what is called detected, in (0, 1).
     correction : "bh" or "bonferroni"
     detected_only : bool
-        Whether rows of what isn't detected are left out.
+        Whether rows of what isn't detected are left out. With method "regression", or candidates
+        in several files, the list then needn't fit in memory.
     rows : int
         Most rows that are shown; tables and files hold them all.
     min_reports : int, optional
@@ -168,7 +173,7 @@ def decode_metric(
     blend : path
         Of a metric of strings, an opted-in group's counts, as `hubbub-release` writes them.
     engine : "local", "dask" or "spark"
-        Where files of reports are counted.
+        Where files of reports are counted, and lists that are screened are tested.
     master : str, optional
         The address of a Dask scheduler, or Spark's master; by default workers of this machine.
 
@@ -403,6 +408,8 @@ def _repeats(left_out: int) -> tuple[str, ...]:
 def _candidates_source(role: str, listed: Listed, strings: Sequence[str]) -> Source:
     if isinstance(listed, tuple):
         return strings_source(role, strings, "a list")
+    if is_in_parts(listed):
+        return files_source(role, Path(listed).name, list_files(listed))
     return file_source(role, listed) if Path(listed).is_file() else strings_source(role, strings)
 
 
@@ -426,6 +433,11 @@ class DecodeJob:
         check_candidates(self.inputs)
         cache = Path(self.outputs.candidate_cache) if self.outputs.candidate_cache else None
         inputs = self.inputs
+        if cache and isinstance(inputs.candidates, str) and is_in_parts(inputs.candidates):
+            raise OptionError(
+                f"--candidate-cache belongs to one file; --candidates {inputs.candidates} is "
+                "several."
+            )
         source = inputs.params or inputs.metrics or ""
         listed, notes = list_candidates(
             self._one_list(), self._one_map(), self.metric.params, cache, source
@@ -433,6 +445,37 @@ class DecodeJob:
         for note in notes:
             self.observer.note(note)
         return listed
+
+    def screens(self) -> bool:
+        """Say whether the list is screened, in parts, instead of being read into memory.
+
+        It depends on what is asked for alone, not on the engine or how long the list is. A
+        CandidateError or OptionError if there is no list, or more than one.
+        """
+        check_candidates(self.inputs)
+        inputs, outputs, listed = self.inputs, self.outputs, self.inputs.candidates
+        if not isinstance(listed, str) or listed == STDIN or outputs.method == "likelihood":
+            return False
+        if not outputs.detected_only or outputs.candidate_cache or inputs.blend is not None:
+            return False
+        return is_in_parts(listed) or (outputs.method == "regression" and Path(listed).is_file())
+
+    def screened(self, counts: CohortCounts) -> ScreenedList:
+        """Find the detected strings of a list that is screened, and pass on notes about it."""
+        from hubbub.decoder.screening.decoding import screen  # noqa: PLC0415 - seldom
+
+        outputs = self.outputs
+        found = screen(
+            counts,
+            self.metric.params,
+            str(self.inputs.candidates),
+            self.engine,
+            alpha=outputs.alpha,
+            correction=Correction(outputs.correction),
+        )
+        for note in _repeats(found.repeats):
+            self.observer.note(note)
+        return found
 
     def _one_map(self) -> str | None:
         return None if isinstance(self.inputs.map, Mapping) else self.inputs.map

@@ -23,9 +23,17 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None:
-    """Do the work on all pieces, in no order; its first exception ends it and is raised."""
-    count = min(cores(), len(pieces))
+def each(
+    work: Callable[[_Piece], object], pieces: Sequence[_Piece], threads: int | None = None
+) -> None:
+    """Do the work on all pieces, in no order; its first exception ends it and is raised.
+
+    Parameters
+    ----------
+    threads : int, optional
+        As many as there are cores if not given.
+    """
+    count = min(threads or cores(), len(pieces))
     if count <= 1:
         for piece in pieces:
             work(piece)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from hubbub.decoder.reports.loading import DailyReports, ReportInput, SpoolFor
     from hubbub.decoder.results.provenance import Provenance
     from hubbub.decoder.results.result import Result
+    from hubbub.decoder.screening.decoding import ScreenedList
+    from hubbub.protocol.counts import CohortCounts
 
 ENTRY_POINTS = "hubbub.type_decoders"
 """Group in which installed packages name the decoder of each of their types."""
@@ -100,6 +102,12 @@ class Job(Protocol):
 
     def candidates(self) -> Candidates:
         """Read the strings to look for; a usage error if none are given."""
+
+    def screens(self) -> bool:
+        """Say whether the strings are so given, and so little is asked, that a list is screened."""
+
+    def screened(self, counts: CohortCounts) -> ScreenedList:
+        """Return what is detected of a list that isn't read into memory."""
 
     def reports(self, spool_for: SpoolFor = ...) -> ReportInput:
         """Read and count the reports; see `load_counts`."""

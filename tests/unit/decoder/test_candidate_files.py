@@ -251,10 +251,10 @@ def test_cut_file_is_refused_with_the_lines_that_were_read(tmp_path: Path) -> No
         read_list(path)
 
 
-def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
+def test_missing_file_and_empty_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CandidateError, match=r"nowhere\.txt: can't be read: No such file"):
         read_list(str(tmp_path / "nowhere.txt"))
-    with pytest.raises(CandidateError, match="can't be read: Is a directory; expected a file"):
+    with pytest.raises(CandidateError, match="no file; expected files whose names begin with"):
         read_list(str(tmp_path))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pytest
 from click.testing import CliRunner
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
-from factories import make_metric, registry_toml
+from evaluation.calibration.cases import made_up_case, zipf
+from evaluation.calibration.trials import collect_reports
+from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli.decode import decode
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.inference.multiple_testing import Correction
@@ -22,6 +25,7 @@ from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.records import Records
 from unit.collector.forgeries import joined, records_of
 from unit.decoder.stores import filled_store, plausible_records
 
@@ -216,3 +220,64 @@ def test_candidate_cache_changes_nothing_but_the_time(metrics_file: Path, tmp_pa
     assert plain.exit_code == 0
     assert plain.stdout == first.stdout == second.stdout
     assert list((tmp_path / "cache").iterdir())
+
+
+@pytest.fixture(scope="module")
+def popular(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A folder with a store of 50,000 reports, and how to decode it with 17,000 candidates."""
+    folder = tmp_path_factory.mktemp("popular")
+    case = made_up_case("popular", make_params(), 50_000, zipf(10), 0, 10)
+    records, run = collect_reports(case, 1)
+    store = filled_store(folder, Records(2 + make_params().k // 8, bytes(records)))
+    (folder / "metrics.toml").write_text(registry_toml(make_metric()), encoding="utf-8")
+    names = [*run.candidates, *(f"nobody has {i}" for i in range(17_000))]
+    (folder / "names.txt").write_text("\n".join(names), encoding="utf-8")
+    (folder / "parts").mkdir()
+    (folder / "parts" / "1.txt").write_text("\n".join(names[:9_000]), encoding="utf-8")
+    (folder / "parts" / "2.txt").write_text("\n".join(names[8_999:]), encoding="utf-8")
+    given = ["decode", "homepage", "--metrics", f"{folder}/metrics.toml", "--store", store]
+    return folder, [*given, "--detected-only"]
+
+
+def test_a_list_in_several_files_is_screened_with_the_same_table(
+    popular: tuple[Path, list[str]],
+) -> None:
+    folder, given = popular
+    kept = ["--candidates", f"{folder}/names.txt", "--candidate-cache", f"{folder}/cache"]
+    in_memory = CliRunner().invoke(main, [*given, *kept, "--method=regression", "--output=-"])
+    assert len(in_memory.stdout.splitlines()) > 3
+    output = f"--output={folder}/screened.json"
+    several = ["--candidates", f"{folder}/parts", "--output=-", output]
+    screened = CliRunner().invoke(main, [*given, *several])
+    assert screened.stdout == in_memory.stdout
+    assert "1 repeated candidates left out" in screened.stderr
+    document = json.loads((folder / "screened.json").read_text())
+    assert document["summary"]["candidates"] == 17_020
+    assert "several files" in document["summary"]["method_reason"]
+    sources = {each["role"]: each for each in document["provenance"]["sources"]}
+    lines = [
+        f"{hashlib.sha256((folder / 'parts' / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in ("1.txt", "2.txt")
+    ]
+    assert sources["candidates"]["name"] == "parts"
+    assert sources["candidates"]["sha256"] == hashlib.sha256("".join(lines).encode()).hexdigest()
+    one = ["--candidates", f"{folder}/names.txt", "--method=regression", "--output=-"]
+    assert CliRunner().invoke(main, [*given, *one]).stdout == in_memory.stdout
+
+
+def test_a_screened_list_is_followed_day_by_day(popular: tuple[Path, list[str]]) -> None:
+    folder, given = popular
+    daily = [*given, "--by=day", "--output=-", "--candidates"]
+    kept = [f"{folder}/names.txt", "--method=regression", f"--candidate-cache={folder}/cache"]
+    in_memory = CliRunner().invoke(main, [*daily, *kept])
+    assert len(in_memory.stdout.splitlines()) > 3
+    assert CliRunner().invoke(main, [*daily, f"{folder}/parts"]).stdout == in_memory.stdout
+
+
+def test_several_files_have_no_cache_and_must_be_there(popular: tuple[Path, list[str]]) -> None:
+    folder, given = popular
+    cached = ["--candidates", f"{folder}/parts", "--candidate-cache", f"{folder}/cache"]
+    result = CliRunner().invoke(main, [*given, *cached])
+    assert "--candidate-cache belongs to one file; --candidates" in result.stderr
+    result = CliRunner().invoke(main, [*given, "--candidates", f"{folder}/none-*.gz"])
+    assert "none-*.gz: no file; expected files" in result.stderr

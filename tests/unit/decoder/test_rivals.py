@@ -156,5 +156,5 @@ def test_search_detects_the_string_and_not_its_shadow(seed: int) -> None:
     truth = np.append(0.05, np.zeros(39))
     bits = noisy_bits(design, np.random.default_rng(seed), truth, 1e4, PARAMS)
     search = Search(bits, candidates, PARAMS, float(np.log(0.05)), Correction.BH, listed=4_000)
-    settled = search._settle(np.array([1]))
+    settled = search.settle(np.array([1]))
     assert np.flatnonzero(settled.log_q <= np.log(0.05)).tolist() == [0]

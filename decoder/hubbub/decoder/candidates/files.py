@@ -9,13 +9,15 @@ for.
 
 from __future__ import annotations
 
+import glob
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, overload
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 
@@ -151,16 +153,32 @@ class Piece(NamedTuple):
         Where they stand: the file, and "line" or "row".
     first : int
         Number of the first one, from 1.
+    start : int
+        Where in a text file what is numbered begins.
     """
 
     encoded: Sequence[bytes]
     path: str
     unit: str
     first: int
+    start: int = 0
 
     def place(self, index: int) -> str:
         """Return how a message names one of them."""
-        return f"candidates {self.path}: {self.unit} {self.first + index}"
+        number = _lines_before(self.path, self.start) + self.first + index
+        return f"candidates {self.path}: {self.unit} {number}"
+
+
+def _lines_before(path: str, start: int) -> int:
+    """Return how many lines begin before a byte of a text file."""
+    if not start:
+        return 0
+    lines, left = 1, start - 1
+    with Path(path).open("rb") as file:
+        while left and (block := file.read(min(left, _PIECE_BYTES))):
+            lines += block.count(b"\n")
+            left -= len(block)
+    return lines
 
 
 def read_pieces(path: str) -> Iterator[Piece]:
@@ -182,43 +200,96 @@ def read_pieces(path: str) -> Iterator[Piece]:
         If it can't be read, or isn't what its name says.
     """
     if path.endswith(PARQUET):
-        yield from _rows(path)
+        yield from rows_of(path)
     elif path == STDIN:
-        yield from _lines(path, sys.stdin.buffer)
+        yield from lines_of(path, sys.stdin.buffer)
     else:
         with open_unpacked(Path(path)) as file:
-            yield from _lines(path, file)
+            yield from lines_of(path, file)
 
 
-def _lines(path: str, file: BinaryIO) -> Iterator[Piece]:
-    first, rest, mark = 1, b"", _BYTE_ORDER_MARK
+def list_files(address: str) -> list[str]:
+    """Return the files of a list, in the order of their names.
+
+    Parameters
+    ----------
+    address : str
+        A file, "-", a folder, of which those files count whose names begin with neither "." nor
+        "_", or a pattern such as "lists/part-*.gz".
+
+    Raises
+    ------
+    CandidateError
+        If a folder or a pattern has no file.
+    """
+    if not is_in_parts(address):
+        return [address]
+    if Path(address).is_dir():
+        files = [str(each) for each in Path(address).iterdir() if each.name[0] not in "._"]
+    else:
+        files = glob.glob(address)  # noqa: PTH207 - a pattern may begin anywhere
+    files = sorted(each for each in files if Path(each).is_file())
+    if not files:
+        raise CandidateError(
+            f"candidates {address}: no file; expected files whose names begin with neither . nor _"
+        )
+    return files
+
+
+def is_in_parts(address: str) -> bool:
+    """Say whether an address stands for the files of a folder or of a pattern."""
+    path = Path(address)
+    return path.is_dir() or (any(letter in address for letter in "*?[") and not path.exists())
+
+
+class Source(Protocol):
+    """What bytes are read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return more bytes, at most so many; none at the end."""
+
+
+def lines_of(path: str, file: Source, start: int = 0) -> Iterator[Piece]:
+    """Yield the lines of text, some thousands at a time; otherwise as `read_pieces`.
+
+    Parameters
+    ----------
+    start : int
+        Byte of the file's from which on they are read; only at its beginning may there be a byte
+        order mark.
+    """
+    first, rest, mark = 1, b"", b"" if start else _BYTE_ORDER_MARK
     while data := file.read(_PIECE_BYTES):
         complete, newline, after = data.removeprefix(mark).rpartition(b"\n")
         mark = b""
         if newline:
             lines = (rest + complete).replace(b"\r\n", b"\n").removesuffix(b"\r").split(b"\n")
-            yield Piece(lines, path, "line", first)
+            yield Piece(lines, path, "line", first, start)
             first, rest = first + len(lines), after
         else:
             rest += after
         if len(rest) > _LONGEST_LINE:
-            place = Piece((), path, "line", first).place(0)
+            place = Piece((), path, "line", first, start).place(0)
             raise CandidateError(
                 f"{place}: over {_LONGEST_LINE} bytes; expected at most {MAX_VALUE_BYTES} bytes of "
                 "UTF-8"
             )
     if rest:
-        yield Piece([rest.removesuffix(b"\r")], path, "line", first)
+        yield Piece([rest.removesuffix(b"\r")], path, "line", first, start)
 
 
-def _rows(path: str) -> Iterator[Piece]:
+def rows_of(path: str, row_groups: Sequence[int] | None = None) -> Iterator[Piece]:
+    """Yield the rows of a Parquet file, or of some row groups; otherwise as `read_pieces`."""
     pa = require_pyarrow()
     try:
         # By default Arrow would fetch the whole file ahead.
         with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PIECE_BYTES) as file:
             column = _text_column(pa, path, file.schema_arrow)
-            first = 1
-            for batch in file.iter_batches(_PIECE_ROWS, columns=[column], use_threads=False):
+            before = range(min(row_groups)) if row_groups else ()
+            first = 1 + sum(file.metadata.row_group(group).num_rows for group in before)
+            for batch in file.iter_batches(
+                _PIECE_ROWS, row_groups, columns=[column], use_threads=False
+            ):
                 values = batch.column(0)
                 if values.null_count:
                     row = first + values.is_null().to_pylist().index(True)
@@ -303,7 +374,7 @@ def read_list(path: str) -> CandidateList:
     Parameters
     ----------
     path : str
-        As of `read_pieces`.
+        As of `read_pieces`, or several files (`list_files`).
 
     Raises
     ------
@@ -312,21 +383,42 @@ def read_list(path: str) -> CandidateList:
         long. The message names the line.
     """
     table = _TableInMaking()
-    try:
-        for piece in read_pieces(path):
-            canonical = canonical_forms(piece.encoded, piece.place)
-            table.add(canonical, hash_words(canonical))
-    except (OSError, EOFError, zlib.error) as error:
-        after = f" after {_unit(path)} {table.given}" if table.given else ""
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        kinds = {PARQUET: "a Parquet file", ".gz": "gzip"}
-        expected = kinds.get(Path(path).suffix, "a file or pipe")
-        raise CandidateError(
-            f"candidates {path}: can't be read{after}: {reason}; expected {expected}"
-        ) from error
+    for file in list_files(path):
+        before = table.given
+        try:
+            for piece in read_pieces(file):
+                canonical = canonical_forms(piece.encoded, piece.place)
+                table.add(canonical, hash_words(canonical))
+        except _UNREADABLE as error:
+            raise _unreadable(file, error, table.given - before) from error
     if not table.given:
-        raise CandidateError(f"candidates {path}: empty; expected one string a {_unit(path)}")
+        raise no_string(path)
     return table.finished()
+
+
+def no_string(address: str) -> CandidateError:
+    """Return the error of a list without strings."""
+    return CandidateError(f"candidates {address}: empty; expected one string a {_unit(address)}")
+
+
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Raise a CandidateError where a file can't be read."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
+
+
+_UNREADABLE = (OSError, EOFError, zlib.error)
+
+
+def _unreadable(path: str, error: BaseException, given: int = 0) -> CandidateError:
+    after = f" after {_unit(path)} {given}" if given else ""
+    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    kinds = {PARQUET: "a Parquet file", ".gz": "gzip"}
+    expected = kinds.get(Path(path).suffix, "a file or pipe")
+    return CandidateError(f"candidates {path}: can't be read{after}: {reason}; expected {expected}")
 
 
 class _TableInMaking:

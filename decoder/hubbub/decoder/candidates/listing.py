@@ -380,6 +380,11 @@ def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> 
     return Candidates(strings, params, _Hashed(words, params))
 
 
+def unnamed(words: WordArray, params: RapporParams) -> Candidates:
+    """Return candidates that are known to be distinct, by their hash words alone, as `of_words`."""
+    return of_words([""] * len(words), words, params)
+
+
 def bit_positions(strings: Sequence[str], params: RapporParams) -> PositionArray:
     """Return the Bloom positions of a few strings, equal ones too, in all cohorts; shape (n, m, h).
 

@@ -7,15 +7,16 @@ so the result doesn't depend on how many cores there are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, WordArray
-from hubbub.decoder.candidates.listing import Candidates
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, NumberArray, WordArray
+from hubbub.decoder.candidates.listing import Candidates, unnamed
 from hubbub.decoder.parallel import each
+from hubbub.protocol.params import RapporParams
 
 _SPAN = 16_384
 """Candidates that a core takes at once."""
@@ -24,13 +25,18 @@ _FINGERPRINT_SEED = 20140814
 
 
 def scan(
-    candidates: Candidates, hash_tables: Sequence[FloatArray], bit_tables: Sequence[FloatArray]
+    candidates: Candidates,
+    hash_tables: Sequence[FloatArray],
+    bit_tables: Sequence[FloatArray],
+    threads: int | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Sum tables over the bits of each candidate.
 
     Parameters
     ----------
     hash_tables, bit_tables : sequences of float64 arrays, shape (m, k)
+    threads : int, optional
+        All cores if not given; the result is the same.
 
     Returns
     -------
@@ -54,7 +60,7 @@ def scan(
         *(_Sum(table.ravel(), by_hash[:, i], False) for i, table in enumerate(hash_tables)),
         *(_Sum(table.ravel(), by_bit[:, i], True) for i, table in enumerate(bit_tables)),
     ]
-    _add_up(candidates, sums)
+    _add_up(candidates, sums, threads=threads)
     return by_hash, by_bit
 
 
@@ -102,28 +108,70 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> SameBit
     given sets that differ have equal sums with probability 2^-128, so that even among 10^7
     candidates no two do but for a chance of 2e-25.
     """
-    rng = np.random.default_rng(_FINGERPRINT_SEED)
-    shape = (2, candidates.params.m, candidates.params.k)
-    weights = rng.integers(0, 2**64 - 1, shape, dtype=np.uint64, endpoint=True)
-    weights[:, ~has_reports] = 0
+    weights = _bit_weights(candidates.params, has_reports)
     first = _fingerprints(candidates, weights[0], None)
+    return same_sums(first, lambda rows: _fingerprints(candidates, weights[1], rows))
+
+
+def same_sums(first: NumberArray, second: Callable[[IntArray], NumberArray]) -> SameBits:
+    """Find rows that have both numbers in common with an earlier one.
+
+    Parameters
+    ----------
+    first : uint64 array, shape (n,)
+    second : callable
+        Returns the second numbers of some rows.
+    """
     ordered = np.sort(first)
     shared = ordered[1:][ordered[1:] == ordered[:-1]]
-    place = np.minimum(np.searchsorted(shared, first), max(len(shared) - 1, 0))
-    rows = np.flatnonzero(shared[place] == first) if len(shared) else np.empty(0, dtype=np.int64)
-    second = _fingerprints(candidates, weights[1], rows)
-    order = np.lexsort((rows, second, first[rows]))
-    rows, second = rows[order], second[order]
+    if not len(shared):
+        return NO_GROUPS
+    place = np.minimum(np.searchsorted(shared, first), len(shared) - 1)
+    rows = np.flatnonzero(shared[place] == first)
+    others = second(rows)
+    order = np.lexsort((rows, others, first[rows]))
+    rows, others = rows[order], others[order]
     again = np.zeros(len(rows), dtype=np.bool_)
-    again[1:] = (first[rows[1:]] == first[rows[:-1]]) & (second[1:] == second[:-1])
-    begins = rows[~again][np.cumsum(~again) - 1] if len(rows) else rows
+    again[1:] = (first[rows[1:]] == first[rows[:-1]]) & (others[1:] == others[:-1])
+    begins = rows[~again][np.cumsum(~again) - 1]
     ascending = np.argsort(rows[again])
     return SameBits(rows[again][ascending], begins[again][ascending])
 
 
+def fingerprints(
+    words: WordArray, params: RapporParams, has_reports: BoolArray, which: int = 0
+) -> NumberArray:
+    """Return a number of each string's set of bits, as `indistinguishable` compares them.
+
+    Parameters
+    ----------
+    words : uint32 array, shape (n, 2)
+        Hash words of the strings.
+    which : int
+        The first (0) or the second (1) number.
+
+    Returns
+    -------
+    uint64 array, shape (n,)
+    """
+    weights = _bit_weights(params, has_reports)[which]
+    sums = np.empty(len(words), dtype=np.uint64)
+    _add_up(unnamed(words, params), [_Sum(weights.ravel(), sums, True)], threads=1)
+    return sums
+
+
+def _bit_weights(params: RapporParams, has_reports: BoolArray) -> NumberArray:
+    """Return two random numbers of each bit; 0 where there are no reports; shape (2, m, k)."""
+    rng = np.random.default_rng(_FINGERPRINT_SEED)
+    shape = (2, params.m, params.k)
+    weights = rng.integers(0, 2**64 - 1, shape, dtype=np.uint64, endpoint=True)
+    weights[:, ~has_reports] = 0
+    return weights
+
+
 def _fingerprints(
-    candidates: Candidates, weights: npt.NDArray[np.uint64], rows: IntArray | None
-) -> npt.NDArray[np.uint64]:
+    candidates: Candidates, weights: NumberArray, rows: IntArray | None
+) -> NumberArray:
     count = len(candidates) if rows is None else len(rows)
     sums = np.empty(count, dtype=np.uint64)
     _add_up(candidates, [_Sum(weights.ravel(), sums, True)], rows)
@@ -138,7 +186,12 @@ class _Sum(NamedTuple):
     distinct: bool
 
 
-def _add_up(candidates: Candidates, sums: Sequence[_Sum], of: IntArray | None = None) -> None:
+def _add_up(
+    candidates: Candidates,
+    sums: Sequence[_Sum],
+    of: IntArray | None = None,
+    threads: int | None = None,
+) -> None:
     """Fill the sums over all candidates, or over those of some rows."""
     count = len(candidates) if of is None else len(of)
 
@@ -155,7 +208,7 @@ def _add_up(candidates: Candidates, sums: Sequence[_Sum], of: IntArray | None = 
                     row, number = repeats
                     np.subtract.at(out[rows], row, table[number])
 
-    each(add_span, range(0, count, _SPAN))
+    each(add_span, range(0, count, _SPAN), threads)
 
 
 def _repeats(numbers: WordArray) -> tuple[npt.NDArray[np.intp], WordArray]:

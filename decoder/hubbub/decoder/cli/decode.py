@@ -55,7 +55,8 @@ def _without_time(
     "--candidates",
     multiple=True,
     metavar="FILE",
-    help="Strings to look for, one a line, UTF-8; - reads standard input. Of a joint metric "
+    help="Strings to look for, one a line, UTF-8, or a Parquet file's column; several files as a "
+    "folder or a pattern, such as 'lists/*.gz'; - reads standard input. Of a joint metric "
     "FIELD=FILE, for each field of strings.",
 )
 @click.option(
@@ -131,8 +132,8 @@ def _without_time(
     default=LOCAL,
     show_default=True,
     type=click.Choice(ENGINES),
-    help="Where files of reports are counted: this machine's threads, or the workers of Dask or "
-    "Spark, which must see the same files.",
+    help="Where files of reports are counted, and lists that are screened are tested: this "
+    "machine's threads, or the workers of Dask or Spark, which must see the same files.",
 )
 @click.option(
     "--master",
@@ -140,7 +141,12 @@ def _without_time(
     help="Dask's scheduler, such as tcp://HOST:8786, or Spark's master, such as spark://HOST:7077 "
     "or k8s://...  [default: workers on this machine]",
 )
-@click.option("--detected-only", is_flag=True, help="Leave out what isn't detected.")
+@click.option(
+    "--detected-only",
+    is_flag=True,
+    help="Leave out what isn't detected. With --method regression, or --candidates in several "
+    "files, the list is then screened: it needn't fit in memory.",
+)
 @click.option(
     "--output",
     "files",

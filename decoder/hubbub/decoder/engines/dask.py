@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from hubbub.decoder.engines.remote import (
     explained,
     own_versions,
-    packed_tasks,
+    packed_task,
     packed_work,
     result_of,
     run,
@@ -70,8 +70,9 @@ class DaskEngine:
         under_way: deque[Any] = deque()
         try:
             held = self._client.submit(_held, packed_work(work, shared), pure=False)
-            for task in packed_tasks(tasks):
-                under_way.append(self._client.submit(run, expected, held, task, pure=False))
+            for task in tasks:
+                packed = packed_task(task)
+                under_way.append(self._client.submit(run, expected, held, packed, pure=False))
                 if len(under_way) > _AHEAD * max(1, self._threads()):
                     yield result_of(self._wait(under_way.popleft()))
             while under_way:

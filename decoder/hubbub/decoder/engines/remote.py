@@ -12,7 +12,7 @@ import os
 import pickle
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, NamedTuple, TypeVar
@@ -52,9 +52,9 @@ def packed_work(work: Callable[[_Shared, _Task], object], shared: _Shared) -> by
     return pickle.dumps((work, shared), protocol=5)
 
 
-def packed_tasks(tasks: Sequence[object]) -> list[bytes]:
-    """Return tasks as a worker takes them."""
-    return [pickle.dumps(task, protocol=5) for task in tasks]
+def packed_task(task: object) -> bytes:
+    """Return a task as a worker takes it."""
+    return pickle.dumps(task, protocol=5)
 
 
 def run(expected: tuple[str, int], packed: bytes, task: bytes) -> bytes:
@@ -65,7 +65,7 @@ def run(expected: tuple[str, int], packed: bytes, task: bytes) -> bytes:
     expected : tuple
         The `Versions` of who asks.
     packed, task : bytes
-        Of `packed_work` and `packed_tasks`.
+        Of `packed_work` and `packed_task`.
     """
     own = own_versions()
     if own != expected:

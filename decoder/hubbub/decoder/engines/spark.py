@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from hubbub.decoder.engines.remote import (
     explained,
     own_versions,
-    packed_tasks,
+    packed_task,
     packed_work,
     result_of,
     run,
@@ -64,15 +64,15 @@ class SparkEngine:
         tasks: Sequence[_Task],
     ) -> Iterator[_Result]:
         """Yield results in the order of tasks; see `Engine`."""
-        packed = packed_tasks(tasks)
         size = max(1, self._context.defaultParallelism)
         held = self._context.broadcast(packed_work(work, shared))
         do = partial(_run_partition, (*own_versions(),), held)
         under_way: deque[Future[list[bytes]]] = deque()
         pool = ThreadPoolExecutor(_JOBS, "job")
         try:
-            for start in range(0, len(packed), size):
-                under_way.append(pool.submit(self._collect, do, packed[start : start + size]))
+            for start in range(0, len(tasks), size):
+                packed = [packed_task(task) for task in tasks[start : start + size]]
+                under_way.append(pool.submit(self._collect, do, packed))
                 if len(under_way) > _JOBS:
                     yield from map(result_of, _answers(under_way.popleft()))
             while under_way:

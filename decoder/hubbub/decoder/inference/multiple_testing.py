@@ -14,7 +14,7 @@ import enum
 import numpy as np
 from scipy import special
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.decoder.arrays import FloatArray, IntArray
 
 _HALF = 0.5
 LOG_HALF = float(np.log(_HALF))
@@ -44,6 +44,11 @@ def z_scores(log_p: FloatArray) -> FloatArray:
     return np.asarray(-special.ndtri_exp(np.minimum(log_p, _LARGEST_LOG_P)))
 
 
+def p_value_counts(p_values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return how many p-values lie in each twentieth of 0 to 1, and where these begin and end."""
+    return np.histogram(p_values, bins=20, range=(0.0, 1.0))
+
+
 def counted_tests(
     log_p: FloatArray,
     correction: Correction,
@@ -66,10 +71,17 @@ def counted_tests(
     1/2 for exact p-values; where an approximation isn't, it can be found by drawing.
     """
     total = n_candidates or len(log_p)
-    if correction is Correction.BONFERRONI or above_half <= 0:
-        return float(total)
     above = int(np.count_nonzero(log_p > LOG_HALF)) + total - len(log_p)
-    return min((1 + above) / above_half, float(total))
+    return number_of_tests(above, total, correction, above_half)
+
+
+def number_of_tests(
+    above: int, n_candidates: int, correction: Correction, above_half: float = _HALF
+) -> float:
+    """Return the same from how many of the candidates have p-values above 1/2."""
+    if correction is Correction.BONFERRONI or above_half <= 0:
+        return float(n_candidates)
+    return min((1 + above) / above_half, float(n_candidates))
 
 
 def log_q_values(

@@ -30,6 +30,7 @@ def selection_bias(
     detected: BoolArray,
     log_cutoff: FloatArray | float,
     n_absent: float,
+    typical: float | None = None,
 ) -> tuple[float, float]:
     """Return by how much the sum of the detected is expected to be too high, and its variance.
 
@@ -42,6 +43,9 @@ def selection_bias(
         ln of the largest p-value that counts as a detection.
     n_absent : float
         About how many candidates are absent.
+    typical : float, optional
+        The median standard error of all candidates, if these are some of them: at least those
+        within half a standard error of the limit of detection.
 
     Notes
     -----
@@ -61,7 +65,8 @@ def selection_bias(
     within = special.ndtr(cutoffs + _HALF_WIDTH) - special.ndtr(cutoffs - _HALF_WIDTH)
     at_cutoffs = np.exp(-(cutoffs**2) / 2) / np.sqrt(2 * np.pi)
     of_absent = float(np.mean(at_cutoffs - within / (2 * _HALF_WIDTH)))
-    typical = float(np.median(std_error[known]))
+    if typical is None:
+        typical = float(np.median(std_error[known]))
     bias = float(scale.sum()) / (2 * _HALF_WIDTH) + n_absent * of_absent * typical
     counted = float(scale @ scale) / (2 * _HALF_WIDTH) ** 2
     return bias, counted + (_RELATIVE_ERROR * bias) ** 2

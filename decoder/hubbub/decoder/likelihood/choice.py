@@ -30,6 +30,7 @@ _SECONDS_PER_REPORT = 1.3e-6
 _SECONDS_PER_TUPLE = 7e-7
 _SECONDS_PER_CANDIDATE = 1e-5  # of least squares
 ASKED_FOR = "as asked for"
+SCREENED = "a list in several files is tested by bit counts, so that it needn't fit in memory"
 ONLY_COUNTS = "there are bit counts only"
 TOO_LITTLE = "so few whole reports tell too little at these parameters"
 

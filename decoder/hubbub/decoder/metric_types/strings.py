@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
-from hubbub.decoder.decoding import LIKELIHOOD, decode
+from hubbub.decoder.decoding import LIKELIHOOD, Decoding, decode
 from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.likelihood.choice import Choice, Method
+from hubbub.decoder.likelihood.choice import ASKED_FOR, SCREENED, Choice, Method
 from hubbub.decoder.ratios import Ratios, filter_ratios
 from hubbub.decoder.results.result import Result
 from hubbub.decoder.results.strings import StringsResult, summary_lines
@@ -23,6 +24,8 @@ class StringDecoder(TypeDecoder[StringType]):
 
     def decode(self, job: Job) -> Result:
         """Estimate how often each candidate occurs."""
+        if job.screens():
+            return _decode_screened(job)
         listed, outputs, release = job.candidates(), job.outputs, job.release()
         correction = Correction(outputs.correction)
         choice = Choice(Method(outputs.method), job.metric.params, len(listed))
@@ -91,3 +94,32 @@ class StringDecoder(TypeDecoder[StringType]):
     def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
         """Return the ratios of two filters without a common bit: both play the same part."""
         return (filter_ratios(params),)
+
+
+def _decode_screened(job: Job) -> Result:
+    """Estimate how often the detected strings of a list occur that isn't in memory."""
+    outputs = job.outputs
+    reason = ASKED_FOR if outputs.method == Method.REGRESSION else SCREENED
+    if outputs.by:
+        from hubbub.decoder.trends.decoding import (  # noqa: PLC0415 - seldom
+            days_with_enough,
+            follow,
+        )
+        from hubbub.decoder.trends.result import TrendsResult  # noqa: PLC0415
+
+        daily, reports = job.reports_by_day()
+        enough = days_with_enough(daily.by_day, outputs.min_reports)
+        found = job.screened(reduce(add, enough.values()))
+        pooled = _because(found.decoding, reason)
+        trends = follow(daily.by_day, pooled, found.candidates, min_reports=outputs.min_reports)
+        origin = job.provenance(reports, method="least squares, day by day")
+        facts = summary_lines(pooled, reports.anomalies)
+        return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows, facts=facts)
+    reports = job.reports()
+    decoding = _because(job.screened(reports.counts).decoding, reason)
+    origin = job.provenance(reports, method=decoding.summary.method)
+    return StringsResult(decoding, reports.anomalies, origin, True, outputs.rows)
+
+
+def _because(decoding: Decoding, reason: str) -> Decoding:
+    return replace(decoding, summary=replace(decoding.summary, method_reason=reason))

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, sparse, special
 
-from hubbub.decoder.arrays import FloatArray, IntArray, SparseMatrix
+from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.candidates.listing import Candidates, make_design
 from hubbub.decoder.candidates.scanning import scan
 from hubbub.decoder.counts import BitEstimates
@@ -31,7 +31,8 @@ from hubbub.decoder.inference.multiple_testing import z_scores
 from hubbub.decoder.regression.model import Fit, reports_by_row, row_weights, unknown_column
 from hubbub.protocol.params import RapporParams
 
-_EXACT = 16_384
+EXACT = 16_384
+"""Most candidates whose information is worked out for each."""
 _SAMPLE, _ROUGH_SAMPLE = 4_096, 256
 _INTERESTING_Z = 3.0
 _BLOCK = 64
@@ -60,11 +61,22 @@ class Estimates:
     std_error : float64 array, shape (n,)
     dispersion : float
         How many times the assumed variance the candidates' is.
+    median_error : float, optional
+        The median standard error, if these are some of the candidates and it is of all.
     """
 
     share: FloatArray
     std_error: FloatArray
     dispersion: float
+    median_error: float | None = None
+
+    @property
+    def typical_error(self) -> float:
+        """The median standard error of all candidates; nan if none is known."""
+        if self.median_error is not None:
+            return self.median_error
+        known = self.std_error[~np.isnan(self.std_error)]
+        return float(np.median(known)) if len(known) else np.nan
 
 
 class CandidateSums(NamedTuple):
@@ -124,24 +136,73 @@ def estimate_all(
         Whether approximate errors of those outside the fit are enough, as while a model is
         searched for.
     """
-    score, weight, _ = sums or candidate_sums(fit, candidates)
-    score = score.copy()
-    information = _information(fit, candidates, score, weight, roughly)
-    share = np.divide(score, information, out=np.zeros_like(score), where=information > 0)
+    sums = sums or candidate_sums(fit, candidates)
+    information = _information(fit, candidates, sums.score, sums.weight, roughly)
+    return estimates_of(fit, bits, params, sums, information)
+
+
+def estimates_of(
+    fit: Fit,
+    bits: BitEstimates,
+    params: RapporParams,
+    sums: CandidateSums,
+    information: FloatArray,
+    mean_information: float | None = None,
+) -> Estimates:
+    """Estimate candidates whose information is known; otherwise as `estimate_all`.
+
+    Parameters
+    ----------
+    information : float64 array, shape (n,)
+        x'Px of those outside the fit.
+    mean_information : float, optional
+        Of all candidates outside whose shares the data determine, if these are some of them.
+    """
+    information = information.copy()
+    share = shares_outside(sums.score, information)
     own = np.diag(fit.covariance)[1:]
     share[fit.selected] = fit.coefficients[1:] / np.maximum(fit.reliability, _UNDETERMINED)
     information[fit.selected] = fit.reliability / own
-    undetermined = information <= _UNDETERMINED * weight
+    undetermined = ~is_determined(information, sums.weight)
     share[undetermined] = np.nan
-    variance = np.divide(1.0, information, out=np.full_like(score, np.nan), where=~undetermined)
+    variance = np.divide(1.0, information, out=np.full_like(share, np.nan), where=~undetermined)
     as_fixed = fit.covariance[:, 1:] / np.maximum(fit.reliability, _UNDETERMINED)
     variance[fit.selected] += correlated_bits(fit, bits, params, as_fixed)
-    dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
+    if mean_information is not None:
+        dispersion = dispersion_outside(fit, mean_information, params)
+    else:
+        dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
     variance *= dispersion
+    return Estimates(
+        share, np.sqrt(without_drawing(variance, drawing(share, bits.collected))), dispersion
+    )
+
+
+def shares_outside(score: FloatArray, information: FloatArray) -> FloatArray:
+    """Return the shares of candidates outside a fit; shape (n,)."""
+    return np.divide(score, information, out=np.zeros_like(score), where=information > 0)
+
+
+def is_determined(information: FloatArray, weight: FloatArray) -> BoolArray:
+    """Say whether the rows of candidates tell more than the model explains; shape (n,)."""
+    return np.asarray(information > _UNDETERMINED * weight)
+
+
+def drawing(share: FloatArray, collected: float) -> FloatArray:
+    """Return the variance that drawing the reports from a population adds to shares."""
     clipped = np.clip(share, 0.0, 1.0)
-    drawing = clipped * (1 - clipped) / bits.collected
-    std_error = np.sqrt(np.maximum(variance - drawing, _LEAST * variance))
-    return Estimates(share, std_error, dispersion)
+    return np.asarray(clipped * (1 - clipped) / collected)
+
+
+def without_drawing(variance: FloatArray, drawn: FloatArray) -> FloatArray:
+    """Return variances of estimates of the collected reports' shares."""
+    return np.maximum(variance - drawn, _LEAST * variance)
+
+
+def dispersion_outside(fit: Fit, mean_information: float, params: RapporParams) -> float:
+    """Return how many times larger than assumed variances are (`overdispersion`)."""
+    found = float(hash_variance(fit.scores[:, None], params)[0])
+    return max(found / mean_information, _LEAST)
 
 
 def total_share(
@@ -182,16 +243,34 @@ def _information(
     mean quotient of the two, which differs little between absent strings.
     """
     n = len(candidates)
-    if n <= _EXACT and not roughly:
+    if n <= EXACT and not roughly:
         outside = np.setdiff1d(np.arange(n), fit.selected)
         exactly = weight.copy()
         exactly[outside] -= _explained(fit, candidates, outside)
         return exactly
-    sample = np.linspace(0, n - 1, _ROUGH_SAMPLE if roughly else _SAMPLE).astype(np.int64)
+    sample = sampled(n, _ROUGH_SAMPLE if roughly else _SAMPLE)
     quotient = 1 - _explained(fit, candidates, sample).sum() / weight[sample].sum()
-    information: FloatArray = weight * quotient
     if roughly:
-        return information
+        return np.asarray(weight * quotient)
+    return information_of_many(fit, candidates, score, weight, float(quotient))
+
+
+def sampled(n: int, size: int = _SAMPLE) -> IntArray:
+    """Return which of n candidates stand for all."""
+    return np.linspace(0, n - 1, size).astype(np.int64)
+
+
+def left_over(fit: Fit, candidates: Candidates, weight: FloatArray) -> float:
+    """Return the mean quotient of x'Px and x'Wx of some candidates."""
+    explained = _explained(fit, candidates, np.arange(len(candidates)))
+    return float(1 - explained.sum() / weight.sum())
+
+
+def information_of_many(
+    fit: Fit, candidates: Candidates, score: FloatArray, weight: FloatArray, quotient: float
+) -> FloatArray:
+    """Return x'Px, exactly for those that stand out and for others by the mean quotient."""
+    information: FloatArray = weight * quotient
     exact = np.flatnonzero(np.abs(score) > _INTERESTING_Z * np.sqrt(np.maximum(information, 0)))
     information[exact] = weight[exact] - _explained(fit, candidates, exact)
     return information

@@ -68,7 +68,8 @@ _MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected
 _ROOM = 16  # rows for each string that is a fixed effect because it was detected
 _ROUNDS = 12
 _FREE_ROUNDS = 6
-_SCANS = 3
+SCANS = 3
+"""How often a long list is gone over at most."""
 _EXACT_BELOW_Z = 6.0
 _STABLE = 0.1
 _LARGEST_LOG_VARIANCE = 8.0
@@ -76,7 +77,8 @@ _GRID = 20_001
 _NEGLIGIBLE = 1e-3
 _SCREEN_Z = 2.0
 _MAX_SURVIVORS = 1000
-_MAX_NEAR = 4000
+MAX_NEAR = 4000
+"""Candidates among which the model is searched for."""
 _MAX_SHARE_OF_ROWS = 3  # at most a third as many candidates as rows leaves noise to be estimated
 _MAX_STEPS = 5000
 
@@ -93,6 +95,8 @@ class SearchResult:
         ln of the largest p-value, divided by its weight, that counts as a detection.
     n_tests : float
         By how many tests p-values were corrected, an allowance for the search apart.
+    listed : int
+        How many candidates were tested in all.
     tests : PresenceTests
         By which the members' p-values were found.
     log_weights : float64 array, shape (n,), optional
@@ -113,6 +117,7 @@ class SearchResult:
     detected: BoolArray
     log_cutoff: float
     n_tests: float
+    listed: int
     tests: PresenceTests
     log_weights: FloatArray | None = None
     settled: bool = True
@@ -228,15 +233,11 @@ class Search:
         log_p : float64 array, shape (n,)
             Of the marginal tests, in that fit.
         """
-        z = z_scores(self._weighted(log_p))
-        order = np.argsort(-z, kind="stable")
-        near = np.sort(order[:_MAX_NEAR])
-        strongest = order[:_MAX_SURVIVORS]
-        best = np.sort(strongest[z[strongest] > _SCREEN_Z])
+        near, best = standing_out(self._weighted(log_p))
         chosen = best[select(alone, self.candidates.take(best), self.bits, len(log_p))]
-        for _ in range(_SCANS - 1):
+        for _ in range(SCANS - 1):
             among = self._among(near)
-            settled = among._settle(np.searchsorted(near, chosen))
+            settled = among.settle(np.searchsorted(near, chosen))
             fit = replace(settled.fit, selected=near[settled.fit.selected])
             with_rivals = settled.tests.with_rivals
             if isinstance(with_rivals, Models):
@@ -257,7 +258,7 @@ class Search:
             self, candidates=self.candidates.take(near), listed=listed, log_weights=weights
         )
 
-    def _settle(self, chosen: IntArray) -> SearchResult:
+    def settle(self, chosen: IntArray) -> SearchResult:
         """Let in and out until the members are those that are detected, with rivals too.
 
         After some rounds members may only leave, so that it comes to an end.
@@ -318,27 +319,20 @@ class Search:
             n_tests = counted_tests(log_p, self.correction, self.listed, above_half)
         else:
             n_tests = float(self.listed or len(log_p))
-        raised = n_tests * self.allowance
-        log_q = log_q_values(self._weighted(log_p), self.correction, raised)
-        log_q[log_p > LOG_HALF] = 0.0
-        detected = log_q <= self.log_alpha
-        n_detected = int(np.count_nonzero(detected))
-        cutoff = log_cutoff(n_detected, raised, self.log_alpha, self.correction)
-        return SearchResult(
-            tests.fit,
+        return corrected(
             estimates,
             log_p,
-            log_q,
-            detected,
-            cutoff,
-            n_tests,
             tests,
-            self.log_weights,
+            n_tests,
+            self.listed or len(log_p),
+            self.log_alpha,
+            self.correction,
             allowance=self.allowance,
+            log_weights=self.log_weights,
         )
 
     def _weighted(self, log_p: FloatArray) -> FloatArray:
-        return log_p if self.log_weights is None else np.minimum(log_p - self.log_weights, 0.0)
+        return _weighted(log_p, self.log_weights)
 
     def _fit_fixed(self, selected: IntArray) -> Fit:
         members = self._members(selected, np.ones(len(selected), dtype=np.bool_))
@@ -369,6 +363,71 @@ class Search:
         surprise += len(z) * (log_variance / 2 + cut_off)
         excess = float(np.expm1(log_variance[surprise.argmin()]))
         return excess * float(np.mean(std_error[known] ** 2)) if excess > _NEGLIGIBLE else 0.0
+
+
+def standing_out(log_p: FloatArray) -> tuple[IntArray, IntArray]:
+    """Return which candidates are searched, and which of them the Lasso sees.
+
+    Parameters
+    ----------
+    log_p : float64 array, shape (n,)
+        Of the marginal tests.
+
+    Returns
+    -------
+    near, best : int64 arrays
+        In ascending order.
+    """
+    z = z_scores(log_p)
+    order = np.argsort(-z, kind="stable")
+    strongest = order[:_MAX_SURVIVORS]
+    return np.sort(order[:MAX_NEAR]), np.sort(strongest[z[strongest] > _SCREEN_Z])
+
+
+def corrected(
+    estimates: Estimates,
+    log_p: FloatArray,
+    tests: PresenceTests,
+    n_tests: float,
+    listed: int,
+    log_alpha: float,
+    correction: Correction,
+    *,
+    allowance: float = 1.0,
+    log_weights: FloatArray | None = None,
+) -> SearchResult:
+    """Say which candidates are detected.
+
+    Parameters
+    ----------
+    log_p : float64 array, shape (n,)
+        Of all candidates, or of all whose p-values are small.
+    n_tests, listed, allowance, log_weights
+        As of `SearchResult`.
+    """
+    raised = n_tests * allowance
+    log_q = log_q_values(_weighted(log_p, log_weights), correction, raised)
+    log_q[log_p > LOG_HALF] = 0.0
+    detected = log_q <= log_alpha
+    n_detected = int(np.count_nonzero(detected))
+    cutoff = log_cutoff(n_detected, raised, log_alpha, correction)
+    return SearchResult(
+        tests.fit,
+        estimates,
+        log_p,
+        log_q,
+        detected,
+        cutoff,
+        n_tests,
+        listed,
+        tests,
+        log_weights,
+        allowance=allowance,
+    )
+
+
+def _weighted(log_p: FloatArray, log_weights: FloatArray | None) -> FloatArray:
+    return log_p if log_weights is None else np.minimum(log_p - log_weights, 0.0)
 
 
 def select(fit: Fit, candidates: Candidates, bits: BitEstimates, n_candidates: int) -> IntArray:

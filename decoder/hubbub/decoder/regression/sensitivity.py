@@ -45,9 +45,9 @@ def limit_of_detection(
     null : HashNull
         Distribution of an absent candidate's score.
     """
-    if np.isnan(estimates.std_error).all():
+    absent = estimates.typical_error
+    if np.isnan(absent):
         return np.nan
-    absent = float(np.nanmedian(estimates.std_error))
     threshold = absent * threshold_z(null, level)
     if not np.isfinite(threshold):
         return threshold

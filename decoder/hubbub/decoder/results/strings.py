@@ -15,6 +15,7 @@ from scipy import special
 from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.decoding import Decoding, Diagnostics
 from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
+from hubbub.decoder.inference.multiple_testing import p_value_counts
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.charts import (
     Agreement,
@@ -352,16 +353,18 @@ def unknown_chart(decoding: Decoding) -> Stack:
 
 def p_value_chart(decoding: Decoding) -> Histogram | None:
     """Draw the p-values of all candidates, and the flat line of absent strings."""
-    known = decoding.p_value[decoding.firsts(~np.isnan(decoding.share))]
-    if not len(known):
+    heights, edges = p_value_counts(decoding.p_value[decoding.firsts(~np.isnan(decoding.share))])
+    if decoding.p_value_counts is not None:
+        heights = decoding.p_value_counts
+    known = int(heights.sum())
+    if not known:
         return None
-    heights, edges = np.histogram(known, bins=20, range=(0.0, 1.0))
     described = (
-        f"{heights[0]:,} of {len(known):,} candidates have a p-value below 0.05; "
-        f"{len(known) / 20:,.4g} would if none were present, as in every bar."
+        f"{heights[0]:,} of {known:,} candidates have a p-value below 0.05; "
+        f"{known / 20:,.4g} would if none were present, as in every bar."
     )
     labels = Labels("p-values", "P-values of all candidates", described, "p-value", "candidates")
-    return Histogram(labels, heights.astype(float), edges, np.full(20, len(known) / 20))
+    return Histogram(labels, heights.astype(float), edges, np.full(20, known / 20))
 
 
 def bits_chart(diagnostics: Diagnostics) -> Agreement:
