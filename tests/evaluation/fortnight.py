@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, print and judge; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.fortnight", description=__doc__)
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
-    parser.add_argument("--days", type=int, default=42)
+    parser.add_argument("--days", type=int, default=49)
     parser.add_argument("--day-seconds", type=float, default=5.0)
     parser.add_argument("--rate", type=float, default=100.0, help="batches a second")
     parser.add_argument("--deduplication-days", type=int, default=14)
