@@ -72,6 +72,7 @@ from hubbub.collector.store.sealed import sealed_versions
 from hubbub.collector.store.segments import (
     SMALL,
     Row,
+    are_new,
     count_reports,
     delete_reports,
     merge_segments,
@@ -171,12 +172,7 @@ class Store(Reader):
         unseen = await self._database.transact(known_from, pool, write)
         stored = [records for new in unseen for records in firsts[new].records.values()]
         self._database.note_written(sum([len(records.data) for records in stored]))
-        are_new = []
-        for batch in batches:
-            # Of several batches with one id the first is new.
-            are_new.append(batch.batch_id in unseen)
-            unseen.discard(batch.batch_id)
-        return are_new
+        return are_new(batches, unseen)
 
     async def append_quarantined(
         self, batches: Sequence[NewBatch], day: dt.date, most_bytes: int
