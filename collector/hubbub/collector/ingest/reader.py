@@ -226,7 +226,7 @@ class BatchReader:
         self._expected: dict[str, dict[int, _Expected]] = {name: {} for name in registry}
         known = [
             *(version for version in declared if version.metric in registry),
-            *(Declared(m.name, m.version, m.definition) for m in registry.values()),
+            *map(Declared.of, registry.values()),
         ]
         for one in known:
             key = MetricVersion(one.metric, one.version)

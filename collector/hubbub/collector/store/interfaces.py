@@ -101,6 +101,11 @@ class Declared(NamedTuple):
     version: int
     definition: dict[str, Any]
 
+    @classmethod
+    def of(cls, metric: Metric) -> Declared:
+        """Return what a registry declares."""
+        return cls(metric.name, metric.version, metric.definition)
+
     @property
     def params(self) -> RapporParams:
         """The parameters of the definition."""

@@ -105,7 +105,7 @@ class Store(Reader):
         StoreError
             If a metric's version is already stored with other parameters.
         """
-        declared = [Declared(metric.name, metric.version, metric.definition) for metric in metrics]
+        declared = map(Declared.of, metrics)
         # In order, so that collectors that start together don't deadlock.
         rows = [_parameter_row(version) for version in sorted(declared, key=itemgetter(0, 1))]
         async with self._database.write() as connection:
@@ -607,7 +607,7 @@ def _parameter_row(declared: Declared) -> dict[str, Any]:
 
 
 async def _check_parameters(connection: AsyncConnection, metric: Metric) -> None:
-    row = _parameter_row(Declared(metric.name, metric.version, metric.definition))
+    row = _parameter_row(Declared.of(metric))
     query = sa.select(_parameters.c.parameters).where(
         _parameters.c.metric == metric.name, _parameters.c.version == metric.version
     )
