@@ -86,7 +86,7 @@ model: $(READY)  ## a collector against a dictionary, over hundreds of random hi
 soak: $(READY)  ## a collector at full load for five minutes: memory, speed, latency
 	PYTHONPATH=tests $(BIN)/python -m evaluation.soak --minutes 5
 
-fortnight: $(READY)  ## six weeks of a service under a clock that runs fast: ids, reports, disk and memory level off (8 minutes)
+fortnight: $(READY)  ## seven weeks of a service under a clock that runs fast: ids, reports, disk and memory level off (8 minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.fortnight --store sqlite
 	PYTHONPATH=tests $(BIN)/python -m evaluation.fortnight --store postgresql
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -29,7 +28,7 @@ from evaluation.soak.generator import generate
 from factories import registry_toml
 from hubbub.collector.store import open_store
 from hubbub.decoder.formats.terminal import stdout_console
-from hubbub.simulations.experiments.processes import Collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import resident_bytes
 
 _DAY = 86_400.0
@@ -90,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, print and judge; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.fortnight", description=__doc__)
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
-    parser.add_argument("--days", type=int, default=42)
+    parser.add_argument("--days", type=int, default=49)
     parser.add_argument("--day-seconds", type=float, default=5.0)
     parser.add_argument("--rate", type=float, default=100.0, help="batches a second")
     parser.add_argument("--deduplication-days", type=int, default=14)
@@ -145,25 +144,14 @@ def faults_of(held: list[Holding], plan: Plan) -> Iterator[str]:
             yield f"{name}: none, so that nothing was measured"
 
 
-@contextmanager
-def _fast_collector(registry: Path, store: str, plan: Plan) -> Iterator[Collector]:
+def _fast_collector(registry: Path, store: str, plan: Plan) -> AbstractContextManager[Collector]:
     """Serve under a clock of which a day takes `day_seconds`."""
-    command = [sys.executable, str(Path(__file__).with_name("fast_clock.py"))]
-    command += [repr(time.time()), repr(_DAY / plan.day_seconds), "serve"]
-    command += ["--metrics", str(registry), "--store", store, "--port", "0"]
-    command += ["--deduplication-days", str(plan.deduplication), "--log-level", "warning"]
-    command += ["--report-days", str(plan.report), "--retention-days", str(plan.retention)]
-    command += ["--upkeep-seconds", str(_UPKEEP_SECONDS)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line.startswith("listening on "), line
-            collector = Collector(line.split()[-1], process)
-            yield collector
-            collector.stop()
-        finally:
-            process.kill()
+    clock = str(Path(__file__).with_name("fast_clock.py"))
+    program = [clock, repr(time.time()), repr(_DAY / plan.day_seconds)]
+    options = ["--deduplication-days", str(plan.deduplication), "--log-level", "warning"]
+    options += ["--report-days", str(plan.report), "--retention-days", str(plan.retention)]
+    options += ["--upkeep-seconds", str(_UPKEEP_SECONDS)]
+    return running_collector(registry, store, options, program)
 
 
 async def _observe(collector: Collector, store: str, plan: Plan) -> list[Holding]:

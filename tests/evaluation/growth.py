@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import io
-import os
 import secrets
 import sqlite3
 import statistics
@@ -51,7 +50,8 @@ from hubbub.collector.store.ids import id_table
 from hubbub.collector.store.upkeep import Upkeep
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.protocol.records import Records
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import running_collector
+from service.faults import cpu_seconds
 
 _ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10
 _BATCHES, _GROUPS = 64, 100
@@ -348,13 +348,13 @@ async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> l
         for turn in range(turns):
             # In both orders, as the first of a turn may find the machine busier.
             for ids, collector in sorted(collectors.items(), reverse=bool(turn % 2)):
-                before = _processor_seconds(collector)
+                before = cpu_seconds(collector.process.pid)
                 done = await generate(collector.url, seconds, _CONNECTIONS, _REPORTS, None)
                 statuses = done["statuses"]
                 if set(statuses) != {"201"}:
                     sys.exit(f"expected 201 alone, got {dict(statuses)}")
                 rates[ids].append(statuses["201"] / done["seconds"])
-                cost = _processor_seconds(collector) - before
+                cost = cpu_seconds(collector.process.pid) - before
                 costs[ids].append(1e6 * cost / statuses["201"])
     return [
         Row.of_turns("ingest", rates[few.ids], rates[many.ids], "requests/s"),
@@ -362,15 +362,6 @@ async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> l
             "processor time of the collector, a request", costs[few.ids], costs[many.ids], "µs"
         ),
     ]
-
-
-def _processor_seconds(collector: Collector) -> float:
-    return _seconds_of(collector.process.pid)
-
-
-def _seconds_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def _into_stores(few: Filled, many: Filled, turns: int, today: dt.date) -> list[Row]:
@@ -400,7 +391,7 @@ async def _server_seconds(filled: Filled) -> float:
         "WHERE datname = current_database() AND application_name = 'hubbub'"
     )
     await connection.close()
-    return sum(_seconds_of(row["pid"]) for row in rows)
+    return sum(cpu_seconds(row["pid"]) for row in rows)
 
 
 async def _once(

@@ -244,11 +244,16 @@ def test_sealed_reports_are_refused_together_since_none_can_be_named(
     with (
         scripted_server(lambda _: named) as server,
         opened(
-            REGISTRY, server.url, parties.folder / "state", sealed_to=str(parties.key.public)
+            REGISTRY,
+            server.url,
+            parties.folder / "state",
+            sealed_to=str(parties.key.public),
+            batch_size=2,  # both reports are in one batch, as nothing is sent before it is full
         ) as telemetry,
     ):
         for value in ("x", "y"):
             telemetry.record("homepage", value)
+        wait_until(lambda: not telemetry.status().waiting)
         assert telemetry.flush(30)
         assert telemetry.status().dropped == {"refused by the collector": 2}
         assert len(server.received) == 1

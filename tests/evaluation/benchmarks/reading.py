@@ -37,7 +37,7 @@ def comparisons() -> Iterator[Comparison]:
         yield _compare(_Forms(metrics, size), f" of {count} metrics")
     forms = _Forms([make_metric()], 100)
     next_version = make_registry(make_metric(version=2))
-    declared = [Declared(m.name, m.version, m.definition) for m in forms.metrics]
+    declared = [Declared.of(metric) for metric in forms.metrics]
     yield _compare(forms, " of an earlier version", BatchReader(next_version, declared))
     for size in (1, 100):
         forms = _Forms([make_metric()], size)

@@ -33,7 +33,7 @@ from hubbub.collector.store import (
 )
 from hubbub.protocol.errors import NotOpenedError, SealedError
 from hubbub.protocol.hpke import Opener, PrivateKey
-from hubbub.protocol.records import COHORT_BYTES, Records, record_width
+from hubbub.protocol.records import COHORT_BYTES, Records
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.sealed import OVERHEAD, PAYLOAD_SIZES, prefixed
 
@@ -210,10 +210,9 @@ async def open_reports(
 async def _expected(store: Store, registry: Registry) -> _Expected:
     """Return what reports are like, of earlier versions too, as a collector accepts them."""
     expected = {}
-    for name, version, definition in await store.declared():
-        if name in registry:
-            width = record_width(int(str(definition["k"])))
-            expected[MetricVersion(name, version)] = (int(str(definition["m"])), width)
+    for one in await store.declared():
+        if one.metric in registry:
+            expected[MetricVersion(one.metric, one.version)] = (one.params.m, one.width)
     return expected
 
 

@@ -35,7 +35,7 @@ from hubbub.protocol.errors import (
 )
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_BITS, MOST_COHORTS
-from hubbub.protocol.records import COHORT_BYTES, Records, column, record_width
+from hubbub.protocol.records import COHORT_BYTES, Records, column
 from hubbub.protocol.registry import MOST_VERSION, Registry
 
 BATCH_ID = Annotated[
@@ -226,12 +226,11 @@ class BatchReader:
         self._expected: dict[str, dict[int, _Expected]] = {name: {} for name in registry}
         known = [
             *(version for version in declared if version.metric in registry),
-            *(Declared(m.name, m.version, m.definition) for m in registry.values()),
+            *map(Declared.of, registry.values()),
         ]
-        for name, version, definition in known:
-            m, k = int(str(definition["m"])), int(str(definition["k"]))
-            expected = _Expected(MetricVersion(name, version), m, record_width(k))
-            self._expected[name][version] = expected
+        for one in known:
+            key = MetricVersion(one.metric, one.version)
+            self._expected[key.metric][key.version] = _Expected(key, one.params.m, one.width)
         self._usual = {
             struct: self._expected[metric.name][metric.version]
             for struct, metric in report_structs(registry.values()).items()

@@ -26,7 +26,6 @@ from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
 from hubbub.collector.operations.watching import Watch
 from hubbub.collector.problems import problem, refusal, unexpected
 from hubbub.collector.store import MetricVersion, Store
-from hubbub.protocol.records import record_width
 from hubbub.protocol.registry import Registry
 
 RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
@@ -144,7 +143,7 @@ class _Admin:
         if not _is_number(asked) or int(asked) not in versions:
             raise _unknown(metric, list(versions))
         key = MetricVersion(metric, int(asked))
-        width = record_width(int(str(versions[key.version].definition["k"])))
+        width = versions[key.version].width
         _log.info("%s exports %s version %d", request["token"], key.metric, key.version)
         response = web.StreamResponse(headers={RECORD_BYTES_HEADER: str(width)})
         response.content_type = "application/octet-stream"

@@ -13,7 +13,6 @@ import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -131,13 +130,12 @@ class Sampler:
         for version in declared:
             key = MetricVersion(version.metric, version.version)
             if key in stored and stored[key] != self._examined.get(key):
-                await self._take(key, version.definition, stored[key])
+                await self._take(key, version.params, stored[key])
         self._taken_at = now
 
     async def _take(
-        self, key: MetricVersion, definition: Mapping[str, Any], days: Sequence[DayCount]
+        self, key: MetricVersion, params: RapporParams, days: Sequence[DayCount]
     ) -> None:
-        params = RapporParams(**{name: definition[name] for name in RapporParams._fields})
         latest, width = max(count.day for count in days), record_width(params.k)
         since = latest - dt.timedelta(days=_DAYS - 1)
         records = Records(width, await self._store.sample(key, _REPORTS, width, since))

@@ -26,7 +26,7 @@ from hubbub.collector.store.ids import IdTable
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import Records
+from hubbub.protocol.records import Records, record_width
 
 Prepared = TypeVar("Prepared")
 Result = TypeVar("Result")
@@ -101,10 +101,20 @@ class Declared(NamedTuple):
     version: int
     definition: dict[str, Any]
 
+    @classmethod
+    def of(cls, metric: Metric) -> Declared:
+        """Return what a registry declares."""
+        return cls(metric.name, metric.version, metric.definition)
+
     @property
     def params(self) -> RapporParams:
         """The parameters of the definition."""
         return RapporParams(**{name: self.definition[name] for name in RapporParams._fields})
+
+    @property
+    def width(self) -> int:
+        """The bytes of a record; sealed ones, which have no other parameters, too."""
+        return record_width(self.definition["k"])
 
 
 class DayCount(NamedTuple):

@@ -32,7 +32,7 @@ from hubbub.collector.store.interfaces import (
     Replayed,
 )
 from hubbub.collector.store.schema import quarantine as _quarantine
-from hubbub.collector.store.segments import SMALL, Row, segment_row, segment_rows
+from hubbub.collector.store.segments import SMALL, Row, are_new, segment_row, segment_rows
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import (
     COHORT_BYTES,
@@ -99,12 +99,8 @@ async def append_quarantined(
 
     fitting, unseen = await database.transact(day, lambda: None, write)
     database.note_written(sum(_size(firsts[batch_id]) for batch_id in unseen))
-    are_new: list[bool | None] = []
-    for batch in batches:
-        # Of several batches with one id the first is new.
-        are_new.append(batch.batch_id in unseen if batch.batch_id in fitting else None)
-        unseen.discard(batch.batch_id)
-    return are_new
+    flags = zip(batches, are_new(batches, unseen), strict=True)
+    return [is_new if batch.batch_id in fitting else None for batch, is_new in flags]
 
 
 async def merge_quarantine(database: Database, today: dt.date) -> int:

@@ -29,7 +29,7 @@ from hubbub.collector.store.counts import (
     read_packed,
     replace_row,
 )
-from hubbub.collector.store.interfaces import Database, Head, MetricVersion, NewBatch
+from hubbub.collector.store.interfaces import Database, Declared, Head, MetricVersion, NewBatch
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
 from hubbub.collector.store.sealed import SEALED
@@ -64,6 +64,16 @@ def segment_rows(batches: Iterable[NewBatch], day: dt.date) -> list[Row]:
         for key, records in batch.records.items():
             pools.setdefault(key, []).append(records)
     return [_segment_row(key, day, pool) for key, pool in pools.items()]
+
+
+def are_new(batches: Iterable[NewBatch], unseen: Iterable[bytes]) -> list[bool]:
+    """Say of each batch whether it was new, given the ids that were; of equal ids the first is."""
+    left = set(unseen)
+    found = []
+    for batch in batches:
+        found.append(batch.batch_id in left)
+        left.discard(batch.batch_id)
+    return found
 
 
 async def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Row:
@@ -295,8 +305,7 @@ async def _params(database: Database, key: MetricVersion) -> RapporParams:
         text = await connection.scalar(query)
     if text is None:
         raise RecordsError("must be of a declared version: its parameters aren't known")
-    definition = json.loads(text)
-    return RapporParams(**{name: definition[name] for name in RapporParams._fields})
+    return Declared(*key, json.loads(text)).params
 
 
 async def _count_chunk(

@@ -72,6 +72,7 @@ from hubbub.collector.store.sealed import sealed_versions
 from hubbub.collector.store.segments import (
     SMALL,
     Row,
+    are_new,
     count_reports,
     delete_reports,
     merge_segments,
@@ -104,7 +105,7 @@ class Store(Reader):
         StoreError
             If a metric's version is already stored with other parameters.
         """
-        declared = [Declared(metric.name, metric.version, metric.definition) for metric in metrics]
+        declared = map(Declared.of, metrics)
         # In order, so that collectors that start together don't deadlock.
         rows = [_parameter_row(version) for version in sorted(declared, key=itemgetter(0, 1))]
         async with self._database.write() as connection:
@@ -171,12 +172,7 @@ class Store(Reader):
         unseen = await self._database.transact(known_from, pool, write)
         stored = [records for new in unseen for records in firsts[new].records.values()]
         self._database.note_written(sum([len(records.data) for records in stored]))
-        are_new = []
-        for batch in batches:
-            # Of several batches with one id the first is new.
-            are_new.append(batch.batch_id in unseen)
-            unseen.discard(batch.batch_id)
-        return are_new
+        return are_new(batches, unseen)
 
     async def append_quarantined(
         self, batches: Sequence[NewBatch], day: dt.date, most_bytes: int
@@ -611,7 +607,7 @@ def _parameter_row(declared: Declared) -> dict[str, Any]:
 
 
 async def _check_parameters(connection: AsyncConnection, metric: Metric) -> None:
-    row = _parameter_row(Declared(metric.name, metric.version, metric.definition))
+    row = _parameter_row(Declared.of(metric))
     query = sa.select(_parameters.c.parameters).where(
         _parameters.c.metric == metric.name, _parameters.c.version == metric.version
     )

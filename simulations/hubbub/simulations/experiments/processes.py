@@ -54,7 +54,10 @@ class Collector:
 
 @contextmanager
 def running_collector(
-    metrics: Path, database: Path | str, options: Sequence[str] = ()
+    metrics: Path,
+    database: Path | str,
+    options: Sequence[str] = (),
+    program: Sequence[str] = ("-m", "hubbub.collector"),
 ) -> Iterator[Collector]:
     """Serve on a free port of the loopback interface until the context closes.
 
@@ -66,13 +69,15 @@ def running_collector(
         SQLite's file, or the address of any store.
     options : sequence of str
         More of the command line, such as ["--workers", "2"].
+    program : sequence of str
+        What Python runs.
 
     Raises
     ------
     ProcessError
         If the collector doesn't start, or ends with an error.
     """
-    command = [sys.executable, "-m", "hubbub.collector", "serve", "--metrics", str(metrics)]
+    command = [sys.executable, *program, "serve", "--metrics", str(metrics)]
     store = database if isinstance(database, str) else f"sqlite:///{database}"
     command += ["--store", store, "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
