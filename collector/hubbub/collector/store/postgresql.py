@@ -30,8 +30,23 @@ from hubbub.collector.store.day_tables import (
     mixed_table,
     parse_day_table,
 )
-from hubbub.collector.store.ids import IdTable, id_table, parse_id_table
-from hubbub.collector.store.interfaces import Database, Head, Prepared, Result, translate_errors
+from hubbub.collector.store.filters import LoadedFilters
+from hubbub.collector.store.ids import (
+    ID_BYTES,
+    Catalogue,
+    IdTable,
+    id_table,
+    parse_id_table,
+    parse_names,
+)
+from hubbub.collector.store.interfaces import (
+    Database,
+    Head,
+    IdWriter,
+    Prepared,
+    Result,
+    translate_errors,
+)
 from hubbub.collector.store.schema import metadata, open_day, segments
 
 _CONNECT_SECONDS = 5.0
@@ -42,39 +57,46 @@ _GRACE_SECONDS = 5
 _CONNECTIONS = 4
 _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
-_INDEXES = 0x68756269  # "hubi": held by who makes an index
+_FILTERS = 0x68756266  # "hubf": held by the one who makes a filter of ids
 _QUARANTINE = 0x68756271  # "hubq": held by whoever changes the quarantine
 _WAIT_FOR_QUARANTINE = sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE))
 _WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
 _WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
-_IS_OPEN = sa.select(
-    sa.exists().where(open_day.c.day == sa.bindparam("day", type_=sa.Date)),
-).where(sa.func.to_regclass(sa.bindparam("name", type_=sa.Text)).is_not(None))
-"""Without its table of segments, an older collector has opened the day."""
+_TRIGGERS = """
+    SELECT tgname::text FROM pg_inherits JOIN pg_trigger ON tgrelid = inhrelid
+    WHERE inhparent = 'batch_ids'::regclass
+"""
+_DAYS_THERE = f"""
+    SELECT
+        ( SELECT max(day) FROM open_day
+          WHERE to_regclass('segments_' || to_char(day, 'YYYYMMDD')) IS NOT NULL ),
+        ARRAY({_TRIGGERS})
+"""  # noqa: S608
+"""The open day, and which ones are sealed.
+
+Without the open day's table of segments, an older collector has opened it.
+"""
 
 _MIXING = 0x6875626D  # "hubm": held by the one who mixes days
-_TRY_TO_MIX = sa.select(sa.func.pg_try_advisory_lock(_MIXING))
-_OPEN_DAY = sa.select(open_day.c.day)
-_TRY_TO_INDEX = sa.select(sa.func.pg_try_advisory_xact_lock(_INDEXES))
-_INDEXED = """
-    SELECT day.relname FROM pg_inherits
-    JOIN pg_class AS day ON day.oid = inhrelid
-    JOIN pg_index ON indrelid = inhrelid
-    JOIN pg_class AS key ON key.oid = indexrelid
-    JOIN pg_am ON pg_am.oid = key.relam
-    WHERE inhparent = 'batch_ids'::regclass AND amname = 'hash'
-"""
+_TRY_TO_LOCK = sa.select(sa.func.pg_try_advisory_lock(sa.bindparam("lock", type_=sa.BigInteger)))
+_OPEN_DAY = sa.select(sa.func.max(open_day.c.day))
 
 _LOCK_SECONDS = 0.5
 """How long a change of partitions waits for others, as they wait for it meanwhile."""
 
+_SEALING_SECONDS = 5
+"""How long sealing waits: nobody waits for it but a clock that is days behind; autovacuum gives way
+to it after a second."""
+
 _HEADS_A_STATEMENT = 1000
+_PAGES_READ = 1024
 _SEGMENTS_MOVED = 64
 _PLANNING_SECONDS = 0.1
 _DURABLE = ("on", "remote_apply")
 
 _END_WHEN_IDLE = sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_STATEMENT_SECONDS}s'")
 """Or a frozen collector's transaction would keep others from the next day and the quarantine."""
+_WAIT_TO_SEAL = sa.text(f"SET LOCAL lock_timeout = '{_SEALING_SECONDS}s'")
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
 
@@ -91,6 +113,7 @@ class PostgresqlDatabase(Database):
         reading = _engine(url, writes=writes)
         super().__init__(reading, _engine(url, writes=True) if writes else reading)
         self._url = url
+        self._filters = LoadedFilters(self)
 
     @asynccontextmanager
     async def migrate(self) -> AsyncIterator[AsyncConnection]:
@@ -103,49 +126,38 @@ class PostgresqlDatabase(Database):
         self,
         day: dt.date,
         prepare: Callable[[], Prepared],
-        write: Callable[[sa.Connection, Prepared], Result],
+        write: Callable[[IdWriter, Prepared], Result],
     ) -> Result:
         """Write on one of some connections; beside others if the day is open."""
         prepared = await asyncio.to_thread(prepare)
+
+        def write_ids(connection: sa.Connection, taking: dt.date, catalogue: Catalogue) -> Result:
+            filtered = self._filters.of(catalogue)
+            self._filters.load_soon()
+            return write(_IdWriter(connection, taking, filtered), prepared)
+
         async with self.write() as connection:
             await connection.execute(_END_WHEN_IDLE)
             await connection.execute(_WAIT_FOR_OTHER_DAYS)
             # A statement of its own, which sees what was committed before the lock was free.
-            if await connection.scalar(_IS_OPEN, {"day": day, "name": first_table(day).name}):
-                return await connection.run_sync(write, prepared)
+            opened, catalogue = await _days_there(connection)
+            if opened == (taking := catalogue.taking(day)):
+                return await connection.run_sync(write_ids, taking, catalogue)
         async with self.write() as connection:
             await connection.execute(_END_WHEN_IDLE)
             await connection.execute(_WAIT_FOR_ALL_DAYS)
+            _, catalogue = await _days_there(connection)
+            taking = catalogue.taking(day)
             # In the order of drop_id_table, so that neither waits for the other.
             await connection.execute(sa.delete(open_day))
-            await connection.execute(sa.insert(open_day).values(day=day))
-            await _make_partition(connection, day)
-            await _make_day_table(connection, first_table(day))
-            return await connection.run_sync(write, prepared)
+            await connection.execute(sa.insert(open_day).values(day=taking))
+            await _make_partition(connection, taking)
+            await _make_day_table(connection, first_table(taking))
+            return await connection.run_sync(write_ids, taking, catalogue)
 
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return INSERT ... ON CONFLICT DO NOTHING."""
         return insert(table).on_conflict_do_nothing()
-
-    def insert_ids(
-        self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
-    ) -> set[bytes]:
-        """Insert ids as one array.
-
-        The other days are searched in the key of each, id by id: OFFSET keeps the planner from
-        joining, and so from reading whole partitions because they were small when it looked.
-        """
-        statement = f"""
-            INSERT INTO batch_ids (batch_id, day)
-            SELECT id, DATE '{day}' FROM unnest($1::bytea[]) AS id
-            WHERE NOT EXISTS (
-                SELECT FROM batch_ids
-                WHERE batch_id = id AND (day < DATE '{day}' OR day >= DATE '{_next(day)}')
-                OFFSET 0
-            )
-            ON CONFLICT DO NOTHING RETURNING batch_id
-        """  # noqa: S608
-        return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
 
     def lock_quarantine(self, connection: sa.Connection) -> None:
         """Wait for the lock; what others committed before is seen by the next statement."""
@@ -158,10 +170,11 @@ class PostgresqlDatabase(Database):
         async with self.read() as connection:
             return bool((await connection.exec_driver_sql(statement, (batch_id,))).scalar_one())
 
-    async def id_tables(self) -> Sequence[IdTable]:
-        """Return the partitions."""
+    async def id_catalogue(self) -> Catalogue:
+        """Return the partitions and their triggers."""
         async with self.read() as connection:
-            return await _partitions(connection)
+            triggers = (await connection.exec_driver_sql(_TRIGGERS)).scalars()
+            return parse_names([*await _children(connection, "batch_ids"), *triggers])
 
     async def prepare_id_table(self, day: dt.date) -> None:
         """Make a day's partition."""
@@ -169,28 +182,56 @@ class PostgresqlDatabase(Database):
             await connection.execute(_WAIT_BRIEFLY)
             await _make_partition(connection, day)
 
-    async def index_id_table(self, before: dt.date) -> bool:
-        """Give the youngest such partition without one a hash index, unless another process does.
+    @asynccontextmanager
+    async def filtering_alone(self) -> AsyncIterator[bool]:
+        """Hold a lock on a connection of its own."""
+        async with self._alone(_FILTERS) as is_alone:
+            yield is_alone
 
-        A search reads one page of it, however large the day, and it is half as large as the key,
-        which stays for who still inserts ids of that day. Inserting into the open day waits for
-        nothing here.
-        """
-        async with translate_errors(), self._patient() as engine, engine.begin() as connection:
-            if not await connection.scalar(_TRY_TO_INDEX):
-                return False
-            opened = await connection.scalar(_OPEN_DAY)
-            has_index = set((await connection.exec_driver_sql(_INDEXED)).scalars())
-            tables = [
-                table
-                for table in await _partitions(connection)
-                if opened and table.last_day < min(opened, before) and table.name not in has_index
-            ]
-            if not tables:
-                return False
-            name = max(tables, key=lambda table: table.last_day).name
-            await connection.exec_driver_sql(f"CREATE INDEX ON {name} USING hash (batch_id)")
-            return True
+    async def first_day_in_use(self, before: dt.date) -> dt.date:
+        """Return that day or the open one, which another clock than that of the upkeep has set."""
+        async with self.read() as connection:
+            opened: dt.date | None = await connection.scalar(_OPEN_DAY)
+        return min(opened, before) if opened else dt.date.min
+
+    async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
+        """Make the trigger once those who have inserted are done; it needs no other lock."""
+        await connection.execute(_WAIT_TO_SEAL)
+        await connection.exec_driver_sql(
+            f"CREATE TRIGGER {trigger} BEFORE INSERT ON {table.name} "
+            "FOR EACH ROW EXECUTE FUNCTION refuse_batch_ids()"
+        )
+
+    async def count_ids(self, table: IdTable) -> int:
+        """Count them, however long it takes."""
+        async with translate_errors(), self._patient() as engine, engine.connect() as connection:
+            counting = f"SELECT count(*) FROM {table.name}"  # noqa: S608
+            return int((await connection.exec_driver_sql(counting)).scalar_one())
+
+    async def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
+        """Read some pages of the table at a time, each time in a transaction of its own."""
+        measuring = (
+            "SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::int"
+        )
+        reading = f"""
+            SELECT string_agg(batch_id, ''), count(*) FROM {table.name}
+            WHERE ctid >= format('(%s,0)', $1::bigint)::tid
+            AND ctid < format('(%s,0)', $2::bigint)::tid
+        """  # noqa: S608
+        async with self.read() as connection:
+            pages = (await connection.exec_driver_sql(measuring, (table.name,))).scalar_one()
+        for page in range(0, pages, _PAGES_READ):
+            async with self.read() as connection:
+                which = (page, page + _PAGES_READ)
+                ids, number = (await connection.exec_driver_sql(reading, which)).one()
+            if len(ids or b"") != number * ID_BYTES:
+                raise StoreError(f"{table.name}: batch_id must have {ID_BYTES} bytes in all rows")
+            if ids:
+                yield ids
+
+    async def load_filters(self) -> None:
+        """Load them."""
+        await self._filters.load()
 
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a partition, unless somebody reads or writes any of them for too long."""
@@ -279,10 +320,16 @@ class PostgresqlDatabase(Database):
 
     @asynccontextmanager
     async def mixing_alone(self) -> AsyncIterator[bool]:
-        """Hold a lock on a connection of its own, which is given back however this ends."""
+        """Hold a lock on a connection of its own."""
+        async with self._alone(_MIXING) as is_alone:
+            yield is_alone
+
+    @asynccontextmanager
+    async def _alone(self, lock: int) -> AsyncIterator[bool]:
+        """Take a lock if it is free; it is given back with its connection, however this ends."""
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            yield bool(await alone.scalar(_TRY_TO_MIX))
+            yield bool(await alone.scalar(_TRY_TO_LOCK, {"lock": lock}))
 
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
         """Read slices, for which the server fetches only the pieces of 2 kB that hold them."""
@@ -307,7 +354,7 @@ class PostgresqlDatabase(Database):
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
             children = [table.name for table in await _day_tables(alone)]
-            names = ", ".join(["segments", "counts", "quarantine", *children])
+            names = ", ".join(["segments", "counts", "quarantine", "id_filters", *children])
             await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
 
     async def size_bytes(self) -> int:
@@ -321,6 +368,11 @@ class PostgresqlDatabase(Database):
             size = await connection.scalar(query.bindparams(sa.bindparam("n", names, _TEXTS)))
             return int(size)
 
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._filters.close()
+        await super().close()
+
     @asynccontextmanager
     async def _patient(self) -> AsyncIterator[AsyncEngine]:
         """Connect anew for a statement that may take as long as it likes."""
@@ -329,6 +381,60 @@ class PostgresqlDatabase(Database):
             yield engine
         finally:
             await engine.dispose()
+
+
+class _IdWriter(IdWriter):
+    """Searches days by constants in the statement, by which partitions are left out of its plan.
+
+    In each of the others the key is searched, id by id: OFFSET keeps the planner from joining, and
+    so from reading whole partitions because they were small when it looked.
+    """
+
+    def _find(self, suspects: Sequence[tuple[IdTable, bytes]]) -> set[bytes]:
+        statement = """
+            SELECT id FROM unnest($1::bytea[], $2::date[]) AS suspect (id, of_day)
+            WHERE EXISTS (
+                SELECT FROM batch_ids WHERE batch_id = id AND day = of_day OFFSET 0
+            )
+        """
+        ids = [batch_id for _, batch_id in suspects]
+        days = [table.last_day for table, _ in suspects]
+        return set(self.connection.exec_driver_sql(statement, (ids, days)).scalars())
+
+    def _insert_unknown(self, ids: Sequence[bytes]) -> set[bytes]:
+        # The key of its own partition refuses an id.
+        filtered = [table.last_day for table in self._filtered.tables]
+        statement = f"""
+            INSERT INTO batch_ids (batch_id, day)
+            SELECT id, DATE '{self.day}' FROM unnest($1::bytea[]) AS id
+            WHERE NOT EXISTS (
+                SELECT FROM batch_ids
+                WHERE batch_id = id AND ({_on_other_days([self.day, *filtered])})
+                OFFSET 0
+            )
+            ON CONFLICT DO NOTHING RETURNING batch_id
+        """  # noqa: S608
+        return set(self.connection.exec_driver_sql(statement, (list(ids),)).scalars())
+
+
+def _on_other_days(days: Iterable[dt.date]) -> str:
+    """Return the condition that `day` is none of these, as ranges, by which partitions are chosen.
+
+    A day that nobody knows of, in a partition that another process makes, fulfils it.
+    """
+    ranges = []
+    begin = ""
+    for day in sorted(days):
+        if begin != f"day >= DATE '{day}'":
+            ranges.append(" AND ".join(filter(None, (begin, f"day < DATE '{day}'"))))
+        begin = f"day >= DATE '{_next(day)}'"
+    return " OR ".join([*ranges, begin])
+
+
+async def _days_there(connection: AsyncConnection) -> tuple[dt.date | None, Catalogue]:
+    """Return the open day, if there is one, and what triggers there are."""
+    opened, triggers = (await connection.exec_driver_sql(_DAYS_THERE)).one()
+    return opened, parse_names(triggers)
 
 
 async def _partitions(connection: AsyncConnection) -> Sequence[IdTable]:

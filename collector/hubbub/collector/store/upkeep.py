@@ -97,7 +97,7 @@ class Upkeep:
         Time between two runs of `run_for_ever`.
     observe : callable, optional
         Called with the name of each step that was tried ("merge", "pool", "replay", "prepare",
-        "check", "count", "forget", "drop", "expire", "mix", "tidy" or "index") and whether it
+        "check", "count", "forget", "drop", "expire", "mix", "tidy" or "filter") and whether it
         succeeded.
     report_days : int, optional
         How long single reports are kept, of which then only their day's counts stay; None: as long
@@ -169,7 +169,7 @@ class Upkeep:
         await run("tidy", self._store.tidy())
         if "check" not in faults:
             # Last, for it may take long. Batches of yesterday still come if a clock is behind.
-            await run("index", self._store.index_ids(today - dt.timedelta(days=1)))
+            await run("filter", self._store.filter_ids(today - dt.timedelta(days=1)))
         return UpkeepResult(
             merged or 0,
             counted or 0,
