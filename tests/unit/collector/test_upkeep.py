@@ -212,7 +212,7 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
     }
     names = ("pool", "prepare", "check", "count", "forget", "drop", "expire")
     others = [(step, True) for step in names]
-    after = [("tidy", True), ("index", True)]
+    after = [("tidy", True), ("filter", True)]
     without = [("merge", False), *others, ("mix", False), *after]
     assert steps[:12] == [*without, ("merge", False)]
     assert steps[-11:] == [("merge", True), *others, ("mix", True), *after]
