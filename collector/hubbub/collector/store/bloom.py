@@ -63,7 +63,7 @@ class IdFilter:
     @property
     def data(self) -> memoryview:
         """The bytes of the words."""
-        return memoryview(self.words).cast("B")
+        return self.words.data.cast("B")
 
     @property
     def digest(self) -> bytes:

@@ -138,10 +138,11 @@ async def _store(database: Database, table: IdTable, made: IdFilter) -> None:
     """Store a filter part by part; name it once all of them are there."""
     digest, data = await asyncio.to_thread(lambda: made.digest), made.data
     for part, start in enumerate(range(0, len(data), PART_BYTES)):
-        row = {"digest": digest, "part": part, "words": bytes(data[start : start + PART_BYTES])}
+        words = bytes(data[start : start + PART_BYTES])
+        row = {"digest": digest, "part": part, "words": words}
         async with database.write() as connection:
             await connection.execute(database.insert_if_absent(id_filters), [row])
-        database.note_written(len(row["words"]))
+        database.note_written(len(words))
     async with database.write() as connection:
         if await _size(connection, digest) != len(data):
             raise StoreError(f"the filter of {table.name} was deleted while it was made")

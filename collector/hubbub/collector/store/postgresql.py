@@ -69,8 +69,8 @@ _TRIGGERS = """
 _DAYS_THERE = f"""
     SELECT
         ( SELECT max(day) FROM open_day
-          WHERE to_regclass('segments_' || to_char(day, 'YYYYMMDD')) IS NOT NULL ),
-        ARRAY({_TRIGGERS})
+          WHERE to_regclass('segments_' || to_char(day, 'YYYYMMDD')) IS NOT NULL ) AS opened,
+        ARRAY({_TRIGGERS}) AS triggers
 """  # noqa: S608
 """The open day, and which ones are sealed.
 
@@ -214,7 +214,7 @@ class PostgresqlDatabase(Database):
             "SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::int"
         )
         reading = f"""
-            SELECT string_agg(batch_id, ''), count(*) FROM {table.name}
+            SELECT string_agg(batch_id, '') AS ids, count(*) AS number FROM {table.name}
             WHERE ctid >= format('(%s,0)', $1::bigint)::tid
             AND ctid < format('(%s,0)', $2::bigint)::tid
         """  # noqa: S608
@@ -223,8 +223,9 @@ class PostgresqlDatabase(Database):
         for page in range(0, pages, _PAGES_READ):
             async with self.read() as connection:
                 which = (page, page + _PAGES_READ)
-                ids, number = (await connection.exec_driver_sql(reading, which)).one()
-            if len(ids or b"") != number * ID_BYTES:
+                row = (await connection.exec_driver_sql(reading, which)).one()
+            ids = row.ids or b""
+            if len(ids) != row.number * ID_BYTES:
                 raise StoreError(f"{table.name}: batch_id must have {ID_BYTES} bytes in all rows")
             if ids:
                 yield ids
@@ -433,8 +434,8 @@ def _on_other_days(days: Iterable[dt.date]) -> str:
 
 async def _days_there(connection: AsyncConnection) -> tuple[dt.date | None, Catalogue]:
     """Return the open day, if there is one, and what triggers there are."""
-    opened, triggers = (await connection.exec_driver_sql(_DAYS_THERE)).one()
-    return opened, parse_names(triggers)
+    row = (await connection.exec_driver_sql(_DAYS_THERE)).one()
+    return row.opened, parse_names(row.triggers)
 
 
 async def _partitions(connection: AsyncConnection) -> Sequence[IdTable]:

@@ -173,7 +173,7 @@ class SqliteDatabase(Database):
     async def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
         """Read them in the order of the key, in a row each time, for the reason of `_IdWriter`."""
         reading = f"""
-            SELECT max(batch_id), group_concat(hex(batch_id), '') FROM (
+            SELECT max(batch_id) AS last, group_concat(hex(batch_id), '') AS ids FROM (
                 SELECT batch_id FROM {table.name} WHERE batch_id > ?
                 ORDER BY batch_id LIMIT {_IDS_READ}
             )
@@ -182,10 +182,10 @@ class SqliteDatabase(Database):
         while True:
             async with self.read() as connection:
                 row = (await connection.exec_driver_sql(reading, (last,))).one()
-            if row[0] is None:
+            if row.last is None:
                 return
-            last, ids = row
-            yield bytes.fromhex(ids)
+            last = row.last
+            yield bytes.fromhex(row.ids)
 
     async def load_filters(self) -> None:
         """Load them."""
