@@ -333,6 +333,23 @@ async def test_ids_of_before_they_were_kept_by_day_stay_without_a_filter(
 
 
 @in_event_loop
+async def test_store_of_the_schema_before_gets_filters(any_store_url: str) -> None:
+    batches = _batches(20)
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(4):
+            await store.append(batches[age::4], _later(age))
+    await _execute(any_store_url, "DROP TABLE id_filters")
+    if any_store_url.startswith("postgresql"):
+        await _execute(any_store_url, "DROP FUNCTION refuse_batch_ids()")
+    await _execute(any_store_url, "UPDATE hubbub_schema SET version_num = '0006'")
+    async with open_store(any_store_url, create=True) as store:
+        assert await _filter_all(store, today=_later(3)) == 2
+        await store.load_filters()
+        assert await _days_searched(store, any_store_url, _later(3)) == [16, 17]
+        assert await store.append(batches, _later(3)) == [False] * 20
+
+
+@in_event_loop
 async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url: str) -> None:
     """While its ids are read; another collector then leaves making it to the first."""
     begun: list[asyncio.Task[None]] = []
