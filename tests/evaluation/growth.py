@@ -1,10 +1,10 @@
 """`python -m evaluation.growth`: ingest and upkeep with many batch ids, against those with few.
 
 Two stores of one kind are filled with ids of all days in force, the one with a million, the other
-with as many as asked for; then both take batches in turns, and are maintained. What a search costs
-depends on the depth of a day's key, which grows by a level with each factor of a hundred or more,
-and on whether the keys are in memory, as they are here. So few days with many ids each stand for
-more days with as many each, and a billion ids are one level deeper than ten million. PostgreSQL's
+with as many as asked for; then closed days get their filters, both take batches in turns, and are
+maintained. What a batch costs depends on the depth of the keys of the last two days, which grows by
+a level with each factor of a hundred or more, and on whether these keys are in memory, as they are
+here. PostgreSQL's
 checkpoints are put off meanwhile: after each it logs a page whole when it first changes, which is
 more for larger keys, and matters the less the more batches come between two checkpoints. With
 --migrate a store of the schema before is filled instead, and migrated. It fails if a loaded id
@@ -55,7 +55,7 @@ from service.faults import cpu_seconds
 
 _ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10
 _BATCHES, _GROUPS = 64, 100
-_CONNECTIONS = 64
+_CONNECTIONS, _SLOWLY = 64, 20
 _ADD_KEY = "ALTER TABLE {} ADD PRIMARY KEY (batch_id) WITH (fillfactor = 70)"
 _KEY = MetricVersion("homepage", 1)
 _EPOCH = dt.date(2000, 1, 1)  # of PostgreSQL's days
@@ -193,12 +193,13 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
             await store.append([NewBatch(secrets.token_bytes(_ID_BYTES), {})], day)
             some += await load(url, day, ids // days, id_table(day).name)
         await _settle(url)
-        known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
-        if any(known):
-            sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
         seconds = time.perf_counter() - begun
         filter_seconds = await _filter_closed_days(store, today)
-        await store.load_filters()
+        for _ in range(2):  # without filters, and with them
+            known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
+            if any(known):
+                sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
+            await store.load_filters()
         size = await store.size_bytes()
         yield Filled(ids, url, store, seconds, filter_seconds, (size - empty) / ids)
 
@@ -346,8 +347,9 @@ async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> l
             filled.ids: stack.enter_context(running_collector(metrics, filled.url, options))
             for filled in (few, many)
         }
-        for collector in collectors.values():  # which then load their filters
-            await generate(collector.url, seconds, _CONNECTIONS, _REPORTS, None)
+        for collector in collectors.values():
+            # It loads its filters after the first.
+            await generate(collector.url, max(1.0, seconds), 1, _REPORTS, _SLOWLY)
         for turn in range(turns):
             # In both orders, as the first of a turn may find the machine busier.
             for ids, collector in sorted(collectors.items(), reverse=bool(turn % 2)):

@@ -175,8 +175,9 @@ async def test_day_that_was_forgotten_and_begun_again_is_not_answered_for_by_its
     async with open_store(any_store_url, create=True) as store:
         for age in (0, 3):
             await store.append([make_new_batch()], _later(age))
-        await _filter_all(store)
+        await _filter_all(store, today=_later(3))
         await store.load_filters()
+        assert 14 not in await _days_searched(store, any_store_url, _later(3))
         await _execute(any_store_url, f"DROP TABLE {id_table(_DAY).name}")
         async with open_store(any_store_url, create=True) as other:
             assert await other.append([batch], _DAY) == [True]
