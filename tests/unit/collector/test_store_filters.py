@@ -1,4 +1,4 @@
-"""Closed days: sealed, answered for by filters, and recognised whatever becomes of those."""
+"""Closed days: they take no more ids, and filters answer for those they have, or else they do."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from hubbub.collector.errors import StoreError
 from hubbub.collector.store import NewBatch, Store, filters, open_store
 from hubbub.collector.store.ids import (
     Catalogue,
+    closing_trigger,
     filter_trigger,
     id_table,
     parse_id_table,
     parse_names,
-    sealing_trigger,
 )
 from hubbub.collector.store.upkeep import Upkeep
 from unit.collector.batches import HOMEPAGE, make_new_batch
@@ -334,6 +334,19 @@ async def test_ids_of_before_they_were_kept_by_day_stay_without_a_filter(
 
 
 @in_event_loop
+async def test_day_with_ids_that_are_none_gets_no_filter(any_store_url: str) -> None:
+    """Read end to end, those after one that is too short would be others."""
+    batches = _batches(20)
+    async with open_store(any_store_url, create=True) as store:
+        await store.append(batches, _DAY)
+        await _insert(any_store_url, bytes(15), _DAY)
+        await store.append([make_new_batch()], _later(3))
+        expected = "batch_ids_20260314: 1 ids don't have 16 bytes"
+        assert (await Upkeep(store, 14, None, 0).run_once(_later(3))).faults == {"filter": expected}
+        assert await store.append(batches, _later(3)) == [False] * 20
+
+
+@in_event_loop
 async def test_store_of_the_schema_before_gets_filters(any_store_url: str) -> None:
     batches = _batches(20)
     async with open_store(any_store_url, create=True) as store:
@@ -428,8 +441,8 @@ def test_names_tell_tables_and_what_became_of_them() -> None:
     digest = bytes(range(16))
     until = parse_id_table("batch_ids_until_20260301")
     assert until is not None
-    names = [one.name, other.name, until.name, sealing_trigger(one), filter_trigger(one, digest)]
-    names += [sealing_trigger(other), f"{one.name}_of_mine", f"{one.name}_filter_00", "x"]
+    names = [one.name, other.name, until.name, closing_trigger(one), filter_trigger(one, digest)]
+    names += [closing_trigger(other), f"{one.name}_of_mine", f"{one.name}_filter_00", "x"]
     found = parse_names(names)
     assert found == Catalogue((one, other, until), frozenset({one, other}), {one: digest})
     assert len(filter_trigger(one, digest)) < 64  # PostgreSQL would cut it off

@@ -1,10 +1,10 @@
 """Filters of closed days: made and stored by the upkeep, and kept in memory by who stores batches.
 
-A closed day's table is sealed, then read once, and its filter (`bloom`) stored in parts under its
-digest; last a trigger on the table names that digest. Each transaction reads these names, and looks
-in a table only for the ids that its filter, if it is in memory, doesn't deny. Invariants: a filter
-is used of a table that had its name when the transaction began, and so takes no more ids; and where
-none is used, because it isn't loaded yet or is damaged, every id is looked for.
+A closed day's table takes no more ids. It is read once, its filter (`bloom`) is stored in parts
+under its digest, and last a trigger on the table names that digest. Each transaction reads these
+names, and looks in a table only for the ids that its filter, if it is in memory, doesn't deny.
+Invariants: a filter is used only of a table that names it in that transaction, and so takes no more
+ids; and where none is used, as it isn't loaded yet or is damaged, every id is looked for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.bloom import WORD_BYTES, FilteredTables, IdFilter
-from hubbub.collector.store.ids import Catalogue, IdTable, filter_trigger, sealing_trigger
+from hubbub.collector.store.ids import (
+    ID_BYTES,
+    Catalogue,
+    IdTable,
+    closing_trigger,
+    filter_trigger,
+)
 from hubbub.collector.store.interfaces import Database
 from hubbub.collector.store.schema import id_filters
 
@@ -56,10 +62,13 @@ async def make_filter(database: Database, before: dt.date) -> bool:
         if not tables:
             return False
         table = max(tables, key=lambda table: table.last_day)
-        if table not in catalogue.sealed:
+        if table not in catalogue.closed:
             async with database.write() as connection:
-                await database.refuse_ids(connection, table, sealing_trigger(table))
-        made = IdFilter.for_ids(await database.count_ids(table))
+                await database.refuse_ids(connection, table, closing_trigger(table))
+        number, of_other_size = await database.count_ids(table)
+        if of_other_size:
+            raise StoreError(f"{table.name}: {of_other_size} ids don't have {ID_BYTES} bytes")
+        made = IdFilter.for_ids(number)
         async for ids in database.read_ids(table):
             await asyncio.to_thread(made.add, ids)
         await _store(database, table, made)

@@ -1,11 +1,11 @@
 """Tables of batch ids, one for each UTC day: their names, and those of the triggers on them.
 
 An id is looked for in all these tables and written to that of the day on which its batch came. A
-day is forgotten by dropping its table, however many ids it holds. A closed day's table is sealed: a
-trigger refuses further ids, and the name of a second one tells which filter stands for it, as it is
-from then on. Invariants: names tell all that is known of a table and are dropped with it, so that
-no list can disagree with what is there; and as no constraint reaches over several tables,
-`Database.transact` keeps days apart.
+day is forgotten by dropping its table, however many ids it holds. Before, once the day is over, its
+table is closed: a trigger refuses further ids, and the name of a second one tells which filter
+stands for those it has. Invariants: names tell all that is known of a table and are dropped with
+it, so that no list can disagree with what is there; and as no constraint reaches over several
+tables, `Database.transact` keeps days apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PREFIX = "batch_ids_"
 ID_BYTES = 16
 
 _NAME = re.compile(rf"{PREFIX}(until_)?(\d{{8}})")
-_TRIGGER = re.compile(rf"({PREFIX}\w*\d{{8}})_(?:sealed|filter_([0-9a-f]{{32}}))")
+_TRIGGER = re.compile(rf"({PREFIX}\w*\d{{8}})_(?:closed|filter_([0-9a-f]{{32}}))")
 
 
 class IdTable(NamedTuple):
@@ -54,19 +54,19 @@ class Catalogue(NamedTuple):
     ----------
     tables : tuple of IdTable
         None, if only triggers were asked for.
-    sealed : frozenset of IdTable
+    closed : frozenset of IdTable
         Those that take no more ids.
     filters : mapping of IdTable to bytes
-        The digests of their filters, for those sealed ones that have one.
+        The digests of their filters, for those closed ones that have one.
     """
 
     tables: tuple[IdTable, ...]
-    sealed: frozenset[IdTable]
+    closed: frozenset[IdTable]
     filters: Mapping[IdTable, bytes]
 
     def taking(self, day: dt.date) -> dt.date:
-        """Return this day, or the next one whose ids are still taken if this one is sealed."""
-        while any(table.holds(day) for table in self.sealed):
+        """Return this day, or the next one whose ids are still taken if this one is closed."""
+        while any(table.holds(day) for table in self.closed):
             day += dt.timedelta(days=1)
         return day
 
@@ -76,13 +76,19 @@ def id_table(day: dt.date) -> IdTable:
     return IdTable(f"{PREFIX}{day:%Y%m%d}", day)
 
 
-def sealing_trigger(table: IdTable) -> str:
-    """Return the name of the trigger that seals a table."""
-    return f"{table.name}_sealed"
+def count_statement(table: IdTable) -> str:
+    """Return a query of `number` of ids, and how many are `of_other_size`, for all databases."""
+    others = f"count(*) FILTER (WHERE length(batch_id) <> {ID_BYTES}) AS of_other_size"
+    return f"SELECT count(*) AS number, {others} FROM {table.name}"  # noqa: S608
+
+
+def closing_trigger(table: IdTable) -> str:
+    """Return the name of the trigger that closes a table."""
+    return f"{table.name}_closed"
 
 
 def filter_trigger(table: IdTable, digest: bytes) -> str:
-    """Return the name of the trigger that tells a sealed table's filter."""
+    """Return the name of the trigger that tells a closed table's filter."""
     return f"{table.name}_filter_{digest.hex()}"
 
 
@@ -106,11 +112,11 @@ def parse_names(names: Iterable[str]) -> Catalogue:
 @lru_cache(maxsize=8)  # asked in each transaction, and other names only once a day
 def _parse_names(names: tuple[str, ...]) -> Catalogue:
     tables = tuple(table for table in map(parse_id_table, names) if table)
-    sealed: set[IdTable] = set()
+    closed: set[IdTable] = set()
     filters: dict[IdTable, bytes] = {}
     for match in filter(None, map(_TRIGGER.fullmatch, names)):
         if table := parse_id_table(match[1]):
-            sealed.add(table)
+            closed.add(table)
             if match[2]:
                 filters[table] = bytes.fromhex(match[2])
-    return Catalogue(tables, frozenset(sealed), filters)
+    return Catalogue(tables, frozenset(closed), filters)

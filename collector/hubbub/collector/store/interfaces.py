@@ -275,7 +275,7 @@ class Database(abc.ABC):
     ) -> Result:
         """Prepare in a thread, then write in one transaction; it is durable when this returns.
 
-        Only here ids are inserted, and only those of `day`; or, if its table is sealed, since a
+        Only here ids are inserted, and only those of `day`; or, if its table is closed, since a
         clock is behind, of the next day whose table isn't. Beside such a transaction none runs
         that inserts ids of another day, in any process: so an id that comes on two days at once is
         in one table before it is looked for from the other.
@@ -302,7 +302,7 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     async def id_catalogue(self) -> Catalogue:
-        """Return the tables of ids there are, which of them are sealed, and their filters."""
+        """Return the tables of ids there are, which of them are closed, and their filters."""
 
     @abc.abstractmethod
     async def prepare_id_table(self, day: dt.date) -> None:
@@ -325,12 +325,12 @@ class Database(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def count_ids(self, table: IdTable) -> int:
-        """Return how many ids a table has."""
+    async def count_ids(self, table: IdTable) -> tuple[int, int]:
+        """Return how many ids a table has, and how many of them don't have `ID_BYTES`."""
 
     @abc.abstractmethod
     def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
-        """Yield all ids of a sealed table, many at a time, end to end, in any order."""
+        """Yield all ids of a closed table, many at a time, end to end, in any order."""
 
     @abc.abstractmethod
     async def load_filters(self) -> None:

@@ -32,9 +32,9 @@ from hubbub.collector.store.day_tables import (
 )
 from hubbub.collector.store.filters import LoadedFilters
 from hubbub.collector.store.ids import (
-    ID_BYTES,
     Catalogue,
     IdTable,
+    count_statement,
     id_table,
     parse_id_table,
     parse_names,
@@ -72,7 +72,7 @@ _DAYS_THERE = f"""
           WHERE to_regclass('segments_' || to_char(day, 'YYYYMMDD')) IS NOT NULL ) AS opened,
         ARRAY({_TRIGGERS}) AS triggers
 """  # noqa: S608
-"""The open day, and which ones are sealed.
+"""The open day, and which tables are closed.
 
 Without the open day's table of segments, an older collector has opened it.
 """
@@ -84,9 +84,11 @@ _OPEN_DAY = sa.select(sa.func.max(open_day.c.day))
 _LOCK_SECONDS = 0.5
 """How long a change of partitions waits for others, as they wait for it meanwhile."""
 
-_SEALING_SECONDS = 5
-"""How long sealing waits: nobody waits for it but a clock that is days behind; autovacuum gives way
-to it after a second."""
+_CLOSING_SECONDS = 5
+"""How long closing a table waits: for collectors whose clock is days behind, and they for it.
+
+Autovacuum gives way after a second.
+"""
 
 _HEADS_A_STATEMENT = 1000
 _PAGES_READ = 1024
@@ -96,7 +98,7 @@ _DURABLE = ("on", "remote_apply")
 
 _END_WHEN_IDLE = sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_STATEMENT_SECONDS}s'")
 """Or a frozen collector's transaction would keep others from the next day and the quarantine."""
-_WAIT_TO_SEAL = sa.text(f"SET LOCAL lock_timeout = '{_SEALING_SECONDS}s'")
+_WAIT_TO_CLOSE = sa.text(f"SET LOCAL lock_timeout = '{_CLOSING_SECONDS}s'")
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
 
@@ -196,17 +198,17 @@ class PostgresqlDatabase(Database):
 
     async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
         """Make the trigger once those who have inserted are done; it needs no other lock."""
-        await connection.execute(_WAIT_TO_SEAL)
+        await connection.execute(_WAIT_TO_CLOSE)
         await connection.exec_driver_sql(
             f"CREATE TRIGGER {trigger} BEFORE INSERT ON {table.name} "
             "FOR EACH ROW EXECUTE FUNCTION refuse_batch_ids()"
         )
 
-    async def count_ids(self, table: IdTable) -> int:
+    async def count_ids(self, table: IdTable) -> tuple[int, int]:
         """Count them, however long it takes."""
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
-            counting = f"SELECT count(*) FROM {table.name}"  # noqa: S608
-            return int((await connection.exec_driver_sql(counting)).scalar_one())
+            row = (await connection.exec_driver_sql(count_statement(table))).one()
+            return row.number, row.of_other_size
 
     async def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
         """Read some pages of the table at a time, each time in a transaction of its own."""
@@ -214,7 +216,7 @@ class PostgresqlDatabase(Database):
             "SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::int"
         )
         reading = f"""
-            SELECT string_agg(batch_id, '') AS ids, count(*) AS number FROM {table.name}
+            SELECT string_agg(batch_id, '') AS ids FROM {table.name}
             WHERE ctid >= format('(%s,0)', $1::bigint)::tid
             AND ctid < format('(%s,0)', $2::bigint)::tid
         """  # noqa: S608
@@ -224,11 +226,8 @@ class PostgresqlDatabase(Database):
             async with self.read() as connection:
                 which = (page, page + _PAGES_READ)
                 row = (await connection.exec_driver_sql(reading, which)).one()
-            ids = row.ids or b""
-            if len(ids) != row.number * ID_BYTES:
-                raise StoreError(f"{table.name}: batch_id must have {ID_BYTES} bytes in all rows")
-            if ids:
-                yield ids
+            if row.ids:
+                yield row.ids
 
     async def load_filters(self) -> None:
         """Load them."""

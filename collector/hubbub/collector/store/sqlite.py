@@ -29,7 +29,14 @@ from sqlalchemy.util import await_only
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.bloom import FilteredTables
 from hubbub.collector.store.filters import LoadedFilters
-from hubbub.collector.store.ids import PREFIX, Catalogue, IdTable, id_table, parse_names
+from hubbub.collector.store.ids import (
+    PREFIX,
+    Catalogue,
+    IdTable,
+    count_statement,
+    id_table,
+    parse_names,
+)
 from hubbub.collector.store.interfaces import (
     Database,
     Head,
@@ -164,11 +171,11 @@ class SqliteDatabase(Database):
             f"BEGIN SELECT RAISE(ABORT, '{table.name} takes no more ids'); END"
         )
 
-    async def count_ids(self, table: IdTable) -> int:
+    async def count_ids(self, table: IdTable) -> tuple[int, int]:
         """Count them."""
         async with self.read() as connection:
-            counting = f"SELECT count(*) FROM {table.name}"  # noqa: S608
-            return int((await connection.exec_driver_sql(counting)).scalar_one())
+            row = (await connection.exec_driver_sql(count_statement(table))).one()
+            return row.number, row.of_other_size
 
     async def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
         """Read them in the order of the key, in a row each time, for the reason of `_IdWriter`."""
