@@ -310,6 +310,9 @@ async def test_days_that_may_still_be_written_are_not_closed(any_store_url: str)
         new = make_new_batch()
         assert await store.append([new], _later(2)) == [True]
         assert await store.append([new], _later(2)) == [False]
+        # Which is kept with the ids of its day if that was still open.
+        await store.forget_ids(_later(3))
+        assert await store.append([new], _later(2)) == ["postgresql" in any_store_url]
 
 
 @in_event_loop
