@@ -22,7 +22,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from hubbub.collector.errors import StorageError, StoreError
@@ -45,6 +45,13 @@ _AHEAD_BYTES = 2**22
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _AZURE_HOST = re.compile(r"([a-z0-9-]+)@([a-z0-9]+)\.(dfs|blob)\.core\.windows\.net")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,221}")
+
+
+class FileStamp(NamedTuple):
+    """By what it is noticed that a file was written anew: its bytes, and the nanosecond."""
+
+    size: int
+    changed: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -106,7 +113,7 @@ class Location:
             filesystem, container = _remote(self.root)
         return filesystem, f"{container}/{self._key}" if self._key else container
 
-    def open(self) -> IO[bytes]:
+    def open(self) -> io.BufferedReader:
         """Open a file for reading (OSError and StorageError as of all that follows).
 
         Raises
@@ -178,6 +185,22 @@ class Location:
         info = self._info()
         return None if info.size is None else int(info.size)
 
+    def stamp(self) -> FileStamp:
+        """Return what changes when a file is written anew.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is none.
+        """
+        if not self.root:
+            status = self._local.stat()
+            return FileStamp(status.st_size, status.st_mtime_ns)
+        info = self._info()
+        if info.size is None:
+            raise _no_object(self)
+        return FileStamp(info.size, info.mtime_ns or 0)
+
     def is_folder(self) -> bool:
         """Tell whether it is a folder, or the beginning of objects' names before a slash."""
         if not self.root:
@@ -193,6 +216,13 @@ class Location:
         if not self.root:
             return sorted(p.name for p in self._local.iterdir()) if self._local.exists() else []
         return sorted(PurePosixPath(info.path).name for info in self._select(recursive=False))
+
+    def file_names(self) -> list[str]:
+        """Return the names of the files in a folder, in order; none if it isn't there."""
+        if not self.root:
+            return [name for name in self.entries() if (self._local / name).is_file()]
+        found = (info for info in self._select(recursive=False) if info.size is not None)
+        return sorted(PurePosixPath(info.path).name for info in found)
 
     def files(self) -> list[Location]:
         """Return the files in a folder and in those below it, in order."""
