@@ -192,8 +192,8 @@ def read_pieces(path: str) -> Iterator[Piece]:
     path : str
         An address (`storage.resolve`) of a text file, a pipe or "-" for standard input: a string a
         line, in which a byte order mark and the carriage return of a Windows line end don't count;
-        unpacked if the name ends in .gz. Or a Parquet file, if it ends in .parquet: the column `string`, or else `candidate`, or
-        else the only one that holds text.
+        unpacked if the name ends in .gz. Or a Parquet file, if it ends in .parquet: the column
+        `string`, or else `candidate`, or else the only one that holds text.
 
     Raises
     ------
