@@ -17,6 +17,7 @@ from hubbub.client import Batch, batch_to_json
 from hubbub.client.sealing import Sealer
 from hubbub.collector.cli import main
 from hubbub.collector.errors import MissingFileError, ReportFileError
+from hubbub.collector.exchange.manifests import MANIFEST, Manifest, read_manifest
 from hubbub.collector.exchange.partitions import ParquetReader
 from hubbub.collector.exchange.storage import resolve
 from hubbub.collector.ingest.reader import BatchReader
@@ -24,6 +25,7 @@ from hubbub.collector.store import open_store
 from hubbub.protocol.hpke import PrivateKey
 from hubbub.protocol.sealed import MEDIA_TYPE
 from service.operators import DAY, KEY, METRIC, SECONDS, Operator, records_of
+from service.s3_server import Proxy
 from unit.collector.exchanges import export_all, fill
 
 
@@ -147,6 +149,24 @@ def test_day_that_is_exported_again_while_it_is_read(tmp_path: Path) -> None:
             await records_of(reader)
 
     asyncio.run(scenario())
+
+
+def test_manifest_that_is_replaced_under_the_reader_is_read_again(
+    operator: Operator, through_proxy: Proxy
+) -> None:
+    """A shorter one, between the requests for its length and for its bytes."""
+    operator.export_here()
+    [place] = [it for it in resolve(operator.address).files() if it.name == MANIFEST]
+    document = place.read_bytes()
+    place.write_bytes(document + b" " * 100)
+
+    def replace(method: str, path: str) -> None:
+        if method == "GET" and path.endswith(MANIFEST):
+            through_proxy.trouble = lambda _method, _path: None
+            place.write_bytes(document)
+
+    through_proxy.trouble = replace
+    assert read_manifest(place.parent) == Manifest.from_json(document)
 
 
 def test_manifest_says_which_files_count_and_how_many_reports(tmp_path: Path) -> None:

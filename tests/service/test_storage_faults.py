@@ -18,7 +18,7 @@ from hubbub.collector.errors import MissingFileError, StorageError
 from hubbub.collector.exchange.manifests import MANIFEST
 from hubbub.collector.exchange.partitions import ParquetReader
 from hubbub.collector.exchange.rappor_reports import open_unpacked
-from hubbub.collector.exchange.storage import resolve, storage_errors
+from hubbub.collector.exchange.storage import describe_fault, resolve, storage_errors
 from service.operators import DAY, KEY, SECONDS, Operator, records_of
 from service.s3_server import BUCKET, Fault, Proxy, Trouble
 
@@ -172,6 +172,24 @@ def test_refusals_are_told_in_words_with_a_body_or_without(
             attempt()
         assert str(error.value).startswith(f"{place}: ")
         assert said in str(error.value)
+
+
+def test_words_of_other_providers_are_told_without_their_requests() -> None:
+    google = OSError(
+        "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of CURL "
+        "error [6]=Could not resolve hostname error_info={reason=, domain=, metadata={}})"
+    )
+    assert describe_fault(google) == (
+        "Retry policy exhausted, with a last message of CURL error [6]=Could not resolve hostname "
+        "(UNAVAILABLE)"
+    )
+    azure = OSError(
+        "ListBlobsByHierarchy failed for prefix='t'. Azure Error: [AuthorizationFailure] 403 "
+        "Server failed to authenticate the request.\nRequestId:571309ab\nTime:2026-11-23T13"
+    )
+    told = "Server failed to authenticate the request. (AuthorizationFailure)"
+    assert describe_fault(azure) == told
+    assert describe_fault(OSError("something\nelse")) == "something else"
 
 
 @pytest.mark.usefixtures("s3")
