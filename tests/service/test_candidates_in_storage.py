@@ -119,7 +119,7 @@ def test_a_list_that_cannot_be_read_is_told(lists: Path, through_proxy: Proxy) -
     def replace(method: str, _path: str) -> None:
         if method == "GET":
             through_proxy.trouble = lambda _method, _path: None
-            resolve(f"{PLACE}/a-0.txt").write_bytes(b"shorter")
+            resolve(f"{PLACE}/a-0.txt").write_bytes(b"x" * 100 + b"\n" * 20_000)
 
     through_proxy.trouble = replace
     with pytest.raises(CandidateError, match="changed while it was read"):

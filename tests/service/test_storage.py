@@ -158,7 +158,7 @@ def test_manifest_that_is_replaced_under_the_reader_is_read_again(
     operator.export_here()
     [place] = [it for it in resolve(operator.address).files() if it.name == MANIFEST]
     document = place.read_bytes()
-    place.write_bytes(document + b" " * 100)
+    place.write_bytes(document + b"#" * 100)
 
     def replace(method: str, path: str) -> None:
         if method == "GET" and path.endswith(MANIFEST):
