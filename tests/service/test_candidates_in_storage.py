@@ -62,7 +62,7 @@ def test_lists_are_decoded_whole_and_screened_in_parts(
     decode = ["decode", "homepage", f"--metrics={tmp_path}/metrics.toml", f"--store={store}"]
 
     def results(*options: str) -> list[object]:
-        found = []
+        found: list[object] = []
         for place in (PLACE, str(lists)):
             output = tmp_path / f"{len(found)}.json"
             given = [*decode, *options, f"--output={output}", "--output=-"]
