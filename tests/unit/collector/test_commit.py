@@ -19,7 +19,6 @@ from hubbub.collector.store import open_store
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
-
 _counts = st.integers(min_value=1, max_value=3 * ENOUGH)
 
 

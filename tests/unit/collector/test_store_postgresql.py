@@ -70,6 +70,27 @@ async def test_transactions_see_what_was_committed_while_they_waited(
 
 
 @in_event_loop
+async def test_statements_of_days_gone_by_are_not_kept(postgresql_url: str) -> None:
+    """The server and the driver keep what was prepared, which names the tables of a day."""
+    kept: list[int] = []
+
+    def look(connection: sa.Connection) -> None:
+        query = "SELECT count(*) FROM pg_prepared_statements"
+        kept.append(connection.exec_driver_sql(query).scalar_one())
+
+    async with open_store(postgresql_url, create=True) as store:
+        sa.event.listen(sa.Engine, "commit", look)
+        try:
+            for number in range(20):
+                # The first batch makes the day's tables.
+                for _ in range(2):
+                    await store.append([make_new_batch()], _DAY + dt.timedelta(days=number))
+        finally:
+            sa.event.remove(sa.Engine, "commit", look)
+    assert 20 < max(kept) < 64
+
+
+@in_event_loop
 async def test_server_that_does_not_sync_is_warned_of(
     postgresql: PostgresqlServer, postgresql_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
