@@ -56,6 +56,7 @@ def make_admin_app(
     registry: Callable[[], Registry],
     store: Store,
     metrics: Metrics,
+    seconds: float,
 ) -> web.Application:
     """Return the application for the admin listener.
 
@@ -68,8 +69,10 @@ def make_admin_app(
     store : Store
         Open for as long as the application runs.
     metrics : Metrics
+    seconds : float
+        Time between two looks for signs of forgery.
     """
-    admin = _Admin(gate, Watch(registry, store, metrics), store, metrics)
+    admin = _Admin(gate, Watch(registry, store, metrics, seconds), store, metrics)
     app = web.Application(middlewares=[_problems, admin.guard], client_max_size=0)
     app.cleanup_ctx.append(admin.watched)
     app.on_response_prepare.append(_add_headers)

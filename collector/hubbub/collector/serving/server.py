@@ -137,6 +137,7 @@ async def _operations(
             lambda: files.current.registry,
             store,
             metrics,
+            settings.upkeep_seconds,
         )
         runner = web.AppRunner(
             app, access_log=None, logger=quiet_logger(), shutdown_timeout=_CLOSE_SECONDS
