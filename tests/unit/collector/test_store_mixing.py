@@ -187,7 +187,7 @@ async def test_only_one_collector_mixes_at_a_time(postgresql_url: str) -> None:
     ):
         await one.append([make_new_batch()], _DAY)
         async with other._database.mixing_alone() as is_alone:
-            assert is_alone
+            assert is_alone()
             assert await one.mix(_TOMORROW) == 0
         assert await one.mix(_TOMORROW) == 3
 
