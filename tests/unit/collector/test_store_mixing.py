@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import signal
 from collections import Counter
 from typing import Any
 
@@ -21,6 +22,7 @@ from hubbub.collector.store.day_tables import (
 from hubbub.collector.store.mixing import rounds_needed
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_records, stored_segments
 from unit.collector.event_loop import in_event_loop
+from unit.collector.mixers import start_mixer
 
 _DAY = dt.date(2026, 3, 14)
 _TOMORROW = _DAY + dt.timedelta(days=1)
@@ -133,6 +135,26 @@ async def test_mixing_that_is_stopped_goes_on_at_the_next_call(any_store_url: st
         await _append_in_eights(_open_small(store), 512)
         assert await store.mix(_TOMORROW, is_stopping) < 512
         assert await store.count(HOMEPAGE) == 512
+        await store.mix(_TOMORROW)
+        assert max(await _keys(store)) < 0
+        assert await store.count(HOMEPAGE) == 512
+
+
+@pytest.mark.usefixtures("in_many_rounds")
+@in_event_loop
+async def test_mixing_that_is_killed_loses_and_doubles_nothing(any_store_url: str) -> None:
+    """In the first round and in the last, each before a commit."""
+    async with open_store(any_store_url, create=True) as store:
+        await _append_in_eights(_open_small(store), 512)
+        for times in (5, 14):
+            mixer = start_mixer(
+                any_store_url, f"{_TOMORROW}", "before a commit", signal.SIGKILL, times
+            )
+            await asyncio.to_thread(mixer.communicate)
+            assert mixer.returncode == -signal.SIGKILL
+            assert min(await _keys(store)) < 0 or times == 5
+            seen = sorted(number for segment in await stored_segments(store) for number in segment)
+            assert seen == list(range(512))
         await store.mix(_TOMORROW)
         assert max(await _keys(store)) < 0
         assert await store.count(HOMEPAGE) == 512

@@ -7,8 +7,6 @@ import contextlib
 import datetime as dt
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,37 +21,11 @@ from hubbub.collector.store.schema import segments
 from hubbub.collector.store.segments import sizes_of
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_record, stored_segments
 from unit.collector.event_loop import in_event_loop
+from unit.collector.mixers import start_mixer
 
 _DAY = dt.date(2026, 3, 14)
 _TOMORROW = _DAY + dt.timedelta(days=1)
 _SECONDS = 60.0
-
-_FREEZING_MIXER = """
-import asyncio, datetime, os, signal, sys
-import sqlalchemy as sa
-from hubbub.collector.store import mixing, open_store
-
-mixing.REPORTS_OF_MIXED = 8
-asked = 0
-
-def freeze(*_):
-    global asked
-    asked += 1
-    if asked == 9:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return False
-
-async def mix():
-    async with open_store(sys.argv[1], create=True) as store:
-        store._database.bytes_at_once = 64 * 18
-        if sys.argv[2] == "before a commit":
-            sa.event.listen(store._database.writing.sync_engine, "commit", freeze)
-            await store.mix(datetime.date(2026, 3, 15))
-        else:
-            await store.mix(datetime.date(2026, 3, 15), freeze)
-
-asyncio.run(mix())
-"""
 
 
 async def _until(condition: Callable[[], bool]) -> None:
@@ -71,16 +43,15 @@ async def test_collector_that_is_frozen_while_it_mixes_keeps_no_other_from_it(
     async with open_store(postgresql_url, create=True) as store:
         for start in range(0, 512, 8):
             await store.append([make_new_batch(range(start, start + 8))], _DAY)
-        command = [sys.executable, "-c", _FREEZING_MIXER, postgresql_url, moment]
-        mixer = await asyncio.to_thread(subprocess.Popen, command, stderr=subprocess.PIPE)
+        mixer = start_mixer(postgresql_url, f"{_TOMORROW}", moment, signal.SIGSTOP, 9)
         try:
             _, status = await asyncio.to_thread(os.waitpid, mixer.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)
             assert await store.mix(_TOMORROW) == 0
             async with asyncio.timeout(_SECONDS):
-                while not await store.mix(_TOMORROW):
+                while max(await _keys(store)) >= 0:
                     await asyncio.sleep(0.1)
-            assert max(await _keys(store)) < 0
+                    await store.mix(_TOMORROW)
             mixer.send_signal(signal.SIGCONT)
             _, told = await asyncio.to_thread(mixer.communicate, timeout=_SECONDS)
             assert mixer.returncode, "goes on although it has lost its lock"
