@@ -399,3 +399,22 @@ def test_private_key_in_the_collectors_configuration_is_refused_and_not_shown(
     assert done.returncode == 2
     assert "sealing_keys.spring.public" in done.stderr
     assert str(parties.key)[19:] not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("retention", [None, 90])
+def test_collector_warns_of_sealed_records_that_would_stay_for_ever(
+    metrics_file: Path,
+    database: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    retention: int | None,
+) -> None:
+    key = PrivateKey.generate(IN_FORCE)
+    config = tmp_path / "collector.toml"
+    lines = ["report_days = 30", f'[sealing_keys.spring]\npublic = "{key.public}"']
+    if retention:
+        lines.insert(0, f"retention_days = {retention}")
+    config.write_text("\n".join(lines), encoding="utf-8")
+    with running_collector(metrics_file, database, ["--config", str(config)]):
+        pass
+    assert ("set retention_days" in capfd.readouterr().err) == (retention is None)

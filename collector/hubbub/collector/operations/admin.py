@@ -29,6 +29,7 @@ from hubbub.collector.store import MetricVersion, Store
 from hubbub.protocol.registry import Registry
 
 RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
+LAST_COUNTED_HEADER = "Hubbub-Last-Counted-Day"
 """The header of an export with the width of its records."""
 
 _SEND_SECONDS = 60.0
@@ -157,6 +158,9 @@ class _Admin:
         async with self._exports, aclosing(records) as segments:
             # The first is fetched before the answer begins, so that a fault still has a status.
             first = await anext(segments, b"")
+            # Only now: whatever isn't among the records because it was counted is told.
+            if counted := await self._store.last_counted(key, since, until):
+                response.headers[LAST_COUNTED_HEADER] = str(counted)
             await response.prepare(request)
             await _send(response, first)
             async for segment in segments:
