@@ -191,6 +191,25 @@ async def test_day_a_little_too_large_for_a_group_is_mixed_as_a_whole(any_store_
     assert any(_are_linked(segments, range(10 * n, 10 * n + 9)) for n in range(5))
 
 
+@pytest.mark.usefixtures("in_many_rounds")
+@in_event_loop
+async def test_records_wider_than_what_is_mixed_at_once_leave_no_segment_by_itself(
+    any_store_url: str,
+) -> None:
+    """P(false alarm) = (1 / 4)^12 < 1e-7: of each of twelve days one origin stays by itself."""
+    async with open_store(any_store_url, create=True) as store:
+        store._database.bytes_at_once = WIDTH
+        for age in range(12):
+            for origin in range(3):
+                # Numbers that `_are_linked` takes for origins: 16 each, of which 13 are there.
+                start = 16 * (3 * age + origin)
+                day = _DAY - dt.timedelta(days=age)
+                await store.append([make_new_batch(range(start, start + 13))], day)
+        assert await store.mix(_TOMORROW) == 12 * 39
+        segments = [[number // 2 for number in it] for it in await stored_segments(store)]
+    assert any(_are_linked(segments, range(3 * age, 3 * age + 3)) for age in range(12))
+
+
 def _are_linked(segments: list[list[int]], origins: range) -> bool:
     """Whether these origins have met, each with some other and so with all, in segments."""
     linked = {origins[0]}

@@ -38,6 +38,9 @@ REPORTS_OF_MIXED = SMALL
 _SECONDS_A_RUN = 30.0
 """Time after which no other day is begun, so that one that ended meanwhile isn't kept waiting."""
 
+_LEAST_AT_ONCE = 4
+"""Of a day that is larger a group has more than half as many segments: two, so that they do mix."""
+
 _GROUPS_BETWEEN_TIDYING = 16
 _is_mixed = _segments.c.segment_id < 0
 _is_unmixed = _segments.c.segment_id >= 0
@@ -86,7 +89,7 @@ async def _mix_day(
     if not sizes:  # counted or deleted meanwhile
         return 0
     width = await _width(database, sizes[0])
-    most = max(database.bytes_at_once // width, 2 * REPORTS_OF_MIXED)
+    most = max(database.bytes_at_once // width, _LEAST_AT_ONCE * REPORTS_OF_MIXED)
     if (unmixed := _reports(sizes)) < most:
         # Of late reports alone it could be told that they were late.
         there = await sizes_of(database, *day.selected, _is_mixed)
