@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from databases import PostgresqlServer
+from databases import GUARDED, PostgresqlServer
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import Store, open_store
 from hubbub.collector.store.day_tables import as_table, first_table
@@ -177,3 +177,18 @@ async def test_reader_whose_statement_is_planned_while_a_table_is_made_misses_no
             await gate.execute(sa.select(sa.func.pg_advisory_unlock(5)))
             assert [size.reports for size in await reading] == [3]
         assert await reader.count(HOMEPAGE) == 3
+
+
+@in_event_loop
+async def test_reader_needs_rights_on_segments_and_none_on_the_tables_of_days(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    user, password = GUARDED
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        tables = "segments, counts, parameters, hubbub_schema"
+        postgresql.execute(f"GRANT SELECT ON {tables} TO {user}", url=postgresql_url)
+        url = postgresql_url.replace("//postgres@", f"//{user}:{password}@")
+        async with open_store(url, create=False) as reader:
+            assert await reader.count(HOMEPAGE) == 3
+            assert len(await stored_segments(reader)) == 1
