@@ -18,7 +18,7 @@ from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import EngineError
 from hubbub.decoder.reports.anomalies import AnomalyDetector
-from hubbub.decoder.reports.loading import load_counts, load_days
+from hubbub.decoder.reports.loading import load_days, load_reports
 from hubbub.decoder.reports.tasks import DayFile, count_tasks, plan_tasks
 from hubbub.decoder.screening.decoding import screen
 
@@ -36,8 +36,8 @@ def spark() -> Iterator[Engine]:
 def test_counts_and_what_is_looked_at_are_those_of_threads(spark: Engine, tmp_path: Path) -> None:
     export = write_export(tmp_path, METRIC.params)
     here, there = AnomalyDetector(METRIC), AnomalyDetector(METRIC)
-    expected = asyncio.run(load_counts(export, METRIC, detector=here))
-    counts = asyncio.run(load_counts(export, METRIC, engine=spark, detector=there))
+    expected = asyncio.run(load_reports(export, METRIC, detector=here)).counts
+    counts = asyncio.run(load_reports(export, METRIC, engine=spark, detector=there)).counts
     np.testing.assert_array_equal(counts.reports, expected.reports)
     np.testing.assert_array_equal(counts.bits, expected.bits)
     assert there.result() == here.result()

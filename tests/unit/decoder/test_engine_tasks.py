@@ -26,7 +26,7 @@ from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import EngineError
 from hubbub.decoder.reports.anomalies import AnomalyDetector
-from hubbub.decoder.reports.loading import Counting, load_counts, load_days
+from hubbub.decoder.reports.loading import Counting, load_days, load_reports
 from hubbub.decoder.reports.tasks import CountSettings, DayFile, count_task, count_tasks, plan_tasks
 from hubbub.protocol.records import Records, record_width
 
@@ -60,7 +60,7 @@ def test_tasks_count_what_one_pass_counts_and_look_at_the_same_reports(
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 10_000)
     for engine in (LocalEngine(1), LocalEngine(3), dask):
         detector = AnomalyDetector(METRIC)
-        counts = asyncio.run(load_counts(export, METRIC, engine=engine, detector=detector))
+        counts = asyncio.run(load_reports(export, METRIC, engine=engine, detector=detector)).counts
         found = (counts.reports.tolist(), counts.bits.tolist()), detector.result()
         assert found == in_one_pass(export)
 

@@ -21,6 +21,7 @@ from hubbub.decoder.likelihood.sums import (
     ratio_rows,
     unknown_density,
 )
+from hubbub.decoder.reports.packed import PackedReports
 from unit.decoder.packed import members_of, reports_of
 
 CROWDED = make_params(k=8, h=2, m=4, f=0.3, p=0.2, q=0.8)
@@ -36,6 +37,7 @@ def mixture_of(params: RapporParams, threads: int = 1) -> Mixture:
 def all_at_once(mixture: Mixture) -> tuple[FloatArray, FloatArray]:
     """Return L at all rows, shape (1 + a, n), and the rows' weights."""
     parts, weights = [], []
+    assert isinstance(mixture.reports, PackedReports)
     for block in mixture.reports.blocks(10**9):
         rows = ratio_rows(block.bits, mixture.reports.params)
         unknown = unknown_density(block.bits, mixture.reports.params)

@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hubbub.decoder.engines.engine import Kept
 from hubbub.decoder.engines.remote import (
     explained,
     own_versions,
@@ -56,6 +57,7 @@ class SparkEngine:
 
     def __init__(self, context: Any) -> None:
         self._context = context
+        self._kept: list[_KeptOnSpark] = []
 
     def map(
         self,
@@ -83,11 +85,57 @@ class SparkEngine:
             pool.shutdown(cancel_futures=True)
             held.unpersist()
 
+    def keep(
+        self,
+        make: Callable[[_Shared, _Task], _Result],
+        shared: _Shared,
+        tasks: Sequence[_Task],
+    ) -> Kept[_Result]:
+        """Keep results in the executors' memory, or on their disks; see `Keeper`."""
+        packed = [packed_task(task) for task in tasks]
+        held = self._context.broadcast(packed_work(make, shared))
+        do = partial(_run_partition, (*own_versions(),), held)
+        values = self._context.parallelize(packed, len(packed)).mapPartitions(do)
+        level = importlib.import_module("pyspark").StorageLevel.MEMORY_AND_DISK
+        self._kept.append(_KeptOnSpark(self._context, values.persist(level), held))
+        return self._kept[-1]
+
+    def release(self) -> None:
+        """Forget what is kept."""
+        while self._kept:
+            self._kept.pop().release()
+
     def _collect(self, do: Callable[..., Iterator[bytes]], tasks: list[bytes]) -> list[bytes]:
         found: list[bytes] = (
             self._context.parallelize(tasks, len(tasks)).mapPartitions(do).collect()
         )
         return found
+
+
+class _KeptOnSpark:
+    """A persisted partition a result; those that are lost are made again."""
+
+    def __init__(self, context: Any, values: Any, made_with: Any) -> None:
+        self._context = context
+        self._values = values
+        self._made_with = made_with
+
+    def map(self, work: Callable[[_Shared, Any], _Result], shared: _Shared) -> Iterator[_Result]:
+        """Yield results in order; see `Kept`."""
+        held = self._context.broadcast(packed_work(work, shared))
+        do = partial(_run_partition, (*own_versions(),), held)
+        try:
+            answers = self._values.mapPartitions(do).collect()
+        except Exception as error:
+            raise explained("spark", error) from error
+        finally:
+            held.unpersist()
+        yield from map(result_of, answers)
+
+    def release(self) -> None:
+        """Forget the results."""
+        self._values.unpersist()
+        self._made_with.unpersist()
 
 
 def _run_partition(expected: tuple[str, int], held: Any, tasks: Iterable[bytes]) -> Iterator[bytes]:
@@ -122,7 +170,11 @@ def open_spark(master: str | None) -> Iterator[SparkEngine]:
     sql = sys.modules.get("pyspark.sql")
     session = sql.SparkSession.getActiveSession() if sql else None
     if session is not None:
-        yield SparkEngine(session.sparkContext)
+        engine = SparkEngine(session.sparkContext)
+        try:
+            yield engine
+        finally:
+            engine.release()
         return
     settings = _configuration(pyspark, master)
     try:
