@@ -66,6 +66,19 @@ METRICS: dict[str, tuple[Metric, Any, dict[str, Any]]] = {
 }
 
 
+LIKELIHOOD: dict[str, Any] = {"candidates": NAMES, "method": "likelihood"}
+GROUPED = make_metric("words", params=NOISE._replace(k=8))
+WAYS = METRICS | {
+    # A search among all strings takes long.
+    "open string": (*METRICS["open string"][:2], {"extend": "word"}),
+    "whole reports": (WORDS, "word 3", LIKELIHOOD),
+    "whole reports by day": (WORDS, "word 3", LIKELIHOOD | {"by": "day"}),
+    "few different reports": (GROUPED, "word 3", LIKELIHOOD),
+    "few different reports by day": (GROUPED, "word 3", LIKELIHOOD | {"by": "day"}),
+}
+"""All that files of reports are decoded to."""
+
+
 def reports_of(metric: Metric, value: Any, seed: int, n: int = 2_000) -> bytes:
     """Return records of clients of whom half have one value, and the others none."""
     rng, params = np.random.default_rng(seed), metric.params

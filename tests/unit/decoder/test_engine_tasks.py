@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,12 +30,6 @@ from hubbub.decoder.reports.tasks import CountSettings, DayFile, count_task, cou
 from hubbub.protocol.records import Records, record_width
 
 METRIC = make_metric(params=make_params(k=24, h=2, m=5))
-
-
-@pytest.fixture(scope="module")
-def dask() -> Iterator[Engine]:
-    with open_engine("dask") as engine:
-        yield engine
 
 
 @pytest.fixture(scope="module")
