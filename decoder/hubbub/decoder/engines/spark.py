@@ -10,6 +10,7 @@ that Spark makes for the session.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import re
@@ -42,6 +43,9 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 _JOBS = 2
 _FAILURES = 4  # as of Spark's clusters; of `local[N]` a task may not fail even once
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of a JVM that only hands bytes on: what the second compiler takes long for is seldom run again,
+and there is little garbage."""
 _LOCAL = re.compile(r"local(\[(\d+|\*)\])?")
 
 
@@ -141,6 +145,9 @@ class _KeptOnSpark:
 def _run_partition(expected: tuple[str, int], held: Any, tasks: Iterable[bytes]) -> Iterator[bytes]:
     for task in tasks:
         yield run(expected, held.value, task)
+        if not gc.get_freeze_count():
+            # Spark's daemon looks for garbage after each task, also in all that was imported.
+            gc.freeze()
 
 
 def _answers(job: Future[list[bytes]]) -> list[bytes]:
@@ -235,5 +242,6 @@ def _configuration(pyspark: Any, master: str | None) -> Any:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.authenticate": "true",
+            "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         }
     return pyspark.SparkConf().setMaster(master).setAll(list(settings.items()))
