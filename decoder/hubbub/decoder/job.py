@@ -172,7 +172,8 @@ def decode_metric(
     blend : path
         Of a metric of strings, an opted-in group's counts, as `hubbub-release` writes them.
     engine : "local", "dask" or "spark"
-        Where files of reports are counted, and lists that are screened are tested.
+        Where files of reports are counted, and kept if they are needed whole and many, and lists
+        that are screened are tested.
     master : str, optional
         The address of a Dask scheduler, or Spark's master; by default workers of this machine.
 

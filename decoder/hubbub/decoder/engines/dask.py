@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from hubbub.decoder.engines.engine import Kept
+from hubbub.decoder.engines.interfaces import Kept
 from hubbub.decoder.engines.remote import (
     explained,
     own_versions,

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hubbub.decoder.engines.engine import Kept
+from hubbub.decoder.engines.interfaces import Kept
 from hubbub.decoder.engines.remote import (
     explained,
     own_versions,
