@@ -21,7 +21,7 @@ from hubbub.decoder.likelihood.sums import (
     ratio_rows,
     unknown_density,
 )
-from hubbub.decoder.reports.packed import PackedReports
+from hubbub.decoder.reports.packed import PackedReports, cut_cohorts
 from unit.decoder.packed import members_of, reports_of
 
 CROWDED = make_params(k=8, h=2, m=4, f=0.3, p=0.2, q=0.8)
@@ -81,6 +81,29 @@ def test_sums_are_the_same_to_the_bit_on_any_number_of_threads(params: RapporPar
     assert first.value == second.value
     np.testing.assert_array_equal(first.gradient, second.gradient)
     np.testing.assert_array_equal(first.information, second.information)
+
+
+@pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])
+def test_sums_over_parts_are_the_sums_over_all(
+    params: RapporParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By cohort to the bit; over all cohorts but for the order of additions."""
+    mixture, others = mixture_of(params), members_of(["zeta", "eta"], params)
+    shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
+
+    def sums() -> tuple[tuple[object, ...], tuple[object, ...]]:
+        at, overlaps = mixture.evaluate(shares), mixture.overlaps(shares, others)
+        crossings = mixture.crossings(shares, others)
+        return (at.value, at.gradient, at.information, *overlaps), (*crossings,)
+
+    over_all, by_cohort = sums()
+    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 300)
+    assert len(cut_cohorts(params, mixture.reports.total)) > 2
+    in_parts, by_cohort_in_parts = sums()
+    for found, expected in zip(by_cohort_in_parts, by_cohort, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    for found, expected in zip(in_parts, over_all, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])

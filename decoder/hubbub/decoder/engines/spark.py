@@ -1,8 +1,8 @@
 """Spark as an engine: a driver here, whose executors run hubbub in Python.
 
-Tasks and results are bytes; neither rows nor bits go through the JVM, and no type of Arrow or
-pandas. Each job has a task a core, and two jobs are under way, so that cores don't wait for the
-last task of a job.
+Tasks and results are bytes, those that are kept, too; neither rows that are counted go through the
+JVM, nor any type of Arrow or pandas. Each job has a task a core, and two jobs are under way, so
+that cores don't wait for the last task of a job.
 
 Invariant: with a master on this machine everything listens on loopback alone, and asks for the key
 that Spark makes for the session.
