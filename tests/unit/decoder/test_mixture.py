@@ -91,7 +91,7 @@ def test_sums_over_parts_are_the_sums_over_all(
     mixture, others = mixture_of(params), members_of(["zeta", "eta"], params)
     shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
 
-    def sums() -> tuple[tuple[object, ...], tuple[object, ...]]:
+    def sums() -> tuple[tuple[FloatArray | float, ...], tuple[FloatArray, ...]]:
         at, overlaps = mixture.evaluate(shares), mixture.overlaps(shares, others)
         crossings = mixture.crossings(shares, others)
         return (at.value, at.gradient, at.information, *overlaps), (*crossings,)
