@@ -100,8 +100,8 @@ def test_sums_over_parts_are_the_sums_over_all(
     monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 300)
     assert len(cut_cohorts(params, mixture.reports.total)) > 2
     in_parts, by_cohort_in_parts = sums()
-    for found, expected in zip(by_cohort_in_parts, by_cohort, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for cohorts, expected_cohorts in zip(by_cohort_in_parts, by_cohort, strict=True):
+        np.testing.assert_array_equal(cohorts, expected_cohorts)
     for found, expected in zip(in_parts, over_all, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
