@@ -4,12 +4,14 @@ Batch ids are in partitions, each with a key of its own, so nothing but locks ke
 inserted in two of them at once: transactions of the open day run together, one of any other day
 runs alone and makes its own the open day. Invariants: each session waits at COMMIT until the
 transaction is on disk, whatever the server's default is; nothing here repeats a transaction whose
-outcome is unknown; and what would wait for a long reader, such as a backup, gives up soon.
+outcome is unknown; what would wait for a long reader, such as a backup, gives up soon; and a
+process that is frozen keeps no lock, but for those of readers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -40,6 +42,13 @@ _GRACE_SECONDS = 5
 """Later than that, a server that doesn't report the timeout itself is given up."""
 
 _CONNECTIONS = 4
+_STATEMENTS_KEPT = 32
+"""Statements that are kept compiled by a pool, and prepared by each of its connections.
+
+A dozen a day name the day's tables and are never needed again. By default they would be kept for
+most of a year, in the memory of both sides.
+"""
+
 _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
 _INDEXES = 0x68756269  # "hubi": held by who makes an index
@@ -52,8 +61,28 @@ _IS_OPEN = sa.select(
 ).where(sa.func.to_regclass(sa.bindparam("name", type_=sa.Text)).is_not(None))
 """Without its table of segments, an older collector has opened the day."""
 
+_BEGIN_BESIDE_OTHERS = f"BEGIN; SELECT pg_advisory_xact_lock_shared({_DAYS})"
+_INSERT_IDS = """
+    INSERT INTO batch_ids (batch_id, day)
+    SELECT id, $2::date FROM unnest($1::bytea[]) AS id
+    WHERE (SELECT to_regclass($4::text) IS NOT NULL AND EXISTS (
+        SELECT FROM open_day WHERE day = $2::date
+    ))
+    AND NOT EXISTS (
+        SELECT FROM batch_ids
+        WHERE batch_id = id AND (day < $2::date OR day >= $3::date)
+        OFFSET 0
+    )
+    ON CONFLICT DO NOTHING RETURNING batch_id
+"""
+"""Insert ids into the open day, or none if it isn't open.
+
+The other days are searched in the key of each, id by id: OFFSET keeps the planner from joining, and
+so from reading whole partitions because they were small when it looked.
+"""
+
 _MIXING = 0x6875626D  # "hubm": held by the one who mixes days
-_TRY_TO_MIX = sa.select(sa.func.pg_try_advisory_lock(_MIXING))
+_TRY_TO_MIX = sa.select(sa.func.pg_try_advisory_xact_lock(_MIXING))
 _OPEN_DAY = sa.select(open_day.c.day)
 _TRY_TO_INDEX = sa.select(sa.func.pg_try_advisory_xact_lock(_INDEXES))
 _INDEXED = """
@@ -70,15 +99,22 @@ _LOCK_SECONDS = 0.5
 
 _HEADS_A_STATEMENT = 1000
 _SEGMENTS_MOVED = 64
-_PLANNING_SECONDS = 0.1
+_TIDYING_ATTEMPTS = 3
+_MISSING_TABLE = "42P01"
+_BEAT_SECONDS = _STATEMENT_SECONDS / 5
 _DURABLE = ("on", "remote_apply")
 
-_END_WHEN_IDLE = sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_STATEMENT_SECONDS}s'")
-"""Or a frozen collector's transaction would keep others from the next day and the quarantine."""
+_KEEP_TABLES = sa.text("LOCK TABLE segments IN ACCESS SHARE MODE")
+"""All tables of segments: none that is there when a transaction's snapshot is taken is dropped."""
+
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
 
 _log = logging.getLogger("hubbub.collector")
+
+
+class _NotOpenError(Exception):
+    """The day isn't the open one: nothing was inserted, and the transaction has to end."""
 
 
 class PostgresqlDatabase(Database):
@@ -88,9 +124,21 @@ class PostgresqlDatabase(Database):
 
     def __init__(self, url: str, *, writes: bool) -> None:
         # Two pools, so that slow readers don't keep reports waiting.
-        reading = _engine(url, writes=writes)
+        reading = _engine(url, writes=writes, reads_only=True)
         super().__init__(reading, _engine(url, writes=True) if writes else reading)
+        self._appending = _engine(url, writes=True, is_bare=True)
         self._url = url
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction that sees each report once, wherever it is moved meanwhile.
+
+        All of it sees the moment of its first statement. A plan that was made before a table was
+        would miss what has been moved there until a later moment.
+        """
+        async with super().read() as connection:
+            await connection.execute(_KEEP_TABLES)
+            yield connection
 
     @asynccontextmanager
     async def migrate(self) -> AsyncIterator[AsyncConnection]:
@@ -104,17 +152,15 @@ class PostgresqlDatabase(Database):
         day: dt.date,
         prepare: Callable[[], Prepared],
         write: Callable[[sa.Connection, Prepared], Result],
+        *,
+        is_large: bool = False,
     ) -> Result:
         """Write on one of some connections; beside others if the day is open."""
-        prepared = await asyncio.to_thread(prepare)
-        async with self.write() as connection:
-            await connection.execute(_END_WHEN_IDLE)
-            await connection.execute(_WAIT_FOR_OTHER_DAYS)
-            # A statement of its own, which sees what was committed before the lock was free.
-            if await connection.scalar(_IS_OPEN, {"day": day, "name": first_table(day).name}):
+        prepared = await asyncio.to_thread(prepare) if is_large else prepare()
+        with contextlib.suppress(_NotOpenError):
+            async with self._write_beside_others() as connection:
                 return await connection.run_sync(write, prepared)
         async with self.write() as connection:
-            await connection.execute(_END_WHEN_IDLE)
             await connection.execute(_WAIT_FOR_ALL_DAYS)
             # In the order of drop_id_table, so that neither waits for the other.
             await connection.execute(sa.delete(open_day))
@@ -122,6 +168,30 @@ class PostgresqlDatabase(Database):
             await _make_partition(connection, day)
             await _make_day_table(connection, first_table(day))
             return await connection.run_sync(write, prepared)
+
+    @asynccontextmanager
+    async def _write_beside_others(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction of the open day and take its lock, in one round trip to the server.
+
+        What a transaction of few batches costs is its round trips. SQLAlchemy would make two of
+        this one, and three more beforehand to see whether the connection is alive.
+        """
+        async with translate_errors(), self._appending.connect() as connection:
+            driver = await _begin_beside_others(connection)
+            try:
+                yield connection
+                await driver.execute("COMMIT")
+            except BaseException:
+                try:
+                    await driver.execute("ROLLBACK")
+                except BaseException:
+                    driver.terminate()
+                raise
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._appending.dispose()
+        await super().close()
 
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return INSERT ... ON CONFLICT DO NOTHING."""
@@ -132,24 +202,17 @@ class PostgresqlDatabase(Database):
     ) -> set[bytes]:
         """Insert ids as one array.
 
-        The other days are searched in the key of each, id by id: OFFSET keeps the planner from
-        joining, and so from reading whole partitions because they were small when it looked.
+        This is the first statement after `transact` got its lock, so it sees whether the day was
+        open when the lock was free.
         """
-        statement = f"""
-            INSERT INTO batch_ids (batch_id, day)
-            SELECT id, DATE '{day}' FROM unnest($1::bytea[]) AS id
-            WHERE NOT EXISTS (
-                SELECT FROM batch_ids
-                WHERE batch_id = id AND (day < DATE '{day}' OR day >= DATE '{_next(day)}')
-                OFFSET 0
-            )
-            ON CONFLICT DO NOTHING RETURNING batch_id
-        """  # noqa: S608
-        return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
+        given = (list(ids), day, _next(day), first_table(day).name)
+        unseen = set(connection.exec_driver_sql(_INSERT_IDS, given).scalars())
+        if not unseen and not connection.scalar(_IS_OPEN, {"day": day, "name": given[-1]}):
+            raise _NotOpenError
+        return unseen
 
     def lock_quarantine(self, connection: sa.Connection) -> None:
         """Wait for the lock; what others committed before is seen by the next statement."""
-        connection.execute(_END_WHEN_IDLE)
         connection.execute(_WAIT_FOR_QUARANTINE)
 
     async def has_id(self, batch_id: bytes) -> bool:
@@ -225,10 +288,7 @@ class PostgresqlDatabase(Database):
         """Return the table of a day's mixed reports; make it if need be."""
         table = mixed_table(day, today)
         async with self.write() as connection:
-            was_made = await _make_day_table(connection, table)
-        if was_made:
-            # A reader that didn't know of it when it planned has begun to read by then.
-            await asyncio.sleep(_PLANNING_SECONDS)
+            await _make_day_table(connection, table)
         return as_table(table)
 
     async def prepare_segments(self, day: dt.date) -> None:
@@ -268,21 +328,28 @@ class PostgresqlDatabase(Database):
                 return
         async with self.write() as connection:
             await connection.execute(_WAIT_BRIEFLY)
+            if not table.is_mixed and not await _close_day(connection, table.day):
+                return
             await connection.exec_driver_sql(f"LOCK TABLE {table.name}")
             if await _has_rows(connection, table.name):
                 return
-            if not table.is_mixed:
-                # Or a transaction that found the day open would miss its table.
-                await connection.execute(_WAIT_FOR_ALL_DAYS)
-                await connection.execute(sa.delete(open_day).where(open_day.c.day == table.day))
             await connection.exec_driver_sql(f"DROP TABLE {table.name}")
 
     @asynccontextmanager
-    async def mixing_alone(self) -> AsyncIterator[bool]:
-        """Hold a lock on a connection of its own, which is given back however this ends."""
-        async with translate_errors(), self._patient() as engine, engine.connect() as connection:
-            alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            yield bool(await alone.scalar(_TRY_TO_MIX))
+    async def mixing_alone(self) -> AsyncIterator[Callable[[], bool]]:
+        """Hold a lock in a transaction of its own, which the server ends unless it hears of it."""
+        async with translate_errors(), self._patient() as engine, engine.begin() as connection:
+            if not await connection.scalar(_TRY_TO_MIX):
+                yield lambda: False
+                return
+            ended = asyncio.Event()
+            beating = asyncio.create_task(_beat(connection, ended), name="mixing")
+            try:
+                yield lambda: not beating.done()
+            finally:
+                ended.set()
+                with contextlib.suppress(Exception):  # the lock is lost, and others may mix
+                    await beating
 
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
         """Read slices, for which the server fetches only the pieces of 2 kB that hold them."""
@@ -306,9 +373,17 @@ class PostgresqlDatabase(Database):
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            children = [table.name for table in await _day_tables(alone)]
-            names = ", ".join(["segments", "counts", "quarantine", *children])
-            await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
+            for left in reversed(range(_TIDYING_ATTEMPTS)):
+                children = [table.name for table in await _day_tables(alone)]
+                names = ", ".join(["segments", "counts", "quarantine", *children])
+                try:
+                    await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
+                except sa.exc.DBAPIError as error:
+                    # Another collector has dropped a table that was listed.
+                    if not left or getattr(error.orig, "sqlstate", None) != _MISSING_TABLE:
+                        raise
+                else:
+                    return
 
     async def size_bytes(self) -> int:
         """Return the bytes of the tables, partitions and indexes."""
@@ -329,6 +404,29 @@ class PostgresqlDatabase(Database):
             yield engine
         finally:
             await engine.dispose()
+
+
+async def _begin_beside_others(connection: AsyncConnection) -> asyncpg.Connection:
+    """Begin on this connection, or on another if the server was restarted and this one is dead.
+
+    Nothing was asked of it before, so nothing is repeated.
+    """
+    for _ in range(_CONNECTIONS):
+        driver = await _driver(connection)
+        try:
+            await driver.execute(_BEGIN_BESIDE_OTHERS)
+        except Exception:
+            if not driver.is_closed():
+                raise
+            await connection.invalidate()
+        else:
+            return driver
+    raise StoreError("store: all connections were closed while they were unused")
+
+
+async def _driver(connection: AsyncConnection) -> asyncpg.Connection:
+    driver: asyncpg.Connection = (await connection.get_raw_connection()).driver_connection
+    return driver
 
 
 async def _partitions(connection: AsyncConnection) -> Sequence[IdTable]:
@@ -375,16 +473,13 @@ async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
     )
 
 
-async def _make_day_table(connection: AsyncConnection, table: DayTable) -> bool:
-    """Make a table of segments unless there is one; return whether there was none.
-
-    Neither readers nor writers wait for it.
-    """
+async def _make_day_table(connection: AsyncConnection, table: DayTable) -> None:
+    """Make a table of segments unless there is one. Neither readers nor writers wait for it."""
     if table in await _day_tables(connection):
-        return False
+        return
     await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
     if table in await _day_tables(connection):
-        return False
+        return
     # By the condition a query for some days leaves out the tables of others.
     of_day = f", CHECK (day = DATE '{table.day}')" if table.day else ""
     await connection.exec_driver_sql(
@@ -393,7 +488,30 @@ async def _make_day_table(connection: AsyncConnection, table: DayTable) -> bool:
     await connection.exec_driver_sql(
         f"CREATE INDEX {table.name}_by_day ON {table.name} (metric, version, day, reports)"
     )
+
+
+async def _close_day(connection: AsyncConnection, day: dt.date | None) -> bool:
+    """Let nobody find a day open, or open it, until the transaction ends; return whether it's so.
+
+    Its locks come before that of the day's table, as in `transact`. If the day isn't open, as when
+    reports have come on another since, those of the open day don't wait.
+    """
+    is_day = open_day.c.day == day
+    is_open = sa.select(sa.exists().where(is_day))
+    was_open = await connection.scalar(is_open)
+    await connection.execute(_WAIT_FOR_ALL_DAYS if was_open else _WAIT_FOR_OTHER_DAYS)
+    if not was_open:
+        return not await connection.scalar(is_open)
+    await connection.execute(sa.delete(open_day).where(is_day))
     return True
+
+
+async def _beat(connection: AsyncConnection, ended: asyncio.Event) -> None:
+    """Keep a transaction that has nothing else to do from being ended by the server."""
+    while not ended.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), _BEAT_SECONDS)
+        await connection.execute(sa.select(1))
 
 
 def _next(day: dt.date) -> dt.date:
@@ -425,14 +543,35 @@ async def open_database(url: str, *, create: bool) -> PostgresqlDatabase:
     return database
 
 
-def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> AsyncEngine:
-    """Return an engine whose statements may take some seconds, or as long as they like (0)."""
+def _engine(
+    url: str,
+    *,
+    writes: bool,
+    reads_only: bool = False,
+    is_bare: bool = False,
+    seconds: int = _STATEMENT_SECONDS,
+) -> AsyncEngine:
+    """Return an engine whose statements may take some seconds, or as long as they like (0).
+
+    Parameters
+    ----------
+    writes : bool
+        Whether the server is to let it write.
+    reads_only : bool
+        Whether it is for `read`.
+    is_bare : bool
+        Whether it begins no transactions, and doesn't ask whether a connection is alive.
+    seconds : int
+    """
     settings = {
         "application_name": "hubbub",
         "statement_timeout": f"{seconds}s",
         "default_transaction_read_only": "off" if writes else "on",
         # `transact` must see what was committed while it waited, whatever the server's default is.
-        "default_transaction_isolation": "read committed",
+        "default_transaction_isolation": "repeatable read" if reads_only else "read committed",
+        # Or a frozen collector's transaction would keep others from what it has locked. Who reads
+        # locks little, and may rest between two segments.
+        "idle_in_transaction_session_timeout": "0" if reads_only else f"{_STATEMENT_SECONDS}s",
     }
 
     async def connect(**_options: Any) -> asyncpg.Connection:
@@ -458,15 +597,20 @@ def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> Asy
             raise
         return connection
 
-    return create_async_engine(
+    engine: AsyncEngine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=connect,
+        creator=lambda: engine.dialect.loaded_dbapi.connect(
+            async_creator_fn=connect, prepared_statement_cache_size=_STATEMENTS_KEPT
+        ),
+        query_cache_size=_STATEMENTS_KEPT,
         # After the server was restarted, a connection is found dead before it is used.
-        pool_pre_ping=True,
+        pool_pre_ping=not is_bare,
+        isolation_level="AUTOCOMMIT" if is_bare else None,
         pool_size=_CONNECTIONS,
         max_overflow=0,
         pool_timeout=_STATEMENT_SECONDS,
     )
+    return engine
 
 
 _WAIT_FOR_DISK = f"""
