@@ -130,7 +130,7 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(
     def send_again(_connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
         if "INSERT INTO segments" in sql and not again:
             again.append(asyncio.create_task(other.append([batch], _TOMORROW)))
-            done, _ = await_only(asyncio.wait(again, timeout=0.3))
+            done, _waiting = await_only(asyncio.wait(again, timeout=0.3))
             assert not done
 
     async with (
