@@ -54,6 +54,8 @@ class Settings(NamedTuple):
     max_outbox_bytes: int
     connect_timeout: float
     read_timeout: float
+    most_reports: int | None = None
+    """That a request has room for; None: any batch has."""
 
 
 class Entry(NamedTuple):

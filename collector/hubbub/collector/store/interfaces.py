@@ -272,8 +272,10 @@ class Database(abc.ABC):
         day: dt.date,
         prepare: Callable[[], Prepared],
         write: Callable[[IdWriter, Prepared], Result],
+        *,
+        is_large: bool = False,
     ) -> Result:
-        """Prepare in a thread, then write in one transaction; it is durable when this returns.
+        """Prepare, then write in one transaction; it is durable when this returns.
 
         Only here ids are inserted, and only those of `day`; or, if its table is closed, since a
         clock is behind, of the next day whose table isn't. Beside such a transaction none runs
@@ -282,6 +284,13 @@ class Database(abc.ABC):
 
         For the most frequent work: it takes as few turns of the event loop, which may be busy, as
         possible. Calls may overlap.
+
+        Parameters
+        ----------
+        day : datetime.date
+        prepare, write : callable
+        is_large : bool
+            Whether to prepare takes so long that it must not be done in the event loop.
         """
 
     @abc.abstractmethod
@@ -380,8 +389,11 @@ class Database(abc.ABC):
         """Drop tables of segments that have become empty, with all traces in their files."""
 
     @abc.abstractmethod
-    def mixing_alone(self) -> AbstractAsyncContextManager[bool]:
-        """Enter with whether nobody else mixes the store's days, and keep others from it."""
+    def mixing_alone(self) -> AbstractAsyncContextManager[Callable[[], bool]]:
+        """Keep others from mixing the store's days, as long as what is entered with returns true.
+
+        It doesn't if another process mixes them, or may by now.
+        """
 
     @abc.abstractmethod
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:

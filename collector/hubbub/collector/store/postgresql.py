@@ -4,12 +4,14 @@ Batch ids are in partitions, each with a key of its own, so nothing but locks ke
 inserted in two of them at once: transactions of the open day run together, one of any other day
 runs alone and makes its own the open day. Invariants: each session waits at COMMIT until the
 transaction is on disk, whatever the server's default is; nothing here repeats a transaction whose
-outcome is unknown; and what would wait for a long reader, such as a backup, gives up soon.
+outcome is unknown; what would wait for a long reader, such as a backup, gives up soon; and a
+process that is frozen keeps no lock, but for those of readers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -55,6 +57,13 @@ _GRACE_SECONDS = 5
 """Later than that, a server that doesn't report the timeout itself is given up."""
 
 _CONNECTIONS = 4
+_STATEMENTS_KEPT = 32
+"""Statements that are kept compiled by a pool, and prepared by each of its connections.
+
+A dozen a day name the day's tables and are never needed again. By default they would be kept for
+most of a year, in the memory of both sides.
+"""
+
 _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
 _FILTERS = 0x68756266  # "hubf": held by the one who makes a filter of ids
@@ -77,8 +86,11 @@ _DAYS_THERE = f"""
 Without the open day's table of segments, an older collector has opened it.
 """
 
+_BEGIN_BESIDE_OTHERS = f"BEGIN; SELECT pg_advisory_xact_lock_shared({_DAYS})"
 _MIXING = 0x6875626D  # "hubm": held by the one who mixes days
-_TRY_TO_LOCK = sa.select(sa.func.pg_try_advisory_lock(sa.bindparam("lock", type_=sa.BigInteger)))
+_TRY_TO_LOCK = sa.select(
+    sa.func.pg_try_advisory_xact_lock(sa.bindparam("lock", type_=sa.BigInteger))
+)
 _OPEN_DAY = sa.select(sa.func.max(open_day.c.day))
 
 _LOCK_SECONDS = 0.5
@@ -93,11 +105,14 @@ Autovacuum gives way after a second.
 _HEADS_A_STATEMENT = 1000
 _PAGES_READ = 1024
 _SEGMENTS_MOVED = 64
-_PLANNING_SECONDS = 0.1
+_TIDYING_ATTEMPTS = 3
+_MISSING_TABLE = "42P01"
+_BEAT_SECONDS = _STATEMENT_SECONDS / 5
 _DURABLE = ("on", "remote_apply")
 
-_END_WHEN_IDLE = sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_STATEMENT_SECONDS}s'")
-"""Or a frozen collector's transaction would keep others from the next day and the quarantine."""
+_KEEP_TABLES = sa.text("LOCK TABLE segments IN ACCESS SHARE MODE")
+"""All tables of segments: none that is there when a transaction's snapshot is taken is dropped."""
+
 _WAIT_TO_CLOSE = sa.text(f"SET LOCAL lock_timeout = '{_CLOSING_SECONDS}s'")
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
@@ -112,10 +127,22 @@ class PostgresqlDatabase(Database):
 
     def __init__(self, url: str, *, writes: bool) -> None:
         # Two pools, so that slow readers don't keep reports waiting.
-        reading = _engine(url, writes=writes)
+        reading = _engine(url, writes=writes, reads_only=True)
         super().__init__(reading, _engine(url, writes=True) if writes else reading)
+        self._appending = _engine(url, writes=True, is_bare=True)
         self._url = url
         self._filters = LoadedFilters(self)
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction that sees each report once, wherever it is moved meanwhile.
+
+        All of it sees the moment of its first statement. A plan that was made before a table was
+        would miss what has been moved there until a later moment.
+        """
+        async with super().read() as connection:
+            await connection.execute(_KEEP_TABLES)
+            yield connection
 
     @asynccontextmanager
     async def migrate(self) -> AsyncIterator[AsyncConnection]:
@@ -129,24 +156,23 @@ class PostgresqlDatabase(Database):
         day: dt.date,
         prepare: Callable[[], Prepared],
         write: Callable[[IdWriter, Prepared], Result],
+        *,
+        is_large: bool = False,
     ) -> Result:
         """Write on one of some connections; beside others if the day is open."""
-        prepared = await asyncio.to_thread(prepare)
+        prepared = await asyncio.to_thread(prepare) if is_large else prepare()
 
         def write_ids(connection: sa.Connection, taking: dt.date, catalogue: Catalogue) -> Result:
             filtered = self._filters.of(catalogue)
             self._filters.load_soon()
             return write(_IdWriter(connection, taking, filtered), prepared)
 
-        async with self.write() as connection:
-            await connection.execute(_END_WHEN_IDLE)
-            await connection.execute(_WAIT_FOR_OTHER_DAYS)
+        async with self._write_beside_others() as connection:
             # A statement of its own, which sees what was committed before the lock was free.
             opened, catalogue = await _days_there(connection)
             if opened == (taking := catalogue.taking(day)):
                 return await connection.run_sync(write_ids, taking, catalogue)
         async with self.write() as connection:
-            await connection.execute(_END_WHEN_IDLE)
             await connection.execute(_WAIT_FOR_ALL_DAYS)
             _, catalogue = await _days_there(connection)
             taking = catalogue.taking(day)
@@ -157,13 +183,31 @@ class PostgresqlDatabase(Database):
             await _make_day_table(connection, first_table(taking))
             return await connection.run_sync(write_ids, taking, catalogue)
 
+    @asynccontextmanager
+    async def _write_beside_others(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction of the open day and take its lock, in one round trip to the server.
+
+        What a transaction of few batches costs is its round trips. SQLAlchemy would make two of
+        this one, and three more beforehand to see whether the connection is alive.
+        """
+        async with translate_errors(), self._appending.connect() as connection:
+            driver = await _begin_beside_others(connection)
+            try:
+                yield connection
+                await driver.execute("COMMIT")
+            except BaseException:
+                try:
+                    await driver.execute("ROLLBACK")
+                except BaseException:
+                    driver.terminate()
+                raise
+
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return INSERT ... ON CONFLICT DO NOTHING."""
         return insert(table).on_conflict_do_nothing()
 
     def lock_quarantine(self, connection: sa.Connection) -> None:
         """Wait for the lock; what others committed before is seen by the next statement."""
-        connection.execute(_END_WHEN_IDLE)
         connection.execute(_WAIT_FOR_QUARANTINE)
 
     async def has_id(self, batch_id: bytes) -> bool:
@@ -188,7 +232,7 @@ class PostgresqlDatabase(Database):
     async def filtering_alone(self) -> AsyncIterator[bool]:
         """Hold a lock on a connection of its own."""
         async with self._alone(_FILTERS) as is_alone:
-            yield is_alone
+            yield is_alone()
 
     async def first_day_in_use(self, before: dt.date) -> dt.date:
         """Return that day or the open one, which another clock than that of the upkeep has set."""
@@ -266,10 +310,7 @@ class PostgresqlDatabase(Database):
         """Return the table of a day's mixed reports; make it if need be."""
         table = mixed_table(day, today)
         async with self.write() as connection:
-            was_made = await _make_day_table(connection, table)
-        if was_made:
-            # A reader that didn't know of it when it planned has begun to read by then.
-            await asyncio.sleep(_PLANNING_SECONDS)
+            await _make_day_table(connection, table)
         return as_table(table)
 
     async def prepare_segments(self, day: dt.date) -> None:
@@ -309,27 +350,34 @@ class PostgresqlDatabase(Database):
                 return
         async with self.write() as connection:
             await connection.execute(_WAIT_BRIEFLY)
+            if not table.is_mixed and not await _close_day(connection, table.day):
+                return
             await connection.exec_driver_sql(f"LOCK TABLE {table.name}")
             if await _has_rows(connection, table.name):
                 return
-            if not table.is_mixed:
-                # Or a transaction that found the day open would miss its table.
-                await connection.execute(_WAIT_FOR_ALL_DAYS)
-                await connection.execute(sa.delete(open_day).where(open_day.c.day == table.day))
             await connection.exec_driver_sql(f"DROP TABLE {table.name}")
 
     @asynccontextmanager
-    async def mixing_alone(self) -> AsyncIterator[bool]:
-        """Hold a lock on a connection of its own."""
+    async def mixing_alone(self) -> AsyncIterator[Callable[[], bool]]:
+        """Hold a lock in a transaction of its own, which the server ends unless it hears of it."""
         async with self._alone(_MIXING) as is_alone:
             yield is_alone
 
     @asynccontextmanager
-    async def _alone(self, lock: int) -> AsyncIterator[bool]:
-        """Take a lock if it is free; it is given back with its connection, however this ends."""
-        async with translate_errors(), self._patient() as engine, engine.connect() as connection:
-            alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            yield bool(await alone.scalar(_TRY_TO_LOCK, {"lock": lock}))
+    async def _alone(self, lock: int) -> AsyncIterator[Callable[[], bool]]:
+        """Take a lock if it is free, for as long as the server hears of this process."""
+        async with translate_errors(), self._patient() as engine, engine.begin() as connection:
+            if not await connection.scalar(_TRY_TO_LOCK, {"lock": lock}):
+                yield lambda: False
+                return
+            ended = asyncio.Event()
+            beating = asyncio.create_task(_beat(connection, ended), name="heartbeat")
+            try:
+                yield lambda: not beating.done()
+            finally:
+                ended.set()
+                with contextlib.suppress(Exception):  # the lock is lost, and others may have it
+                    await beating
 
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
         """Read slices, for which the server fetches only the pieces of 2 kB that hold them."""
@@ -353,9 +401,17 @@ class PostgresqlDatabase(Database):
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            children = [table.name for table in await _day_tables(alone)]
-            names = ", ".join(["segments", "counts", "quarantine", "id_filters", *children])
-            await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
+            for left in reversed(range(_TIDYING_ATTEMPTS)):
+                children = [table.name for table in await _day_tables(alone)]
+                names = ", ".join(["segments", "counts", "quarantine", "id_filters", *children])
+                try:
+                    await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
+                except sa.exc.DBAPIError as error:
+                    # Another collector has dropped a table that was listed.
+                    if not left or getattr(error.orig, "sqlstate", None) != _MISSING_TABLE:
+                        raise
+                else:
+                    return
 
     async def size_bytes(self) -> int:
         """Return the bytes of the tables, partitions and indexes."""
@@ -371,6 +427,7 @@ class PostgresqlDatabase(Database):
     async def close(self) -> None:
         """Close all connections."""
         await self._filters.close()
+        await self._appending.dispose()
         await super().close()
 
     @asynccontextmanager
@@ -381,6 +438,29 @@ class PostgresqlDatabase(Database):
             yield engine
         finally:
             await engine.dispose()
+
+
+async def _begin_beside_others(connection: AsyncConnection) -> asyncpg.Connection:
+    """Begin on this connection, or on another if the server was restarted and this one is dead.
+
+    Nothing was asked of it before, so nothing is repeated.
+    """
+    for _ in range(_CONNECTIONS):
+        driver = await _driver(connection)
+        try:
+            await driver.execute(_BEGIN_BESIDE_OTHERS)
+        except Exception:
+            if not driver.is_closed():
+                raise
+            await connection.invalidate()
+        else:
+            return driver
+    raise StoreError("store: all connections were closed while they were unused")
+
+
+async def _driver(connection: AsyncConnection) -> asyncpg.Connection:
+    driver: asyncpg.Connection = (await connection.get_raw_connection()).driver_connection
+    return driver
 
 
 class _IdWriter(IdWriter):
@@ -481,16 +561,13 @@ async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
     )
 
 
-async def _make_day_table(connection: AsyncConnection, table: DayTable) -> bool:
-    """Make a table of segments unless there is one; return whether there was none.
-
-    Neither readers nor writers wait for it.
-    """
+async def _make_day_table(connection: AsyncConnection, table: DayTable) -> None:
+    """Make a table of segments unless there is one. Neither readers nor writers wait for it."""
     if table in await _day_tables(connection):
-        return False
+        return
     await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
     if table in await _day_tables(connection):
-        return False
+        return
     # By the condition a query for some days leaves out the tables of others.
     of_day = f", CHECK (day = DATE '{table.day}')" if table.day else ""
     await connection.exec_driver_sql(
@@ -499,7 +576,30 @@ async def _make_day_table(connection: AsyncConnection, table: DayTable) -> bool:
     await connection.exec_driver_sql(
         f"CREATE INDEX {table.name}_by_day ON {table.name} (metric, version, day, reports)"
     )
+
+
+async def _close_day(connection: AsyncConnection, day: dt.date | None) -> bool:
+    """Let nobody find a day open, or open it, until the transaction ends; return whether it's so.
+
+    Its locks come before that of the day's table, as in `transact`. If the day isn't open, as when
+    reports have come on another since, those of the open day don't wait.
+    """
+    is_day = open_day.c.day == day
+    is_open = sa.select(sa.exists().where(is_day))
+    was_open = await connection.scalar(is_open)
+    await connection.execute(_WAIT_FOR_ALL_DAYS if was_open else _WAIT_FOR_OTHER_DAYS)
+    if not was_open:
+        return not await connection.scalar(is_open)
+    await connection.execute(sa.delete(open_day).where(is_day))
     return True
+
+
+async def _beat(connection: AsyncConnection, ended: asyncio.Event) -> None:
+    """Keep a transaction that has nothing else to do from being ended by the server."""
+    while not ended.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), _BEAT_SECONDS)
+        await connection.execute(sa.select(1))
 
 
 def _next(day: dt.date) -> dt.date:
@@ -531,14 +631,35 @@ async def open_database(url: str, *, create: bool) -> PostgresqlDatabase:
     return database
 
 
-def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> AsyncEngine:
-    """Return an engine whose statements may take some seconds, or as long as they like (0)."""
+def _engine(
+    url: str,
+    *,
+    writes: bool,
+    reads_only: bool = False,
+    is_bare: bool = False,
+    seconds: int = _STATEMENT_SECONDS,
+) -> AsyncEngine:
+    """Return an engine whose statements may take some seconds, or as long as they like (0).
+
+    Parameters
+    ----------
+    writes : bool
+        Whether the server is to let it write.
+    reads_only : bool
+        Whether it is for `read`.
+    is_bare : bool
+        Whether it begins no transactions, and doesn't ask whether a connection is alive.
+    seconds : int
+    """
     settings = {
         "application_name": "hubbub",
         "statement_timeout": f"{seconds}s",
         "default_transaction_read_only": "off" if writes else "on",
         # `transact` must see what was committed while it waited, whatever the server's default is.
-        "default_transaction_isolation": "read committed",
+        "default_transaction_isolation": "repeatable read" if reads_only else "read committed",
+        # Or a frozen collector's transaction would keep others from what it has locked. Who reads
+        # locks little, and may rest between two segments.
+        "idle_in_transaction_session_timeout": "0" if reads_only else f"{_STATEMENT_SECONDS}s",
     }
 
     async def connect(**_options: Any) -> asyncpg.Connection:
@@ -564,15 +685,20 @@ def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> Asy
             raise
         return connection
 
-    return create_async_engine(
+    engine: AsyncEngine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=connect,
+        creator=lambda: engine.dialect.loaded_dbapi.connect(
+            async_creator_fn=connect, prepared_statement_cache_size=_STATEMENTS_KEPT
+        ),
+        query_cache_size=_STATEMENTS_KEPT,
         # After the server was restarted, a connection is found dead before it is used.
-        pool_pre_ping=True,
+        pool_pre_ping=not is_bare,
+        isolation_level="AUTOCOMMIT" if is_bare else None,
         pool_size=_CONNECTIONS,
         max_overflow=0,
         pool_timeout=_STATEMENT_SECONDS,
     )
+    return engine
 
 
 _WAIT_FOR_DISK = f"""

@@ -56,7 +56,8 @@ def _without_time(
     multiple=True,
     metavar="FILE",
     help="Strings to look for, one a line, UTF-8, or a Parquet file's column; several files as a "
-    "folder or a pattern, such as 'lists/*.gz'; - reads standard input. Of a joint metric "
+    "folder or a pattern, such as 'lists/*.gz'; also s3://BUCKET/PATH and so on; - reads standard "
+    "input. Of a joint metric "
     "FIELD=FILE, for each field of strings.",
 )
 @click.option(
@@ -132,8 +133,9 @@ def _without_time(
     default=LOCAL,
     show_default=True,
     type=click.Choice(ENGINES),
-    help="Where files of reports are counted, and lists that are screened are tested: this "
-    "machine's threads, or the workers of Dask or Spark, which must see the same files.",
+    help="Where files of reports are counted, and summed up whole if they are many, and lists that "
+    "are screened are tested: this machine's threads, or the workers of Dask or Spark, which must "
+    "see the same files.",
 )
 @click.option(
     "--master",

@@ -1,35 +1,38 @@
 """Stored reports -> counts: the decoder's one place that reads what the collector stored.
 
 A database and an exported directory of Parquet files answer the same questions, so that everything
-after this module is the same for both. Files are counted by an engine, task by task. Records of a
-database, and all that are also kept whole, are submitted as they are read, and counted on all
-cores meanwhile: small chunks are joined and large ones cut, so that whatever a store holds is
-counted in pieces of four megabytes, few of them at a time. Counts that are kept of forgotten
-reports are added to them. Sums of integers don't depend on the order, so neither do counts on the
-number of threads; and what the detector samples is the same, whichever way reports come to it.
+after this module is the same for both. Files are counted by an engine, task by task, and kept whole
+by its workers if they are many. Records of a database, and what is kept whole here, are submitted
+as they are read, and counted on all cores meanwhile: small chunks are joined and large ones cut, so
+that whatever a store holds is counted in pieces of four megabytes, few of them at a time. Counts
+that are kept of forgotten reports are added to them. Sums of integers don't depend on the order, so
+neither do counts on the number of threads; and what the detector samples is the same, whichever way
+reports come to it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
-from pathlib import Path
+from functools import partial, reduce
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.collector.errors import ReportFileError
 from hubbub.collector.exchange.counts import read_counts_file
 from hubbub.collector.exchange.parquet import count_rows, read_records
+from hubbub.collector.exchange.storage import Address, resolve
 from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
-from hubbub.decoder.reports.packed import IN_MEMORY, PackedReports, ReportSpool
-from hubbub.decoder.reports.tasks import DayFile, count_tasks, plan_tasks
+from hubbub.decoder.reports.distributed import distribute, is_distributed
+from hubbub.decoder.reports.packed import IN_MEMORY, ReportSpool, WholeReports
+from hubbub.decoder.reports.tasks import DayFile, Task, count_tasks, plan_tasks
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 2**22
 _PIECES_A_THREAD = 3
-_EXPORTED = "/metric="  # in the path of every file that an export wrote
+_EXPORTED = "metric="  # begins a folder of every file that an export wrote
 SpoolFor = Callable[[int, dt.date | None], ReportSpool | None]
 """From the number of reports to what keeps them; None if they aren't needed whole.
 
@@ -171,14 +174,14 @@ class ReportInput(NamedTuple):
     Attributes
     ----------
     anomalies : AnomalyReport, optional
-        None if there were only counts to look at.
-    whole : PackedReports, optional
+        None if nobody looked, or there were only counts to look at.
+    whole : WholeReports, optional
         The whole reports, if they were kept.
     """
 
     counts: CohortCounts
     anomalies: AnomalyReport | None = None
-    whole: PackedReports | None = None
+    whole: WholeReports | None = None
 
 
 @asynccontextmanager
@@ -207,7 +210,7 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
         yield store
 
 
-async def load_counts(
+async def load_reports(
     store_url: str,
     metric: Metric,
     since: dt.date | None = None,
@@ -217,7 +220,7 @@ async def load_counts(
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> CohortCounts:
+) -> ReportInput:
     """Count a metric's stored reports of the days `since` to `until`, both included.
 
     Parameters
@@ -229,11 +232,11 @@ async def load_counts(
     since, until : datetime.date, optional
         UTC days.
     engine : Engine, optional
-        Counts files, unless reports are also kept whole; None: this machine's threads.
+        Counts files, and keeps their reports whole if they are many; None: this machine's threads.
     detector : AnomalyDetector, optional
         Gets to see the same records.
     spool_for : callable
-        Returns what keeps whole reports, or None.
+        Returns what keeps whole reports here, or None if they aren't needed.
     progress : callable
         Called with the reports counted so far and the reports to count.
 
@@ -256,11 +259,15 @@ async def load_counts(
         done = partial(_progressed, progress, total, 0)
         spool = spool_for(total, await store.last_counted(key, since, until))
         spools = [spool] if spool else []
-        counts = empty_counts(metric.params)
-        if not spool and isinstance(store, ParquetReader):
-            days = (store, key, since, until)
-            for _day, more in _count_export(*days, metric.params, engine, detector, done):
+        counts, whole = empty_counts(metric.params), None
+        if isinstance(store, ParquetReader) and (not spool or is_distributed(engine, total)):
+            files = _plan_export(store, key, since, until)
+            if spool and files.counted:  # exported only now
+                spool = spool_for(total, files.counted[-1].day)
+            for _day, more in _count_export(files, metric.params, engine, detector, done):
                 counts += more
+            if spool and engine:
+                whole = distribute(engine, files.tasks, metric.params, counts)
         else:
             with Counting(
                 metric.params, detector=detector, spools=spools, progress=done
@@ -275,36 +282,56 @@ async def load_counts(
                             counting.keep_none()
                         counting.add_counts(stored.kept)
                 counts = counting.result()
+            whole = spool.finish() if spool else None
         versions = await store.versions(metric.name)
     if not counts.total:
         raise _no_reports(metric, since, until, versions)
-    return counts
+    return ReportInput(counts, detector.result() if detector else None, whole)
 
 
-def _count_export(
-    store: ParquetReader,
-    key: MetricVersion,
-    since: dt.date | None,
-    until: dt.date | None,
-    params: RapporParams,
-    engine: Engine | None,
-    detector: AnomalyDetector | None,
-    progress: Callable[[int], None],
-) -> Iterator[tuple[dt.date, CohortCounts]]:
-    """Yield counts of the days `since` to `until`; of a day possibly several, and in any order."""
+class _ExportFiles(NamedTuple):
+    """Files of some days.
+
+    Attributes
+    ----------
+    tasks : list of Task
+        Of those with reports.
+    counted : list of DayFile
+        Those with counts, in the order of days.
+    """
+
+    tasks: list[Task]
+    counted: list[DayFile]
+
+
+def _plan_export(
+    store: ParquetReader, key: MetricVersion, since: dt.date | None, until: dt.date | None
+) -> _ExportFiles:
+    """Return the files of the days `since` to `until`."""
     reports: list[DayFile] = []
     counted: list[DayFile] = []
     for file in store.files(key, since, until):
         if file.partition:
             chosen = counted if file.only_counts else reports
             chosen.append(DayFile(file.path, file.partition.day, file.reports))
-    tasks, done = plan_tasks(reports), 0
+    return _ExportFiles(plan_tasks(reports), sorted(counted, key=lambda file: str(file.day)))
+
+
+def _count_export(
+    files: _ExportFiles,
+    params: RapporParams,
+    engine: Engine | None,
+    detector: AnomalyDetector | None,
+    progress: Callable[[int], None],
+) -> Iterator[tuple[dt.date, CohortCounts]]:
+    """Yield counts of days; of a day possibly several, and in any order."""
+    tasks, done = files.tasks, 0
     for task, of_task in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
         done += task.reports
         progress(done)
         if task.day:
             yield task.day, of_task.counts
-    for address, day, expected in counted:
+    for address, day, expected in files.counted:
         kept = read_counts_file(address)
         _check_shape(kept, params)
         if expected not in {None, kept.total}:
@@ -328,13 +355,13 @@ class DailyReports(NamedTuple):
         Counts of each day with reports, in ascending order.
     whole_by_day : dict
         The whole reports of each day with enough of them; empty if they weren't kept.
-    whole : PackedReports, optional
+    whole : WholeReports, optional
         Those of all these days together.
     """
 
     by_day: dict[dt.date, CohortCounts]
-    whole_by_day: dict[dt.date, PackedReports]
-    whole: PackedReports | None
+    whole_by_day: dict[dt.date, WholeReports]
+    whole: WholeReports | None
 
 
 async def load_days(
@@ -351,7 +378,7 @@ async def load_days(
 ) -> DailyReports:
     """Count each day by itself; days without reports are left out.
 
-    Other parameters and errors are those of `load_counts`.
+    Other parameters and errors are those of `load_reports`.
 
     Parameters
     ----------
@@ -363,7 +390,7 @@ async def load_days(
 
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
-    whole_by_day: dict[dt.date, PackedReports] = {}
+    whole_by_day: dict[dt.date, WholeReports] = {}
     done = 0
     async with open_reader(store_url) as store:
         await store.check(metric)
@@ -375,13 +402,17 @@ async def load_days(
             for day in sorted(await store.days(key))
             if not ((since and day < since) or (until and day > until))
         ]
-        if not together and isinstance(store, ParquetReader):
+        if isinstance(store, ParquetReader) and (not together or is_distributed(engine, total)):
+            files = _plan_export(store, key, since, until)
+            if together and files.counted:  # exported only now
+                together = spool_for(total, files.counted[-1].day)
             counted = partial(_progressed, progress, total, 0)
-            which = (store, key, since, until)
-            for day, more in _count_export(*which, metric.params, engine, detector, counted):
-                by_day[day] = by_day[day] + more if day in by_day else more
-            by_day = {day: by_day[day] for day in sorted(by_day) if by_day[day].total}
-            days = []
+            daily = _days_of_export(
+                files, metric.params, engine, detector, counted, min_reports if together else None
+            )
+            if not daily.by_day:
+                raise _no_reports(metric, since, until, versions)
+            return daily
         for day in days:
             spools: list[ReportSpool] = []
             if together and await store.count(key, day, day) >= min_reports:
@@ -412,6 +443,38 @@ async def load_days(
     return DailyReports(by_day, whole_by_day, whole)
 
 
+def _days_of_export(
+    files: _ExportFiles,
+    params: RapporParams,
+    engine: Engine | None,
+    detector: AnomalyDetector | None,
+    progress: Callable[[int], None],
+    keep_from: int | None,
+) -> DailyReports:
+    """Count days on an engine, which also keeps those with at least so many reports, if asked."""
+    found: dict[dt.date, CohortCounts] = {}
+    for day, more in _count_export(files, params, engine, detector, progress):
+        found[day] = found[day] + more if day in found else more
+    by_day = {day: found[day] for day in sorted(found) if found[day].total}
+    if keep_from is None or engine is None:
+        return DailyReports(by_day, {}, None)
+    enough = {day: counts for day, counts in by_day.items() if counts.total >= keep_from}
+    keep = partial(_keep_days, engine, files.tasks, params)
+    whole_by_day = {day: keep({day: counts}) for day, counts in enough.items()}
+    return DailyReports(by_day, whole_by_day, keep(enough) if enough else None)
+
+
+def _keep_days(
+    engine: Engine,
+    tasks: Sequence[Task],
+    params: RapporParams,
+    by_day: Mapping[dt.date, CohortCounts],
+) -> WholeReports:
+    """Let an engine keep the reports of some of the days, counted already."""
+    chosen = [task for task in tasks if task.day in by_day]
+    return distribute(engine, chosen, params, reduce(add, by_day.values()))
+
+
 def _no_reports(
     metric: Metric, since: dt.date | None, until: dt.date | None, versions: Sequence[int]
 ) -> UndecodableError:
@@ -423,22 +486,22 @@ def _no_reports(
 
 
 def load_file(
-    path: Path,
+    address: Address,
     metric: Metric,
     *,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> CohortCounts:
+) -> ReportInput:
     """Count the reports of one Parquet file, whoever wrote it.
 
     Parameters
     ----------
-    path : Path
+    address : Location, path or str
         Its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8.
     engine, detector, spool_for, progress
-        As of `load_counts`.
+        As of `load_reports`.
 
     Raises
     ------
@@ -446,10 +509,11 @@ def load_file(
         If it holds anything but reports of the metric's parameters, or stands in an exported
         directory that says otherwise.
     """
-    partition = None
-    if _EXPORTED in path.absolute().as_posix():  # or spare the import of all that stores need
+    path, partition = resolve(address), None
+    if any(part.startswith(_EXPORTED) for part in path.parts):  # or spare what stores import
         from hubbub.collector.exchange.partitions import (  # noqa: PLC0415
             check_definition,
+            export_of,
             partition_of,
         )
 
@@ -460,20 +524,25 @@ def load_file(
                 f"{path}: reports of {partition.metric} version {partition.version}; expected "
                 f"those of {metric.name} version {metric.version}"
             )
-        check_definition(path.absolute().parents[3], metric)
+        check_definition(export_of(path), metric)
     params, total = metric.params, count_rows(path)
     done, spool = partial(_progressed, progress, total, 0), spool_for(total, None)
-    if not spool:
+    whole: WholeReports | None = None
+    if not spool or is_distributed(engine, total):
         tasks, counts, counted = plan_tasks([DayFile(path)]), empty_counts(params), 0
         for task, kept in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
             counts += kept.counts
             counted += task.reports
             done(counted)
-        return counts
-    with Counting(params, detector=detector, spools=[spool], progress=done) as counting:
-        for records in read_records(path, params.k, params.m):
-            counting.add(records.data)
-        return counting.result()
+        if spool and engine:
+            whole = distribute(engine, tasks, params, counts)
+    else:
+        with Counting(params, detector=detector, spools=[spool], progress=done) as counting:
+            for records in read_records(path, params.k, params.m):
+                counting.add(records.data)
+            counts = counting.result()
+        whole = spool.finish()
+    return ReportInput(counts, detector.result() if detector else None, whole)
 
 
 def _progressed(progress: Callable[[int, int], None], total: int, before: int, done: int) -> None:
