@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -246,12 +247,15 @@ def _kill_meanwhile(
     ]
     for number, (what, kill_it) in enumerate(kills):
         due = number * parts // (len(kills) + 1)
-        # What fails, fails before it is waited for.
-        wait_for(lambda due=due: len(list(journals.glob("part-*[0-9].npz"))) >= due, fleets)
+        wait_for(partial(_are_sent, journals, due), fleets)
         kill_it()
         timetable.note(f"killed {what}")
     for program in (*fleets, app):
         program.finish()
+
+
+def _are_sent(journals: Path, parts: int) -> bool:
+    return len(list(journals.glob("part-*[0-9].npz"))) >= parts
 
 
 def _export(store: str, objects: ObjectStore, timetable: Timetable) -> None:
