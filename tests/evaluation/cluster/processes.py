@@ -13,7 +13,7 @@ from hubbub.simulations.experiments.processes import Collector, running_collecto
 from service.faults import kill, processes_of, workers_of
 
 _COLLECTORS = 2
-_OPTIONS = ["--workers", "2", "--log-level", "critical"]
+_OPTIONS = ["--workers", "2", "--log-level", "error"]
 _SECONDS = 600.0
 
 

@@ -113,6 +113,24 @@ async def test_all_who_wait_learn_that_the_store_failed_and_may_try_again(
 
 
 @in_event_loop
+async def test_store_that_is_away_fills_no_log(
+    store_url: str, database: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _ignore) as commit,
+    ):
+        _execute(database, "ALTER TABLE segments RENAME TO elsewhere")
+        for _ in range(20):
+            with pytest.raises(StoreError):
+                await commit.submit(make_new_batch())
+        assert len(caplog.records) == 1
+        _execute(database, "ALTER TABLE elsewhere RENAME TO segments")
+        assert await commit.submit(make_new_batch())
+    assert caplog.messages[1:] == ["could not store 19 more batches, but can store again"]
+
+
+@in_event_loop
 async def test_observer_is_told_what_each_transaction_stored(store_url: str) -> None:
     batches = [make_new_batch() for _ in range(5)]
     told: list[Commit] = []

@@ -19,6 +19,9 @@ from hubbub.collector.errors import StoreError
 from hubbub.collector.store import NewBatch, Store
 from hubbub.collector.store.upkeep import JUMP
 
+_QUIET_SECONDS = 10.0
+"""How long refusals are only counted after one was logged: a store that is away refuses quickly."""
+
 _log = logging.getLogger("hubbub.collector")
 
 
@@ -60,6 +63,8 @@ class GroupCommit:
         self._waiting: list[_Waiting] = []
         self._arrived = asyncio.Event()
         self._believed: dt.date | None = None
+        self._logged_at = float("-inf")
+        self._unlogged = 0
         self.refused_at = float("-inf")
 
     @property
@@ -110,12 +115,15 @@ class GroupCommit:
         except Exception as error:
             self.refused_at = time.monotonic()
             reason = error if isinstance(error, StoreError) else type(error).__name__
-            _log.error("could not store %d batches: %s", len(group), reason)
+            self._log_refusal(len(group), reason)
             for waiting in group:
                 if not waiting.is_new.done():
                     waiting.is_new.set_exception(StoreError("the store refused the batch"))
             return
         self.refused_at = float("-inf")
+        if self._unlogged:
+            _log.warning("could not store %d more batches, but can store again", self._unlogged)
+            self._unlogged = 0
         for waiting, is_new in zip(group, fresh, strict=True):
             if not waiting.is_new.done():
                 waiting.is_new.set_result(is_new)
@@ -125,6 +133,12 @@ class GroupCommit:
         except Exception as error:
             # A fault in counting must not stop the writer: later batches would wait for ever.
             _log.error("unexpected %s while counting a transaction", type(error).__name__)
+
+    def _log_refusal(self, batches: int, reason: object) -> None:
+        self._unlogged += batches
+        if self.refused_at - self._logged_at >= _QUIET_SECONDS:
+            _log.error("could not store %d batches: %s", self._unlogged, reason)
+            self._logged_at, self._unlogged = self.refused_at, 0
 
 
 @asynccontextmanager
