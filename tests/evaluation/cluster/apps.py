@@ -18,7 +18,7 @@ from hubbub.client import Telemetry
 from hubbub.protocol.registry import Registry
 
 _THREADS = 8
-_CLOSE_SECONDS = 5.0
+_FLUSH_SECONDS = 5.0
 _PATIENCE = 300.0
 
 
@@ -54,8 +54,8 @@ def main() -> None:
                 raise TimeoutError(f"client {client} could not deliver")
             telemetry = Telemetry(registry, task.url, folder)
             telemetry.record(task.metric, f"value {client % 2}")
-            telemetry.close(_CLOSE_SECONDS)
-            waiting = telemetry.status().waiting > 0
+            waiting = not telemetry.flush(_FLUSH_SECONDS)
+            telemetry.close()
 
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in pool.map(answer, range(task.clients)):
