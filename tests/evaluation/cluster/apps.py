@@ -19,7 +19,7 @@ from hubbub.protocol.registry import Registry
 
 _THREADS = 8
 _FLUSH_SECONDS = 5.0
-_PATIENCE = 300.0
+_PATIENCE = 900.0
 
 
 class Task(NamedTuple):

@@ -78,9 +78,26 @@ class Journal(NamedTuple):
     repeated: int
 
 
-def journal_path(folder: str | Path, part: int) -> Path:
-    """Return where a part's journal is, once all was acknowledged."""
+def journal_paths(folder: Path) -> list[Path]:
+    """Return the journals of the parts of which all was acknowledged."""
+    return list(folder.glob("part-*.npz"))
+
+
+def being_sent(folder: Path, parts: Sequence[int]) -> list[int]:
+    """Return the parts of which something was acknowledged, but not all."""
+    return [
+        part
+        for part in parts
+        if _begun_path(folder, part).exists() and not _journal_path(folder, part).exists()
+    ]
+
+
+def _journal_path(folder: str | Path, part: int) -> Path:
     return Path(folder, f"part-{part}.npz")
+
+
+def _begun_path(folder: str | Path, part: int) -> Path:
+    return Path(folder, f"part-{part}.begun")
 
 
 def read_journal(path: Path) -> Journal:
@@ -97,23 +114,20 @@ def main() -> None:
     population = census_first_names()
     clients = SimulatedClients(population.values, metric.params, np.random.default_rng())
     for part in task.parts:
-        path = journal_path(task.journals, part)
+        path = _journal_path(task.journals, part)
         if path.exists():
             continue
         rng = np.random.Generator(np.random.SFC64([task.seed, part]))
         held = rng.choice(len(population.values), size=task.clients, p=population.shares)
         records = as_records(*clients.with_rng(rng).report(held))
-        repeated = asyncio.run(_post(task.urls, _bodies(records, metric, f"{task.seed} {part}")))
+        bodies = _bodies(records, metric, f"{task.seed} {part}")
+        repeated = asyncio.run(_post(task.urls, bodies, _begun_path(task.journals, part)))
         counts = count_records(records, metric.params)
         holders = np.bincount(held, minlength=len(population.values))
-        unfinished = path.with_suffix(".unfinished.npz")
-        np.savez(
-            unfinished,
-            reports=counts.reports,
-            bits=counts.bits,
-            holders=holders,
-            repeated=repeated,
-        )
+        unfinished = path.with_suffix(".unfinished")
+        with unfinished.open("wb") as file:
+            sent = {"reports": counts.reports, "bits": counts.bits, "holders": holders}
+            np.savez(file, **sent, repeated=repeated)
         unfinished.replace(path)
 
 
@@ -130,8 +144,11 @@ def _bodies(records: bytes, metric: Metric, label: str) -> Iterator[bytes]:
         yield b"".join([bytes([FORMAT]), batch_id, sections, head, count, *rows])
 
 
-async def _post(urls: Sequence[str], bodies: Iterator[bytes]) -> int:
-    """Post until every batch is acknowledged; return how many of them were known already."""
+async def _post(urls: Sequence[str], bodies: Iterator[bytes], begun: Path) -> int:
+    """Post until every batch is acknowledged; return how many of them were known already.
+
+    A file tells from the first acknowledgement on that sending has begun.
+    """
     targets = itertools.cycle([f"{url}/v1/reports" for url in urls])
     repeated = 0
 
@@ -141,6 +158,7 @@ async def _post(urls: Sequence[str], bodies: Iterator[bytes]) -> int:
             status = 0
             while status not in _ACKNOWLEDGED:
                 status = await _post_once(session, next(targets), body)
+            begun.touch()
             repeated += status == 200
 
     headers = {"Content-Type": MEDIA_TYPE}

@@ -72,10 +72,9 @@ class ObjectStore:
         self._process.kill()
         self._process.wait()
 
-    def is_empty(self) -> bool:
-        """Return whether there is no object yet, nor a part of one."""
-        status, answer = self._request("GET", f"/{_BUCKET}?list-type=2")
-        return status != 200 or b"<Key>" not in answer
+    def uploads(self) -> int:
+        """Return how many objects are being sent in parts, or were when their sender was killed."""
+        return self._request("GET", f"/{_BUCKET}?uploads")[1].count(b"<UploadId>")
 
     def _request(self, method: str, path: str) -> tuple[int, bytes]:
         with closing(http.client.HTTPConnection(_HOST, self._port, timeout=_PATIENCE)) as server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ from service.faults import kill, processes_of, workers_of
 
 _COLLECTORS = 2
 _OPTIONS = ["--workers", "2", "--log-level", "error"]
-_SECONDS = 600.0
+_SECONDS = 1800.0
+_CLEAR = re.compile(r"Error: .*")
 
 
 class ClusterError(Exception):
@@ -27,9 +29,10 @@ class Program:
     def __init__(self, module: str, arguments: Sequence[str]) -> None:
         self._module = module
         self._arguments = arguments
-        self._start()
+        self.start()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start it, in place of one that was killed."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", self._module, *self._arguments],
             stdout=subprocess.DEVNULL,
@@ -52,11 +55,6 @@ class Program:
         self._process.kill()
         self._process.communicate()
 
-    def kill_and_restart(self) -> None:
-        """Kill it, and start it again."""
-        self.kill()
-        self._start()
-
     def finish(self) -> None:
         """Wait for its end.
 
@@ -65,10 +63,23 @@ class Program:
         ClusterError
             If it fails.
         """
-        if failure := self.failure():
+        if failure := self._failure():
             raise ClusterError(f"{self._module}: {failure}")
 
-    def failure(self) -> str | None:
+    def refusal(self) -> str:
+        """Wait for its end, which must be an error in a line, and return that.
+
+        Raises
+        ------
+        ClusterError
+            If it succeeds, or fails in other words.
+        """
+        failure = self._failure()
+        if failure is None or not _CLEAR.fullmatch(failure):
+            raise ClusterError(f"{self._module}: expected an error in a line: {failure}")
+        return failure
+
+    def _failure(self) -> str | None:
         """Wait for its end; return its errors, or None if it succeeds."""
         _, errors = self._process.communicate(timeout=_SECONDS)
         return errors.strip() or "no reason" if self._process.returncode else None
@@ -110,13 +121,16 @@ def wait_for(condition: Callable[[], bool], programs: Sequence[Program] = ()) ->
     Raises
     ------
     ClusterError
-        If a program fails before, or it takes too long.
+        If a program ends before, or it takes too long.
     """
     deadline = time.monotonic() + _SECONDS
     while not condition():
         for program in programs:
             if not program.is_running:
                 program.finish()
+                raise ClusterError(
+                    "what should have been seen of a program came not before its end"
+                )
         if time.monotonic() > deadline:
             raise ClusterError(f"still waiting after {_SECONDS:.0f} s")
         time.sleep(0.01)
