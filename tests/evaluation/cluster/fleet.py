@@ -126,8 +126,13 @@ def main() -> None:
         holders = np.bincount(held, minlength=len(population.values))
         unfinished = path.with_suffix(".unfinished")
         with unfinished.open("wb") as file:
-            sent = {"reports": counts.reports, "bits": counts.bits, "holders": holders}
-            np.savez(file, **sent, repeated=repeated)
+            np.savez(
+                file,
+                reports=counts.reports,
+                bits=counts.bits,
+                holders=holders,
+                repeated=repeated,
+            )
         unfinished.replace(path)
 
 

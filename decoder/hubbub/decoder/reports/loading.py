@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from hubbub.collector.errors import ReportFileError
+from hubbub.collector.errors import MissingFileError, ReportFileError
 from hubbub.collector.exchange.counts import read_counts_file
 from hubbub.collector.exchange.parquet import count_rows, read_records
 from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
@@ -292,12 +292,29 @@ def _count_export(
     progress: Callable[[int], None],
 ) -> Iterator[tuple[dt.date, CohortCounts]]:
     """Yield counts of the days `since` to `until`; of a day possibly several, and in any order."""
+    from hubbub.collector.exchange.partitions import deleted_meanwhile  # noqa: PLC0415
+
     reports: list[DayFile] = []
     counted: list[DayFile] = []
     for file in store.files(key, since, until):
         if file.partition:
             chosen = counted if file.only_counts else reports
             chosen.append(DayFile(file.path, file.partition.day, file.reports))
+    try:
+        yield from _count_files(reports, counted, params, engine, detector, progress)
+    except MissingFileError as error:
+        raise deleted_meanwhile(error) from error
+
+
+def _count_files(
+    reports: Sequence[DayFile],
+    counted: Sequence[DayFile],
+    params: RapporParams,
+    engine: Engine | None,
+    detector: AnomalyDetector | None,
+    progress: Callable[[int], None],
+) -> Iterator[tuple[dt.date, CohortCounts]]:
+    """Yield counts of files of reports, and of those of counts."""
     tasks, done = plan_tasks(reports), 0
     for task, of_task in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
         done += task.reports
