@@ -1,20 +1,41 @@
-"""A real S3 server on the loopback interface, and a proxy that refuses and holds requests."""
+"""A real S3 server on the loopback interface, and a proxy that refuses, cuts and holds requests."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from moto.server import ThreadedMotoServer
 
 BUCKET = "reports"
 _ERROR = "<Error><Code>{code}</Code><Message>refused by the test</Message></Error>"
+
+
+class Fault(Enum):
+    """What may become of a connection in the middle of a body."""
+
+    CUT_REQUEST = auto()  # the server never hears of it
+    CUT_ANSWER = auto()  # the server has done its work
+    SILENT_REQUEST = auto()  # half of it is read, then nothing happens any more
+    SILENT_ANSWER = auto()  # half of it is sent
+
+
+Trouble = tuple[int, str] | Fault | None
+"""A status and an error's code, or what becomes of the connection, or None to pass a request on."""
+
+
+class _CutError(OSError):
+    """The proxy breaks the connection."""
 
 
 @dataclass(slots=True)
@@ -25,15 +46,18 @@ class Proxy:
     ----------
     url : str
         Where clients connect.
-    refuse : callable
-        From a request's method and path to a status and an error's code, or None to pass it on.
+    trouble : callable
+        From a request's method and path to what becomes of it.
     requests : list of str
         Methods and paths, as they came.
+    closing : threading.Event
+        Ends all silence.
     """
 
     url: str = ""
-    refuse: Callable[[str, str], tuple[int, str] | None] = lambda _method, _path: None
+    trouble: Callable[[str, str], Trouble] = lambda _method, _path: None
     requests: list[str] = field(default_factory=list)
+    closing: threading.Event = field(default_factory=threading.Event)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -75,11 +99,14 @@ def proxy_before(target: str) -> Iterator[Proxy]:
             if not self.raw_requestline or not self.parse_request():
                 self.close_connection = True
                 return
-            body = self._body()
             proxy.requests.append(f"{self.command} {self.path}")
-            refused = proxy.refuse(self.command, self.path)
-            if refused:
-                status, text = refused[0], _ERROR.format(code=refused[1]).encode()
+            trouble = proxy.trouble(self.command, self.path)
+            if trouble in {Fault.CUT_REQUEST, Fault.SILENT_REQUEST}:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)) // 2)
+                self._break(trouble)
+            body = self._body()
+            if isinstance(trouble, tuple):
+                status, text = trouble[0], _ERROR.format(code=trouble[1]).encode()
                 headers = [("Content-Type", "application/xml")]
             else:
                 passed_on = http.client.HTTPConnection(str(address.hostname), address.port)
@@ -99,8 +126,17 @@ def proxy_before(target: str) -> Iterator[Proxy]:
                     self.send_header(name, value)
             self.send_header("Content-Length", str(length))
             self.end_headers()
+            if isinstance(trouble, Fault):
+                self.wfile.write(text[: len(text) // 2])
+                self.wfile.flush()
+                self._break(trouble)
             if self.command != "HEAD":
                 self.wfile.write(text)
+
+        def _break(self, fault: Trouble) -> NoReturn:
+            if fault in {Fault.SILENT_REQUEST, Fault.SILENT_ANSWER}:
+                proxy.closing.wait()
+            raise _CutError
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -117,7 +153,10 @@ def proxy_before(target: str) -> Iterator[Proxy]:
             try:
                 super().handle()
             except OSError:
-                self.close_connection = True  # the client was killed
+                # The client was killed, or is to lose its connection.
+                with contextlib.suppress(OSError):
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                self.close_connection = True
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -127,6 +166,7 @@ def proxy_before(target: str) -> Iterator[Proxy]:
     try:
         yield proxy
     finally:
+        proxy.closing.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -89,7 +89,7 @@ def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
     """
     if not texts:
         return None
-    if not any("=" in text and not Path(text).exists() for text in texts):
+    if not any(map(_is_pair, texts)):
         return texts[-1]
     pairs = [text.partition("=") for text in texts]
     for (field, equal, file), text in zip(pairs, texts, strict=True):
@@ -99,6 +99,12 @@ def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
     if len(found) < len(texts):
         raise OptionError(f"{option}: must name a file for each field only once.")
     return found
+
+
+def _is_pair(text: str) -> bool:
+    """Say whether it is FIELD=FILE and no file or address with an equals sign in its name."""
+    field, equal, _ = text.partition("=")
+    return bool(equal) and "://" not in field and not Path(text).exists()
 
 
 def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from hubbub.collector.exchange.storage import resolve
 from hubbub.decoder.candidates.cache import read_candidates
 from hubbub.decoder.candidates.files import STDIN, is_in_parts, list_files
 from hubbub.decoder.candidates.listing import Candidates, hashed
@@ -348,7 +349,7 @@ def _metric(inputs: InputOptions) -> Metric:
     if inputs.metric is not None:
         return Registry.load(inputs.metrics or "")[inputs.metric]
     path = inputs.params or ""
-    params: RapporParams = read_params(Path(path))
+    params: RapporParams = read_params(path)
     if inputs.counts is None:
         try:
             params = RapporParams(*params)
@@ -390,7 +391,7 @@ def list_candidates(
         If it can't be read, or holds something else.
     """
     if map_file is not None:
-        found = read_map(Path(map_file), params, source)
+        found = read_map(map_file, params, source)
         notes = (_UNEVEN,) if is_uneven(found.candidates.positions(slice(None)), params) else ()
         return found.candidates, (*_repeats(found.repeats), *notes)
     if isinstance(candidates, tuple):
@@ -409,8 +410,12 @@ def _candidates_source(role: str, listed: Listed, strings: Sequence[str]) -> Sou
     if isinstance(listed, tuple):
         return strings_source(role, strings, "a list")
     if is_in_parts(listed):
-        return files_source(role, Path(listed).name, list_files(listed))
-    return file_source(role, listed) if Path(listed).is_file() else strings_source(role, strings)
+        return files_source(role, resolve(listed).name, list_files(listed))
+    return file_source(role, listed) if _is_file(listed) else strings_source(role, strings)
+
+
+def _is_file(address: str) -> bool:
+    return address != STDIN and resolve(address).size() is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +463,7 @@ class DecodeJob:
             return False
         if not outputs.detected_only or outputs.candidate_cache or inputs.blend is not None:
             return False
-        return is_in_parts(listed) or (outputs.method == "regression" and Path(listed).is_file())
+        return is_in_parts(listed) or (outputs.method == "regression" and _is_file(listed))
 
     def screened(self, counts: CohortCounts) -> ScreenedList:
         """Find the detected strings of a list that is screened, and pass on notes about it."""
@@ -492,7 +497,7 @@ class DecodeJob:
         """Count the reports of the store, the file of reports, or the file of counts."""
         metric, needed = self.metric, self.outputs.min_reports
         if self.inputs.counts is not None:
-            counts = read_counts(Path(self.inputs.counts), metric.params)
+            counts = read_counts(self.inputs.counts, metric.params)
             require_enough(self.inputs.counts, counts.total, needed)
             return ReportInput(counts)
         detector = AnomalyDetector(metric)
@@ -507,7 +512,7 @@ class DecodeJob:
             if self.inputs.reports is not None:
                 path = self.inputs.reports
                 counts = load_file(
-                    Path(path),
+                    path,
                     metric,
                     engine=self.engine,
                     detector=detector,

@@ -29,7 +29,7 @@ from hubbub.collector.exchange.manifests import (
 )
 from hubbub.collector.exchange.parquet import require_pyarrow, write_records
 from hubbub.collector.exchange.partitions import Partition, check_target, write_definition
-from hubbub.collector.exchange.storage import Address, Location, resolve
+from hubbub.collector.exchange.storage import Address, Location, named_errors, resolve
 from hubbub.collector.store import SEALED, MetricVersion, Store, StoredRecords
 from hubbub.protocol.checks import metric_name
 from hubbub.protocol.records import Records, record_width, shuffled, table
@@ -61,12 +61,13 @@ class BulkShuffle:
         self, width: int, expected: int, folder: Path | None, block_bytes: int = BLOCK_BYTES
     ) -> None:
         self._width = width
+        self._folder = folder or Path(tempfile.gettempdir())
         self._blocks = max(1, -(-expected * width // block_bytes))
         self._block_bytes = block_bytes
         self._waiting = bytearray()
         # What fits in one block never touches the disk.
         size = 2 * self._block_bytes
-        file = tempfile.SpooledTemporaryFile(size, dir=str(folder) if folder else None)  # noqa: SIM115 - closed on exit
+        file = tempfile.SpooledTemporaryFile(size, dir=str(self._folder))  # noqa: SIM115 - closed on exit
         self._file = cast("IO[bytes]", file)
         self._edges: list[NDArray[np.int64]] = []
 
@@ -101,7 +102,8 @@ class BulkShuffle:
         sizes = np.bincount(block_of, minlength=self._blocks) * self._width
         start = self._file.tell()
         self._edges.append(start + np.concatenate(([0], np.cumsum(sizes))))
-        self._file.write(records[np.argsort(block_of, kind="stable")].tobytes())
+        with named_errors(self._folder):
+            self._file.write(records[np.argsort(block_of, kind="stable")].tobytes())
         self._waiting.clear()
 
 

@@ -7,7 +7,6 @@ in bit j%8 of byte j//8.
 
 from __future__ import annotations
 
-import errno
 import importlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -15,7 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hubbub.collector.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.collector.exchange.storage import Address, Location, resolve, storage_errors
+from hubbub.collector.exchange.storage import (
+    Address,
+    FileStamp,
+    Location,
+    resolve,
+    storage_errors,
+)
 from hubbub.protocol.records import (
     COHORT_BYTES,
     Columns,
@@ -111,13 +116,6 @@ def open_parquet(location: Location) -> Any:
         )
 
 
-class FileStamp(NamedTuple):
-    """By what it is noticed that a file was written anew."""
-
-    size: int
-    changed: int
-
-
 class FileLayout(NamedTuple):
     """What is known of a file before its rows are read.
 
@@ -135,7 +133,7 @@ def read_layout(address: Address) -> FileLayout:
     """Return how the rows of a Parquet file are grouped (raises as `read_columns`)."""
     pa, location = require_pyarrow(), resolve(address)
     try:
-        stamp = _stamp(location)
+        stamp = location.stamp()
         with storage_errors(location), open_parquet(location) as file:
             metadata = file.metadata
     except (pa.ArrowException, OSError) as error:
@@ -203,17 +201,8 @@ def read_columns(
         raise reading_error(path, error) from error
 
 
-def _stamp(location: Location) -> FileStamp:
-    filesystem, path = location.arrow()
-    with storage_errors(location):
-        found = filesystem.get_file_info(path)
-    if not found.is_file:
-        raise FileNotFoundError(errno.ENOENT, "No such file", str(location))
-    return FileStamp(found.size, found.mtime_ns or 0)
-
-
 def _require_same(path: Location, stamp: FileStamp | None) -> None:
-    if stamp is not None and _stamp(path) != stamp:
+    if stamp is not None and path.stamp() != stamp:
         raise ReportFileError(
             f"{path}: was written anew while it was read; expected the same file to the end: try "
             "again"

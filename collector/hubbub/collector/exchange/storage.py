@@ -13,14 +13,16 @@ import contextlib
 import datetime as dt
 import errno
 import functools
+import gzip
 import importlib
+import io
 import os
 import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from hubbub.collector.errors import StorageError, StoreError
@@ -38,9 +40,18 @@ ATTEMPTS = 5
 RETRY_SECONDS = 60
 """How long requests to Google's storage are tried again."""
 
+_AHEAD_BYTES = 2**22
+
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _AZURE_HOST = re.compile(r"([a-z0-9-]+)@([a-z0-9]+)\.(dfs|blob)\.core\.windows\.net")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,221}")
+
+
+class FileStamp(NamedTuple):
+    """By what it is noticed that a file was written anew: its bytes, and the nanosecond."""
+
+    size: int
+    changed: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -102,7 +113,7 @@ class Location:
             filesystem, container = _remote(self.root)
         return filesystem, f"{container}/{self._key}" if self._key else container
 
-    def open(self) -> IO[bytes]:
+    def open(self) -> io.BufferedReader:
         """Open a file for reading (OSError and StorageError as of all that follows).
 
         Raises
@@ -118,14 +129,15 @@ class Location:
             return self._local.open("rb")
         filesystem, path = self.arrow()
         with storage_errors(self):
-            return cast("IO[bytes]", filesystem.open_input_file(path))
+            # Each read of pyarrow's file is a request, and gzip reads some kilobytes at a time.
+            return io.BufferedReader(filesystem.open_input_file(path), _AHEAD_BYTES)
 
     def read_bytes(self) -> bytes:
         """Return all of a file."""
         if not self.root:
             return self._local.read_bytes()
         filesystem, path = self.arrow()
-        with storage_errors(self), filesystem.open_input_stream(path) as file:
+        with storage_errors(self), filesystem.open_input_file(path) as file:
             return bytes(file.read())
 
     @contextlib.contextmanager
@@ -141,7 +153,7 @@ class Location:
             return
         filesystem, path = self.arrow()
         with storage_errors(self):
-            file = filesystem.open_output_stream(path)
+            file = filesystem.open_output_stream(path, compression=None)  # whatever its name
             try:
                 yield file
             except BaseException:
@@ -173,6 +185,22 @@ class Location:
         info = self._info()
         return None if info.size is None else int(info.size)
 
+    def stamp(self) -> FileStamp:
+        """Return what changes when a file is written anew.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is none.
+        """
+        if not self.root:
+            status = self._local.stat()
+            return FileStamp(status.st_size, status.st_mtime_ns)
+        info = self._info()
+        if info.size is None:
+            raise _no_object(self)
+        return FileStamp(info.size, info.mtime_ns or 0)
+
     def is_folder(self) -> bool:
         """Tell whether it is a folder, or the beginning of objects' names before a slash."""
         if not self.root:
@@ -188,6 +216,13 @@ class Location:
         if not self.root:
             return sorted(p.name for p in self._local.iterdir()) if self._local.exists() else []
         return sorted(PurePosixPath(info.path).name for info in self._select(recursive=False))
+
+    def file_names(self) -> list[str]:
+        """Return the names of the files in a folder, in order; none if it isn't there."""
+        if not self.root:
+            return [name for name in self.entries() if (self._local / name).is_file()]
+        found = (info for info in self._select(recursive=False) if info.size is not None)
+        return sorted(PurePosixPath(info.path).name for info in found)
 
     def files(self) -> list[Location]:
         """Return the files in a folder and in those below it, in order."""
@@ -325,16 +360,32 @@ def _s3(fs: Any, bucket: str) -> Any:
     )
 
 
-_FAULT = re.compile(r"AWS Error (\w+) (?:\([^)]*\) )?during (\w+) operation: *(.*)", re.DOTALL)
+_FAULT = re.compile(
+    r"AWS Error (\w+) (?:\(HTTP status (\d+)\) )?during (\w+) operation: *(.*)", re.DOTALL
+)
+_UNSAID = {"", "No response body."}
+_DENIED = "the right to list, read, write and delete objects there"
+_BUSY = "the server is too busy (SlowDown); try again later"
 _MEANING = {
-    "ACCESS_DENIED": "access denied; the credentials need the right to list, read, write and "
-    "delete objects there",
+    "ACCESS_DENIED": f"access denied; the credentials need {_DENIED}",
     "INVALID_ACCESS_KEY_ID": "the server doesn't know AWS_ACCESS_KEY_ID",
     "NO_SUCH_BUCKET": "no such bucket; create it first",
     "SIGNATURE_DOES_NOT_MATCH": "the server refuses AWS_SECRET_ACCESS_KEY",
-    "SLOW_DOWN": "the server is too busy (SlowDown); try again later",
+    "SLOW_DOWN": _BUSY,
+    "SERVICE_UNAVAILABLE": _BUSY,
     "NETWORK_CONNECTION": "the server can't be reached, or is silent",
 }
+_EXPIRED = "the credentials have expired; renew them, and run this again"
+# What is asked about an object, or fetched of it, is refused without the error's name.
+_UNNAMED = {
+    "400": "refused; the credentials have probably expired: renew them, and run this again",
+    "403": f"access denied; the credentials have expired, are unknown, or lack {_DENIED}",
+    "429": _BUSY,
+    "503": _BUSY,
+}
+_GONE = {"NO_SUCH_KEY", "RESOURCE_NOT_FOUND"}
+"""Said of an object that was there when it was opened."""
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextlib.contextmanager
@@ -348,25 +399,46 @@ def storage_errors(location: Location) -> Iterator[None]:
     except FileNotFoundError as error:
         if location.is_local:
             raise
-        raise FileNotFoundError(errno.ENOENT, "no such object", str(location)) from error
+        raise _no_object(location) from error
     except OSError as error:
-        if location.is_local:
+        # A file that isn't gzip is no fault of the storage; nor is a full TMPDIR, meanwhile.
+        if location.is_local or isinstance(error, gzip.BadGzipFile) or error.errno in _FULL:
             raise
+        found = _FAULT.search(str(error))
+        if found and found[1] in _GONE:
+            raise _no_object(location) from error
         raise StorageError(f"{location}: {describe_fault(error)}") from error
+
+
+def _no_object(location: Location) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "no such object", str(location))
 
 
 def describe_fault(error: OSError) -> str:
     """Return an error of pyarrow's in a line, without the requests and keys that it repeats."""
     text = " ".join(str(error).split())
-    expired = "ExpiredToken" in text or "EXPIRED_TOKEN" in text
+    if "ExpiredToken" in text or "EXPIRED_TOKEN" in text:
+        return _EXPIRED
     found = _FAULT.search(text)
-    if expired:
-        return "the credentials have expired; renew them, and run this again"
     if not found:
         return text
-    code, operation, details = found.groups()
-    meaning = _MEANING.get(code, details or code)
+    code, status, operation, details = found.groups()
+    status = "403" if code == "ACCESS_DENIED" else status
+    if details in _UNSAID and status:
+        meaning = _UNNAMED.get(status, f"the server fails (HTTP status {status}); try again later")
+    else:
+        meaning = _MEANING.get(code, details or code)
     return f"{meaning} ({operation})"
+
+
+@contextlib.contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Let an error of writing, as on a full disk, say where it was: the system's don't."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 @contextlib.contextmanager
@@ -375,7 +447,7 @@ def _put_in_place(path: Path) -> Iterator[IO[bytes]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with temporary.open("wb") as file:
+        with named_errors(path), temporary.open("wb") as file:
             yield file
             # Or a power cut could leave the new name with nothing in it.
             file.flush()

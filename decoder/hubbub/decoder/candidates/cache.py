@@ -21,6 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from hubbub.collector.errors import StorageError
+from hubbub.collector.exchange.storage import Address, resolve, storage_errors
 from hubbub.decoder.candidates.files import STDIN, CandidateList, StringTable, read_list
 
 FORMAT = "hubbub hashed candidates 2"
@@ -48,14 +50,17 @@ def read_candidates(path: str, cache: Path | None = None) -> CandidateList:
     CandidateError
         As `read_list`. An unusable cache is no error: the list's notes mention it.
     """
-    if cache is None or path == STDIN or not Path(path).is_file():
+    if cache is None or path == STDIN:
         return read_list(path)
+    source = resolve(path)
     try:
-        digest = _digest(Path(path))
-    except OSError:
+        if source.size() is None:
+            return read_list(path)
+        digest = _digest(source)
+    except (OSError, StorageError):
         return read_list(path)  # which says what is the matter
     # The name's end says how the bytes are read.
-    entry = cache / f"{digest}{Path(path).suffix if path.endswith(('.gz', '.parquet')) else ''}"
+    entry = cache / f"{digest}{source.path.suffix if path.endswith(('.gz', '.parquet')) else ''}"
     notes = []
     if entry.exists():
         try:
@@ -64,10 +69,11 @@ def read_candidates(path: str, cache: Path | None = None) -> CandidateList:
             notes.append(f"candidate cache {entry}: {error}; made anew")
     listed = read_list(path)
     try:
-        if _digest(Path(path)) == digest:  # else it was changed while it was read
+        if _digest(source) == digest:  # else it was changed while it was read
             _keep(listed, entry, digest, replace=bool(notes))
-    except OSError as error:
-        notes.append(f"candidate cache {cache}: {error.strerror or error}; nothing is kept")
+    except (OSError, StorageError) as error:
+        reason = getattr(error, "strerror", None) or error
+        notes.append(f"candidate cache {cache}: {reason}; nothing is kept")
     return CandidateList(listed.strings, listed.words, listed.repeats, tuple(notes))
 
 
@@ -121,8 +127,9 @@ def _create(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+def _digest(path: Address) -> str:
+    location = resolve(path)
+    with storage_errors(location), location.open() as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -12,17 +12,20 @@ from __future__ import annotations
 import glob
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import pairwise
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 
-from hubbub.collector.exchange.parquet import require_pyarrow
+from hubbub.collector.errors import StorageError
+from hubbub.collector.exchange.parquet import open_parquet, require_pyarrow
 from hubbub.collector.exchange.rappor_reports import open_unpacked
+from hubbub.collector.exchange.storage import resolve, storage_errors
 from hubbub.decoder.arrays import BoolArray, ByteArray, IntArray, WordArray
 from hubbub.decoder.candidates.listing import (
     Candidates,
@@ -174,7 +177,7 @@ def _lines_before(path: str, start: int) -> int:
     if not start:
         return 0
     lines, left = 1, start - 1
-    with Path(path).open("rb") as file:
+    with resolve(path).open() as file:
         while left and (block := file.read(min(left, _PIECE_BYTES))):
             lines += block.count(b"\n")
             left -= len(block)
@@ -187,16 +190,16 @@ def read_pieces(path: str) -> Iterator[Piece]:
     Parameters
     ----------
     path : str
-        A text file, a pipe or "-" for standard input: a string a line, in which a byte order mark
-        and the carriage return of a Windows line end don't count; unpacked if the name ends in
-        .gz. Or a Parquet file, if it ends in .parquet: the column `string`, or else `candidate`, or
-        else the only one that holds text.
+        An address (`storage.resolve`) of a text file, a pipe or "-" for standard input: a string a
+        line, in which a byte order mark and the carriage return of a Windows line end don't count;
+        unpacked if the name ends in .gz. Or a Parquet file, if it ends in .parquet: the column
+        `string`, or else `candidate`, or else the only one that holds text.
 
     Raises
     ------
     CandidateError
         If a line is far too long, or a Parquet file has no such column or a null in it.
-    OSError, EOFError, zlib.error
+    OSError, EOFError, zlib.error, NotParquetError
         If it can't be read, or isn't what its name says.
     """
     if path.endswith(PARQUET):
@@ -204,7 +207,7 @@ def read_pieces(path: str) -> Iterator[Piece]:
     elif path == STDIN:
         yield from lines_of(path, sys.stdin.buffer)
     else:
-        with open_unpacked(Path(path)) as file:
+        with open_unpacked(path) as file:
             yield from lines_of(path, file)
 
 
@@ -215,20 +218,29 @@ def list_files(address: str) -> list[str]:
     ----------
     address : str
         A file, "-", a folder, of which those files count whose names begin with neither "." nor
-        "_", or a pattern such as "lists/part-*.gz".
+        "_", or a pattern such as "lists/part-*.gz"; in object storage only the last part of an
+        address may be a pattern.
 
     Raises
     ------
     CandidateError
-        If a folder or a pattern has no file.
+        If a folder or a pattern has no file, or the storage fails.
     """
     if not is_in_parts(address):
         return [address]
-    if Path(address).is_dir():
-        files = [str(each) for each in Path(address).iterdir() if each.name[0] not in "._"]
-    else:
-        files = glob.glob(address)  # noqa: PTH207 - a pattern may begin anywhere
-    files = sorted(each for each in files if Path(each).is_file())
+    location = resolve(address)
+    with readable(address):
+        if location.is_folder():
+            names = [name for name in location.file_names() if name[0] not in "._"]
+            files = sorted(str(location / name) for name in names)
+        elif location.is_local:
+            # A pattern may begin anywhere.
+            found = glob.glob(str(location))  # noqa: PTH207
+            files = sorted(each for each in found if resolve(each).size() is not None)
+        else:
+            names = [name for name in location.parent.file_names() if name[0] != "."]
+            matching = [name for name in names if fnmatchcase(name, location.name)]
+            files = sorted(str(location.parent / name) for name in matching)
     if not files:
         raise CandidateError(
             f"candidates {address}: no file; expected files whose names begin with neither . nor _"
@@ -238,8 +250,11 @@ def list_files(address: str) -> list[str]:
 
 def is_in_parts(address: str) -> bool:
     """Say whether an address stands for the files of a folder or of a pattern."""
-    path = Path(address)
-    return path.is_dir() or (any(letter in address for letter in "*?[") and not path.exists())
+    location = resolve(address)
+    with readable(address):
+        return location.is_folder() or (
+            any(letter in address for letter in "*?[") and not location.exists()
+        )
 
 
 class Source(Protocol):
@@ -282,8 +297,7 @@ def rows_of(path: str, row_groups: Sequence[int] | None = None) -> Iterator[Piec
     """Yield the rows of a Parquet file, or of some row groups; otherwise as `read_pieces`."""
     pa = require_pyarrow()
     try:
-        # By default Arrow would fetch the whole file ahead.
-        with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PIECE_BYTES) as file:
+        with open_parquet(resolve(path)) as file:
             column = _text_column(pa, path, file.schema_arrow)
             before = range(min(row_groups)) if row_groups else ()
             first = 1 + sum(file.metadata.row_group(group).num_rows for group in before)
@@ -299,7 +313,7 @@ def rows_of(path: str, row_groups: Sequence[int] | None = None) -> Iterator[Piec
                 yield Piece(_encoded(pa, values), path, "row", first)
                 first += batch.num_rows
     except pa.ArrowException as error:
-        raise OSError(str(error).splitlines()[0]) from error
+        raise NotParquetError(str(error)) from error
 
 
 def _text_column(pa: Any, path: str, schema: Any) -> str:
@@ -385,12 +399,10 @@ def read_list(path: str) -> CandidateList:
     table = _TableInMaking()
     for file in list_files(path):
         before = table.given
-        try:
+        with readable(file, lambda: table.given - before):  # noqa: B023 - called in this round
             for piece in read_pieces(file):
                 canonical = canonical_forms(piece.encoded, piece.place)
                 table.add(canonical, hash_words(canonical))
-        except _UNREADABLE as error:
-            raise _unreadable(file, error, table.given - before) from error
     if not table.given:
         raise no_string(path)
     return table.finished()
@@ -401,23 +413,33 @@ def no_string(address: str) -> CandidateError:
     return CandidateError(f"candidates {address}: empty; expected one string a {_unit(address)}")
 
 
+class NotParquetError(Exception):
+    """A file isn't Parquet, or is damaged."""
+
+
 @contextmanager
-def readable(path: str) -> Iterator[None]:
-    """Raise a CandidateError where a file can't be read."""
+def readable(path: str, given: Callable[[], int] = lambda: 0) -> Iterator[None]:
+    """Raise a CandidateError where a file can't be read, or its storage fails.
+
+    Parameters
+    ----------
+    given : callable
+        Returns how many strings were read before.
+    """
     try:
-        yield
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from error
+        with storage_errors(resolve(path)):
+            yield
+    except StorageError as error:
+        raise CandidateError(f"candidates {error}") from error
+    except (OSError, EOFError, zlib.error, NotParquetError) as error:
+        raise _unreadable(path, error, given()) from error
 
 
-_UNREADABLE = (OSError, EOFError, zlib.error)
-
-
-def _unreadable(path: str, error: BaseException, given: int = 0) -> CandidateError:
+def _unreadable(path: str, error: BaseException, given: int) -> CandidateError:
     after = f" after {_unit(path)} {given}" if given else ""
     reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
     kinds = {PARQUET: "a Parquet file", ".gz": "gzip"}
-    expected = kinds.get(Path(path).suffix, "a file or pipe")
+    expected = kinds.get(PurePath(path).suffix, "a file or pipe")
     return CandidateError(f"candidates {path}: can't be read{after}: {reason}; expected {expected}")
 
 

@@ -9,15 +9,22 @@ depend on how a file is cut.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
-from hubbub.collector.exchange.parquet import require_pyarrow
-from hubbub.decoder.candidates.files import PARQUET, Piece, lines_of, readable, rows_of
+from hubbub.collector.exchange.parquet import open_parquet, require_pyarrow
+from hubbub.collector.exchange.rappor_reports import open_unpacked
+from hubbub.collector.exchange.storage import FileStamp, resolve
+from hubbub.decoder.candidates.files import (
+    PARQUET,
+    NotParquetError,
+    Piece,
+    lines_of,
+    readable,
+    rows_of,
+)
 from hubbub.decoder.errors import CandidateError
 
 _PACKED = ".gz"
@@ -33,20 +40,21 @@ class Part:
     Attributes
     ----------
     path : str
+        Its address.
     start, stop : int
         Bytes of a text file, lines of a packed one, row groups of a Parquet file.
-    stamp : tuple of int, optional
-        Size and time of change that the file must have, if it is looked at.
+    stamp : FileStamp, optional
+        What the file must have, if it is looked at.
     """
 
     path: str
     start: int
     stop: int
-    stamp: tuple[int, int] | None = None
+    stamp: FileStamp | None = None
 
     def require_unchanged(self) -> None:
         """Raise CandidateError if the file isn't the one that was cut."""
-        if self.stamp not in (None, _stamp(self.path)):
+        if self.stamp not in (None, resolve(self.path).stamp()):
             raise changed(self.path)
 
 
@@ -57,16 +65,11 @@ def changed(path: str) -> CandidateError:
     )
 
 
-def _stamp(path: str) -> tuple[int, int]:
-    status = Path(path).stat()
-    return status.st_size, status.st_mtime_ns
-
-
 class Counted(NamedTuple):
     """How many lines a packed file has, and its stamp before they were counted."""
 
     lines: int
-    stamp: tuple[int, int]
+    stamp: FileStamp
 
 
 def count_lines(_shared: None, path: str) -> Counted:
@@ -79,8 +82,8 @@ def count_lines(_shared: None, path: str) -> Counted:
     """
     lines, last = 0, b"\n"
     with readable(path):
-        stamp = _stamp(path)
-        with gzip.open(path) as file:
+        stamp = resolve(path).stamp()
+        with open_unpacked(path) as file:
             while block := file.read(_BLOCK):
                 lines += block.count(b"\n")
                 last = block
@@ -101,10 +104,10 @@ def cut(path: str, counted: Counted | None = None) -> list[Part]:
         If it can't be read.
     """
     with readable(path):
-        stamp = _stamp(path)
+        stamp = resolve(path).stamp()
         if path.endswith(PARQUET):
             return [Part(path, *bounds, stamp) for bounds in pairwise(_row_groups(path))]
-    step, size = _BYTES_A_PART, stamp[0]
+    step, size = _BYTES_A_PART, stamp.size
     if counted is not None:
         step, (size, stamp) = _ROWS_A_PART, counted
     return [Part(path, start, min(start + step, size), stamp) for start in range(0, size, step)]
@@ -133,10 +136,10 @@ def _pieces_of(part: Part) -> Iterator[Piece]:
     if part.path.endswith(PARQUET):
         yield from rows_of(part.path, range(part.start, part.stop))
     elif is_packed(part.path):
-        with gzip.open(part.path) as file:
+        with open_unpacked(part.path) as file:
             yield from _some(lines_of(part.path, file), part.start, part.stop)
     else:
-        with Path(part.path).open("rb") as file:
+        with resolve(part.path).open() as file:
             lines = _LinesOf(file, part.start, part.stop)
             yield from lines_of(part.path, lines, part.start)
 
@@ -145,10 +148,10 @@ def _row_groups(path: str) -> list[int]:
     """Return where parts begin, and where the last one ends."""
     pa = require_pyarrow()
     try:
-        with pa.parquet.ParquetFile(path, pre_buffer=False) as file:
+        with open_parquet(resolve(path)) as file:
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
     except pa.ArrowException as error:
-        raise OSError(str(error).splitlines()[0]) from error
+        raise NotParquetError(str(error)) from error
     bounds, rows = [0], 0
     for group, size in enumerate(sizes):
         if rows and rows + size > _ROWS_A_PART:
@@ -178,7 +181,7 @@ class _LinesOf:
     Invariant: it ends with the end of the last of them, or of the file.
     """
 
-    def __init__(self, file: BinaryIO, start: int, stop: int) -> None:
+    def __init__(self, file: IO[bytes], start: int, stop: int) -> None:
         self._file, self._ahead, self._ended = file, b"", False
         self._left = stop - start  # bytes up to the range's end
         if start:

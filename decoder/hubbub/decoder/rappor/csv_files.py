@@ -23,6 +23,7 @@ from typing import BinaryIO, NamedTuple, NoReturn, Self
 import numpy as np
 
 from hubbub.collector.exchange.rappor_reports import open_unpacked
+from hubbub.collector.exchange.storage import Address, Location, resolve, storage_errors
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import InputError
 from hubbub.protocol.errors import ParameterError
@@ -89,7 +90,7 @@ class Row(NamedTuple):
         The file's line on which it ends, from 1.
     """
 
-    path: Path
+    path: Location | Path
     line: int
     cells: list[str]
 
@@ -131,12 +132,13 @@ class Row(NamedTuple):
         return int(number)
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(address: Address) -> Iterator[Row]:
     """Yield the rows of `read_cells`, which can say where they are."""
+    path = resolve(address)
     return (Row(path, line, cells) for line, cells in read_cells(path))
 
 
-def read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+def read_cells(address: Address) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a UTF-8 CSV, or .csv.gz, that aren't blank lines, with their last lines.
 
     Cells are taken literally: nothing is stripped, and no text is special.
@@ -145,11 +147,12 @@ def read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     ------
     InputError
         If it isn't UTF-8, CSV, or gzip.
-    OSError
+    OSError, StorageError
         If it can't be read.
     """
+    path = resolve(address)
     try:
-        with open_unpacked(path) as file:
+        with storage_errors(path), open_unpacked(path) as file:
             reader = csv.reader(_lines(path, file), strict=True)
             try:
                 for cells in reader:
@@ -164,7 +167,7 @@ def read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{path}: {error}; expected gzip") from error
 
 
-def _lines(path: Path, file: BinaryIO) -> Iterator[str]:
+def _lines(path: Location, file: BinaryIO) -> Iterator[str]:
     """Decode line by line, so that the line that isn't UTF-8 can be named."""
     if isinstance(file, gzip.GzipFile):  # whose own lines take three times as long
         file = io.BufferedReader(file)
@@ -176,7 +179,7 @@ def _lines(path: Path, file: BinaryIO) -> Iterator[str]:
             raise InputError(f"{path}: line {number}: {found}; expected UTF-8") from error
 
 
-def read_params(path: Path) -> DecodingParams:
+def read_params(path: Address) -> DecodingParams:
     """Read parameters: the header k,h,m,p,q,f and one row.
 
     Raises
@@ -210,7 +213,7 @@ def read_params(path: Path) -> DecodingParams:
         raise InputError(f"{path}: line {row.line}: {error}") from error
 
 
-def read_counts(path: Path, params: RapporParams) -> CohortCounts:
+def read_counts(path: Address, params: RapporParams) -> CohortCounts:
     """Read counts: a row a cohort of its number of reports N_c and the k numbers with each bit set.
 
     Raises

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from hubbub.collector.exchange.storage import Address, Location, resolve
 from hubbub.decoder.arrays import PositionArray
 from hubbub.decoder.candidates.files import pack_strings
 from hubbub.decoder.candidates.listing import Candidates, mapped
@@ -46,7 +46,9 @@ class CandidateMap(NamedTuple):
     repeats: int
 
 
-def read_map(path: Path, params: RapporParams, source: str = "the parameters") -> CandidateMap:
+def read_map(
+    address: Address, params: RapporParams, source: str = "the parameters"
+) -> CandidateMap:
     """Read a map file, or .gz.
 
     Strings are opaque. Some maps name a bit that two hashes of a cohort share only once, and end in
@@ -62,9 +64,10 @@ def read_map(path: Path, params: RapporParams, source: str = "the parameters") -
     InputError
         If there is no row, the map is for another k, a position isn't one of its cohort's, or one
         string has two rows that differ.
-    OSError
+    OSError, StorageError
         If it can't be read.
     """
+    path = resolve(address)
     width = params.m * params.h
     meaning = f"the string, then h m = {params.h} * {params.m} positions"
     strings: dict[str, int] = {}
@@ -116,7 +119,7 @@ def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
 
 
 def _within_cohorts(
-    path: Path, table: NDArray[np.int32], lines: array[int], params: RapporParams, source: str
+    path: Location, table: NDArray[np.int32], lines: array[int], params: RapporParams, source: str
 ) -> PositionArray:
     """Count positions from 0 in each cohort; refuse those that aren't their cohort's."""
     positions = np.empty(table.shape, dtype=np.int16)
@@ -135,7 +138,7 @@ def _within_cohorts(
     return positions
 
 
-def _refuse_other_k(path: Path, params: RapporParams, source: str) -> None:
+def _refuse_other_k(path: Location, params: RapporParams, source: str) -> None:
     """Raise InputError if all positions of the map are their cohorts' for another k."""
     least, most = 1, math.inf
     cohorts = np.repeat(np.arange(params.m), params.h)

@@ -17,12 +17,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.collector.errors import MissingFileError, ReportFileError
 from hubbub.collector.exchange.counts import read_counts_file
 from hubbub.collector.exchange.parquet import count_rows, read_records
+from hubbub.collector.exchange.storage import Address, resolve
 from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.errors import UndecodableError
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 2**22
 _PIECES_A_THREAD = 3
-_EXPORTED = "/metric="  # in the path of every file that an export wrote
+_EXPORTED = "metric="  # begins a folder of every file that an export wrote
 SpoolFor = Callable[[int, dt.date | None], ReportSpool | None]
 """From the number of reports to what keeps them; None if they aren't needed whole.
 
@@ -440,7 +440,7 @@ def _no_reports(
 
 
 def load_file(
-    path: Path,
+    address: Address,
     metric: Metric,
     *,
     engine: Engine | None = None,
@@ -452,7 +452,7 @@ def load_file(
 
     Parameters
     ----------
-    path : Path
+    address : Location, path or str
         Its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8.
     engine, detector, spool_for, progress
         As of `load_counts`.
@@ -463,10 +463,11 @@ def load_file(
         If it holds anything but reports of the metric's parameters, or stands in an exported
         directory that says otherwise.
     """
-    partition = None
-    if _EXPORTED in path.absolute().as_posix():  # or spare the import of all that stores need
+    path, partition = resolve(address), None
+    if any(part.startswith(_EXPORTED) for part in path.parts):  # or spare what stores import
         from hubbub.collector.exchange.partitions import (  # noqa: PLC0415
             check_definition,
+            export_of,
             partition_of,
         )
 
@@ -477,7 +478,7 @@ def load_file(
                 f"{path}: reports of {partition.metric} version {partition.version}; expected "
                 f"those of {metric.name} version {metric.version}"
             )
-        check_definition(path.absolute().parents[3], metric)
+        check_definition(export_of(path), metric)
     params, total = metric.params, count_rows(path)
     done, spool = partial(_progressed, progress, total, 0), spool_for(total, None)
     if not spool:

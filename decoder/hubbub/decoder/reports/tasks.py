@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.collector.errors import ReportFileError
-from hubbub.collector.exchange.parquet import FileStamp, read_columns, read_layout
-from hubbub.collector.exchange.storage import Address, Location, resolve
+from hubbub.collector.exchange.parquet import read_columns, read_layout
+from hubbub.collector.exchange.storage import Address, FileStamp, Location, resolve
 from hubbub.collector.poisoning import repeat_keys, sample_step
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.engines.local import LocalEngine

@@ -12,8 +12,8 @@ import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 
+from hubbub.collector.exchange.storage import resolve, storage_errors
 from hubbub.decoder.counts import CohortCounts
 
 SEED = "none: decoding is deterministic"
@@ -96,11 +96,12 @@ def file_source(role: str, path: str) -> Source:
 
     Raises
     ------
-    OSError
+    OSError, StorageError
         If it can't be read.
     """
-    with Path(path).open("rb") as file:
-        return Source(role, Path(path).name, hashlib.file_digest(file, "sha256").hexdigest())
+    location = resolve(path)
+    with storage_errors(location), location.open() as file:
+        return Source(role, location.name, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def files_source(role: str, name: str, paths: Iterable[str]) -> Source:
@@ -108,7 +109,7 @@ def files_source(role: str, name: str, paths: Iterable[str]) -> Source:
 
     Raises
     ------
-    OSError
+    OSError, StorageError
         If one can't be read.
     """
     each = (file_source(role, path) for path in paths)
