@@ -24,16 +24,19 @@ from service.faults import kill
 from service.s3_server import BUCKET, Proxy
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def s3() -> Iterator[Proxy]:
     with running_s3() as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="module")
-def dask(s3: Proxy) -> Iterator[Engine]:
-    with open_engine("dask") as engine:
-        yield engine
+def dask() -> Iterator[Engine]:
+    """One worker, so that it is known who does the first task."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hubbub.decoder.engines.dask.cores", lambda: 1)
+        with open_engine("dask") as engine:
+            yield engine
 
 
 @pytest.fixture
@@ -42,8 +45,8 @@ def export(tmp_path: Path, s3: Proxy, monkeypatch: pytest.MonkeyPatch) -> Export
 
 
 def test_worker_that_is_killed_while_it_reads(dask: Engine, export: Export) -> None:
-    workers = dask._client.run(os.getpid).values()  # type: ignore[attr-defined]
-    check_killed_worker(dask, export, lambda: kill(*workers))
+    [worker] = dask._client.run(os.getpid).values()  # type: ignore[attr-defined]
+    check_killed_worker(dask, export, lambda: kill(worker))
 
 
 def test_object_that_vanishes_while_others_are_read(dask: Engine, export: Export) -> None:
