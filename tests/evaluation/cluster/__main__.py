@@ -30,7 +30,14 @@ from databases import PostgresqlServer, running_postgresql
 from evaluation.cluster import apps, fleet
 from evaluation.cluster.comparison import FALSE_ALARM, Comparison, compare
 from evaluation.cluster.object_store import ObjectStore
-from evaluation.cluster.processes import ClusterError, Program, Service, descendants, wait_for
+from evaluation.cluster.processes import (
+    ClusterError,
+    Program,
+    Service,
+    descendants,
+    talking_to,
+    wait_for,
+)
 from evaluation.cluster.timetable import Timetable
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.formats.terminal import stdout_console
@@ -119,7 +126,8 @@ def _run(folder: Path, reports: int, clients: int, engine: str, timetable: Timet
             Program("hubbub.collector", export).finish()
         address = f"parquet:{objects.address}"
         with timetable.phase(f"decode with {engine}, and export once more"):
-            failing, _worker = _computing(_decode(folder, address, there, engine), engine)
+            failing = _decode(folder, address, there, engine)
+            _reading(failing, engine, objects)
             objects.kill()
             timetable.killed("the S3 server", f"during a decoding with {engine}")
             timetable.tell(failing.refusal())
@@ -128,9 +136,9 @@ def _run(folder: Path, reports: int, clients: int, engine: str, timetable: Timet
             objects.start()
             Program("hubbub.collector", export).finish()
         with timetable.phase(f"decode with {engine}"):
-            decoding, worker = _computing(_decode(folder, address, there, engine), engine)
-            kill(worker)
-            timetable.killed(f"a worker of {engine}", "during a decoding")
+            decoding = _decode(folder, address, there, engine)
+            kill(_reading(decoding, engine, objects))
+            timetable.killed(f"a worker of {engine}", "while it read from the S3 server")
             decoding.finish()
         with timetable.phase("decode from PostgreSQL with threads"):
             _decode(folder, store, here).finish()
@@ -225,13 +233,15 @@ def _uploading(export: Sequence[str], objects: ObjectStore) -> Program:
     return program
 
 
-def _computing(decoding: Program, engine: str) -> tuple[Program, int]:
-    """Return a decoding when its engine has begun to compute, and the process that does."""
-    words = _WORKERS[engine]
-    # Spark's workers are children of a daemon, which has the same command.
-    parents = 1 if engine == "spark" else 0
-    wait_for(lambda: len(descendants(decoding.pid, words)) > parents, [decoding])
-    return decoding, descendants(decoding.pid, words)[0]
+def _reading(decoding: Program, engine: str, objects: ObjectStore) -> int:
+    """Wait until a process of a decoding's engine reads from the S3 server, and return it."""
+
+    def readers() -> list[int]:
+        return talking_to(objects.port, descendants(decoding.pid, _WORKERS[engine]))
+
+    found: list[int] = []
+    wait_for(lambda: bool(found.extend(readers()) or found), [decoding])
+    return found[0]
 
 
 def _decode(folder: Path, store: str, output: Path, engine: str | None = None) -> Program:

@@ -17,11 +17,16 @@ _PATIENCE = 60.0
 
 
 class ObjectStore:
-    """The server, with one bucket."""
+    """The server, with one bucket.
+
+    Attributes
+    ----------
+    port : int
+    """
 
     def __init__(self) -> None:
         with socket.create_server((_HOST, 0)) as free:
-            self._port = free.getsockname()[1]
+            self.port = free.getsockname()[1]
         self.start()
 
     @classmethod
@@ -43,7 +48,7 @@ class ObjectStore:
     def environment(self) -> Mapping[str, str]:
         """What programs need to reach it."""
         return {
-            "AWS_ENDPOINT_URL": f"http://{_HOST}:{self._port}",
+            "AWS_ENDPOINT_URL": f"http://{_HOST}:{self.port}",
             "AWS_ACCESS_KEY_ID": "anyone",
             "AWS_SECRET_ACCESS_KEY": "anything",
             "AWS_REGION": "us-east-1",
@@ -51,7 +56,7 @@ class ObjectStore:
 
     def start(self) -> None:
         """Start it, with an empty bucket."""
-        command = [sys.executable, "-m", "moto.server", "-H", _HOST, "-p", str(self._port)]
+        command = [sys.executable, "-m", "moto.server", "-H", _HOST, "-p", str(self.port)]
         self._process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -77,7 +82,7 @@ class ObjectStore:
         return self._request("GET", f"/{_BUCKET}?uploads")[1].count(b"<UploadId>")
 
     def _request(self, method: str, path: str) -> tuple[int, bytes]:
-        with closing(http.client.HTTPConnection(_HOST, self._port, timeout=_PATIENCE)) as server:
+        with closing(http.client.HTTPConnection(_HOST, self.port, timeout=_PATIENCE)) as server:
             server.request(method, path)
             response = server.getresponse()
             return response.status, response.read()

@@ -155,3 +155,19 @@ def descendants(pid: int, words: str) -> list[int]:
         unseen += below
         found += [child for child in below if words in commands[child]]
     return sorted(found, reverse=True)
+
+
+def talking_to(port: int, pids: Sequence[int]) -> list[int]:
+    """Return which processes have a connection to a port of this machine."""
+    found = []
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+            held = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+        except OSError:
+            continue  # it has just ended, or closed a file
+        rows = [line.split() for line in lines]
+        peers = {f"socket:[{row[9]}]" for row in rows if int(row[2].partition(":")[2], 16) == port}
+        if held & peers:
+            found.append(pid)
+    return found
