@@ -75,6 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ClusterError as error:
         print(f"FAULT: {error}")
         return 1
+    finally:
+        Program.kill_all()
     console = stdout_console()
     for table in (*timetable.tables(), found.table()):
         console.print(table)
@@ -195,7 +197,7 @@ def _kill_meanwhile(
         being_sent = partial(fleet.being_sent, journals, parts[0::_FLEETS])
         is_between = False
         while not is_between:
-            wait_for(lambda: bool(being_sent()), fleets)
+            wait_for(lambda: bool(being_sent()), fleets[:1])
             fleets[0].kill()
             is_between = bool(being_sent())
             fleets[0].start()
@@ -206,12 +208,12 @@ def _kill_meanwhile(
     timetable.killed("the real clients' app", "while they answered")
     kills: list[tuple[str, Callable[[], None]]] = [
         ("a worker of a collector", service.kill_worker),
+        ("a process of simulated clients", kill_fleet),
         ("a collector and its workers", service.kill_collector),
         ("the database", kill_database),
-        ("a process of simulated clients", kill_fleet),
     ]
     for number, (what, kill_it) in enumerate(kills, start=1):
-        due = number * len(parts) // (len(kills) + 1)
+        due = number * len(parts) // (len(kills) + 2)
         wait_for(partial(_is_due, journals, parts, due), fleets)
         kill_it()
         timetable.killed(what, "while clients reported")

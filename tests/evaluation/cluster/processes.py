@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import ClassVar
 
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import kill, processes_of, workers_of
@@ -26,10 +27,20 @@ class ClusterError(Exception):
 class Program:
     """A Python module that runs as a process."""
 
+    _started: ClassVar[list[Program]] = []
+
     def __init__(self, module: str, arguments: Sequence[str]) -> None:
         self._module = module
         self._arguments = arguments
         self.start()
+        self._started.append(self)
+
+    @classmethod
+    def kill_all(cls) -> None:
+        """Kill all that still run."""
+        for program in cls._started:
+            if program.is_running:
+                program.kill()
 
     def start(self) -> None:
         """Start it, in place of one that was killed."""
@@ -121,16 +132,15 @@ def wait_for(condition: Callable[[], bool], programs: Sequence[Program] = ()) ->
     Raises
     ------
     ClusterError
-        If a program ends before, or it takes too long.
+        If a program fails before, or all end, or it takes too long.
     """
     deadline = time.monotonic() + _SECONDS
     while not condition():
-        for program in programs:
-            if not program.is_running:
-                program.finish()
-                raise ClusterError(
-                    "what should have been seen of a program came not before its end"
-                )
+        ended = [program for program in programs if not program.is_running]
+        for program in ended:
+            program.finish()
+        if programs and len(ended) == len(programs):
+            raise ClusterError("programs ended before one could be killed")
         if time.monotonic() > deadline:
             raise ClusterError(f"still waiting after {_SECONDS:.0f} s")
         time.sleep(0.01)
