@@ -75,8 +75,6 @@ def main(arguments: list[str] | None = None) -> int:
     except ClusterError as error:
         print(f"FAULT: {error}")
         return 1
-    finally:
-        Program.kill_all()
     console = stdout_console()
     for table in (*timetable.tables(), found.table()):
         console.print(table)
@@ -99,44 +97,30 @@ def _run(folder: Path, reports: int, clients: int, engine: str, timetable: Timet
     registry.write_text(registry_toml(_NAMES, _ANSWER), encoding="utf-8")
     names.write_text("\n".join(census_names()) + "\n", encoding="utf-8")
     journals.mkdir()
-    part = min(_MOST_PART, -(-reports // _LEAST_PARTS))
-    parts = range(-(-reports // part))
     there, here = folder / "there.json", folder / "here.json"
     with ExitStack() as stack:
+        stack.callback(Program.kill_all)
         postgresql = stack.enter_context(running_postgresql())
         postgresql.stop()
         postgresql.start(**_SERVER)
         store = stack.enter_context(postgresql.new_database())
-        with timetable.phase("report over HTTP"), ExitStack() as collectors:
-            service = Service(registry, store, collectors)
-            fleets = [
-                _fleet(folder, service, parts[number::_FLEETS], part) for number in range(_FLEETS)
-            ]
-            app = _app(folder, service, clients)
-            _kill_meanwhile(folder, parts, clients, service, postgresql, fleets, app, timetable)
+        with timetable.phase("report over HTTP"):
+            _report(folder, postgresql, store, reports, clients, timetable)
         objects = stack.enter_context(ObjectStore.running())
         os.environ.update(objects.environment)
-        export = ["export", "--store", store, "--to", objects.address]
-        with timetable.phase("export to S3, the third time undisturbed"):
-            _uploading(export, objects).kill()
-            timetable.killed("an export", "while it uploaded")
-            failing = _uploading(export, objects)
-            objects.kill()
-            timetable.killed("the S3 server", "during an export")
-            timetable.tell(failing.refusal())
-            objects.start()
-            Program("hubbub.collector", export).finish()
         address = f"parquet:{objects.address}"
+        with timetable.phase("export to S3, the third time undisturbed"):
+            _export(store, objects, timetable)
         with timetable.phase(f"decode with {engine}, and export once more"):
             failing = _decode(folder, address, there, engine)
             _reading(failing, engine, objects)
             objects.kill()
-            timetable.killed("the S3 server", f"during a decoding with {engine}")
+            timetable.killed("the S3 server", f"while {engine} read from it")
             timetable.tell(failing.refusal())
             if there.exists():
                 raise ClusterError("a decoding that failed wrote a table")
             objects.start()
-            Program("hubbub.collector", export).finish()
+            Program("hubbub.collector", _export_command(store, objects)).finish()
         with timetable.phase(f"decode with {engine}"):
             decoding = _decode(folder, address, there, engine)
             kill(_reading(decoding, engine, objects))
@@ -146,6 +130,49 @@ def _run(folder: Path, reports: int, clients: int, engine: str, timetable: Timet
             _decode(folder, store, here).finish()
         with timetable.phase("compare"):
             return compare(address, _NAMES, _ANSWER, journals, there, here, clients)
+
+
+def _report(
+    folder: Path,
+    postgresql: PostgresqlServer,
+    store: str,
+    reports: int,
+    clients: int,
+    timetable: Timetable,
+) -> None:
+    """Let all clients report, though one process after the other is killed."""
+    part = min(_MOST_PART, -(-reports // _LEAST_PARTS))
+    parts = range(-(-reports // part))
+    with ExitStack() as collectors:
+        service = Service(folder / "metrics.toml", store, collectors)
+        app = _app(folder, service, clients)
+        wait_for(lambda: len(list(folder.glob("clients/*"))) >= clients // 4, [app])
+        app.kill()
+        app.start()
+        timetable.killed("the real clients' app", "while they answered")
+        fleets = [
+            _fleet(folder, service, parts[number::_FLEETS], part) for number in range(_FLEETS)
+        ]
+        _kill_meanwhile(folder / "journals", parts, service, postgresql, fleets, timetable)
+        for program in (*fleets, app):
+            program.finish()
+
+
+def _export(store: str, objects: ObjectStore, timetable: Timetable) -> None:
+    """Export, though the export and then the server of objects are killed."""
+    command = _export_command(store, objects)
+    _uploading(command, objects).kill()
+    timetable.killed("an export", "while it uploaded")
+    failing = _uploading(command, objects)
+    objects.kill()
+    timetable.killed("the S3 server", "while an export uploaded")
+    timetable.tell(failing.refusal())
+    objects.start()
+    Program("hubbub.collector", command).finish()
+
+
+def _export_command(store: str, objects: ObjectStore) -> list[str]:
+    return ["export", "--store", store, "--to", objects.address]
 
 
 def _fleet(folder: Path, service: Service, parts: Sequence[int], part: int) -> Program:
@@ -176,17 +203,14 @@ def _app(folder: Path, service: Service, clients: int) -> Program:
 
 
 def _kill_meanwhile(
-    folder: Path,
+    journals: Path,
     parts: range,
-    clients: int,
     service: Service,
     postgresql: PostgresqlServer,
     fleets: Sequence[Program],
-    app: Program,
     timetable: Timetable,
 ) -> None:
-    """Wait until all has been sent, and kill one process after the other meanwhile."""
-    journals = folder / "journals"
+    """Kill one process after the other while simulated clients report."""
 
     def kill_database() -> None:
         postgresql.stop(at_once=True)
@@ -202,10 +226,6 @@ def _kill_meanwhile(
             is_between = bool(being_sent())
             fleets[0].start()
 
-    wait_for(lambda: len(list(folder.glob("clients/*"))) >= clients // 4, [app])
-    app.kill()
-    app.start()
-    timetable.killed("the real clients' app", "while they answered")
     kills: list[tuple[str, Callable[[], None]]] = [
         ("a worker of a collector", service.kill_worker),
         ("a process of simulated clients", kill_fleet),
@@ -217,8 +237,6 @@ def _kill_meanwhile(
         wait_for(partial(_is_due, journals, parts, due), fleets)
         kill_it()
         timetable.killed(what, "while clients reported")
-    for program in (*fleets, app):
-        program.finish()
 
 
 def _is_due(journals: Path, parts: range, due: int) -> bool:

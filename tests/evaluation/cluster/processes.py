@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -169,15 +169,22 @@ def descendants(pid: int, words: str) -> list[int]:
 
 def talking_to(port: int, pids: Sequence[int]) -> list[int]:
     """Return which processes have a connection to a port of this machine."""
-    found = []
-    for pid in pids:
-        try:
-            lines = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
-            held = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
-        except OSError:
-            continue  # it has just ended, or closed a file
-        rows = [line.split() for line in lines]
-        peers = {f"socket:[{row[9]}]" for row in rows if int(row[2].partition(":")[2], 16) == port}
-        if held & peers:
-            found.append(pid)
+    return [pid for pid in pids if _sockets(pid) & _connections(pid, port)]
+
+
+def _sockets(pid: int) -> set[str]:
+    found = set()
+    with suppress(FileNotFoundError):  # it ended
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                found.add(str(path.readlink()))
     return found
+
+
+def _connections(pid: int, port: int) -> set[str]:
+    """Return the sockets of a process's network that are connected to a port."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+        rows = [line.split() for line in lines]
+        return {f"socket:[{row[9]}]" for row in rows if int(row[2].partition(":")[2], 16) == port}
+    return set()
