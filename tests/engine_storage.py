@@ -23,9 +23,8 @@ from hubbub.collector.exchange.storage import resolve
 from hubbub.collector.store import MetricVersion, open_store
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.reports import loading
 from hubbub.decoder.reports.loading import load_counts
-from hubbub.decoder.reports.tasks import Task
+from hubbub.decoder.reports.tasks import Task, plan_tasks
 from service.s3_server import BUCKET, Proxy, proxy_before, s3_server
 from unit.collector.exchanges import export_all, fill
 
@@ -51,8 +50,8 @@ class Export:
         Empty.
     """
 
-    def __init__(self, folder: Path, proxy: Proxy, patch: pytest.MonkeyPatch) -> None:
-        self._store, self._proxy, self._patch = f"sqlite:///{folder}/a.db", proxy, patch
+    def __init__(self, folder: Path, proxy: Proxy) -> None:
+        self._store, self._proxy = f"sqlite:///{folder}/a.db", proxy
         self._address = resolve(f"s3://{BUCKET}/{folder.name}")
         self.add(range(500))
 
@@ -63,7 +62,7 @@ class Export:
             async with open_store(self._store, create=True) as store:
                 for day in _DAYS:
                     await fill(store, numbers, METRIC, day)
-                await export_all(store, self._address)
+                await export_all(store, str(self._address))
 
         asyncio.run(add())
 
@@ -78,23 +77,23 @@ class Export:
 
     def count(self, engine: Engine, before_answer: Callable[[], None]) -> CohortCounts:
         """Count with an engine; call a function while a task waits for an answer."""
-        plan, asked = loading.plan_tasks, threading.Lock()
+        asked = threading.Lock()
 
         def pass_on(_method: str, path: str) -> None:
             if "/part-" in path and asked.acquire(blocking=False):
                 before_answer()
 
         def plan_and_listen(*given: object) -> list[Task]:
-            tasks = plan(*given)  # type: ignore[arg-type]
+            tasks = plan_tasks(*given)  # type: ignore[arg-type]
             self._proxy.trouble = pass_on
             return tasks
 
-        self._patch.setattr(loading, "plan_tasks", plan_and_listen)
         try:
-            found = asyncio.run(load_counts(f"parquet:{self._address}", METRIC, engine=engine))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("hubbub.decoder.reports.loading.plan_tasks", plan_and_listen)
+                found = asyncio.run(load_counts(f"parquet:{self._address}", METRIC, engine=engine))
         finally:
             self._proxy.trouble = lambda _method, _path: None
-            self._patch.setattr(loading, "plan_tasks", plan)
         assert asked.locked()
         return found
 

@@ -37,8 +37,8 @@ def spark(s3: Proxy) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def export(tmp_path: Path, s3: Proxy, monkeypatch: pytest.MonkeyPatch) -> Export:
-    return Export(tmp_path, s3, monkeypatch)
+def export(tmp_path: Path, s3: Proxy) -> Export:
+    return Export(tmp_path, s3)
 
 
 def test_worker_that_is_killed_while_it_reads(spark: Engine, export: Export) -> None:

@@ -256,11 +256,13 @@ def _uploading(export: Sequence[str], objects: ObjectStore) -> Program:
 def _reading(decoding: Program, engine: str, objects: ObjectStore) -> int:
     """Wait until a process of a decoding's engine reads from the S3 server, and return it."""
 
-    def readers() -> list[int]:
-        return talking_to(objects.port, descendants(decoding.pid, _WORKERS[engine]))
-
     found: list[int] = []
-    wait_for(lambda: bool(found.extend(readers()) or found), [decoding])
+
+    def is_read() -> bool:
+        found[:] = talking_to(objects.port, descendants(decoding.pid, _WORKERS[engine]))
+        return bool(found)
+
+    wait_for(is_read, [decoding])
     return found[0]
 
 
