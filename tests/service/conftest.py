@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from factories import registry_toml
+from hubbub.collector.exchange import storage
 from hubbub.simulations.experiments.processes import Collector, running_collector
+
+if TYPE_CHECKING:
+    from service.operators import Operator
+    from service.s3_server import Proxy
 
 
 @pytest.fixture
@@ -32,3 +38,41 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Collec
     metrics.write_text(registry_toml(), encoding="utf-8")
     with running_collector(metrics, folder / "hubbub.db") as running:
         yield running, folder / "hubbub.db"
+
+
+@pytest.fixture(scope="session")
+def s3_url() -> Iterator[str]:
+    """Run an S3 server, for all tests of a process."""
+    from service.s3_server import s3_server
+
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """Run a proxy before it; what is read or written in this process goes past it."""
+    from service.s3_server import proxy_before
+
+    with proxy_before(s3_url) as proxy:
+        for name, value in (proxy.environment | {"AWS_ENDPOINT_URL": s3_url}).items():
+            monkeypatch.setenv(name, value)
+        yield proxy
+
+
+@pytest.fixture
+def through_proxy(s3: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """Let what is read or written in this process go through the proxy, and be tried twice."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+    monkeypatch.setattr(storage, "ATTEMPTS", 2)
+    storage._remote.cache_clear()
+    yield s3
+    storage._remote.cache_clear()
+
+
+@pytest.fixture
+def operator(tmp_path: Path, s3: Proxy) -> Operator:
+    """Return somebody with a store and a folder of their own in the server's bucket."""
+    from service.operators import Operator
+
+    return Operator(tmp_path, s3)

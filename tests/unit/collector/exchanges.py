@@ -43,7 +43,7 @@ async def fill(
 
 
 async def export_all(
-    store: Store, directory: Path, *metrics: str, block_bytes: int = 2**24
+    store: Store, directory: Path | str, *metrics: str, block_bytes: int = 2**24
 ) -> list[WrittenPartition]:
     plan = await plan_export(store, metrics)
     found = export_partitions(store, directory, plan, block_bytes=block_bytes)

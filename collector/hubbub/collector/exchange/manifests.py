@@ -9,6 +9,7 @@ one. Invariants: a file is complete before a manifest names it; a name is never 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import secrets
@@ -27,6 +28,7 @@ OLD_COUNTS = "_counts.pq"
 """The names that exports without manifests gave their files."""
 
 _FORMAT = 1
+_READINGS = 5
 _PART = re.compile(r"part-[0-9a-f]{16}\.parquet")
 _COUNTS = re.compile(r"_counts-[0-9a-f]{16}\.pq")
 _UNFINISHED = re.compile(
@@ -151,12 +153,18 @@ def read_manifest(folder: Location) -> Manifest | None:
     StorageError
         If the storage fails.
     """
-    try:
-        return Manifest.from_json((folder / MANIFEST).read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise ReportFileError(f"{folder / MANIFEST}: {error}") from error
+    path = folder / MANIFEST
+    for attempt in itertools.count(1):
+        try:
+            return Manifest.from_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            # Pyarrow asks for an object's length before its bytes: one that is replaced in between
+            # is cut off, or followed by rubbish.
+            if path.is_local or attempt == _READINGS:
+                raise ReportFileError(f"{path}: {error}") from error
+    raise AssertionError
 
 
 def commit(folder: Location, manifest: Manifest) -> None:
@@ -176,7 +184,8 @@ def commit(folder: Location, manifest: Manifest) -> None:
     replaced = [name for name in found if _is_replaced(name, named)]
     for name in replaced:
         (folder / name).remove()
-    # Of two exports at once each may have deleted the other's files: whoever ends last sees it.
+    # Of two exports at once each may have deleted the other's files: at least one of them sees it,
+    # because each writes its manifest before it looks, and looks again after it has deleted.
     if replaced and read_manifest(folder) == manifest:
         _check_there(folder, named, folder.entries())
     elif replaced:

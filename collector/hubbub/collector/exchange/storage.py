@@ -363,7 +363,13 @@ def _s3(fs: Any, bucket: str) -> Any:
 _FAULT = re.compile(
     r"AWS Error (\w+) (?:\(HTTP status (\d+)\) )?during (\w+) operation: *(.*)", re.DOTALL
 )
+_OTHER_FAULTS = (
+    re.compile(r"google::cloud::Status\((?P<code>\w+): (?P<words>.*?)(?: error_info=.*)?\)?$"),
+    re.compile(r"Azure Error: \[(?P<code>\w*)\](?: \d+)? (?P<words>.*?)(?: Request ?I[dD]:.*)?$"),
+)
 _UNSAID = {"", "No response body."}
+_CUT_OFF = "Failed to flush response stream"
+"""Said where the answer about an error is longer than what was asked for."""
 _DENIED = "the right to list, read, write and delete objects there"
 _BUSY = "the server is too busy (SlowDown); try again later"
 _MEANING = {
@@ -421,10 +427,13 @@ def describe_fault(error: OSError) -> str:
         return _EXPIRED
     found = _FAULT.search(text)
     if not found:
-        return text
+        others = next(filter(None, (fault.search(text) for fault in _OTHER_FAULTS)), None)
+        return f"{others['words']} ({others['code']})" if others else text
     code, status, operation, details = found.groups()
     status = "403" if code == "ACCESS_DENIED" else status
-    if details in _UNSAID and status:
+    if details.startswith(_CUT_OFF):
+        meaning = "refused, and the reason was lost; run this again"
+    elif details in _UNSAID and status:
         meaning = _UNNAMED.get(status, f"the server fails (HTTP status {status}); try again later")
     else:
         meaning = _MEANING.get(code, details or code)

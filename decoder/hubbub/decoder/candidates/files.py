@@ -400,9 +400,14 @@ def read_list(path: str) -> CandidateList:
     for file in list_files(path):
         before = table.given
         with readable(file, lambda: table.given - before):  # noqa: B023 - called in this round
+            location = resolve(file)
+            # Of an object that is replaced meanwhile pyarrow may give bytes that never were in it.
+            stamp = None if location.is_local else location.stamp()
             for piece in read_pieces(file):
                 canonical = canonical_forms(piece.encoded, piece.place)
                 table.add(canonical, hash_words(canonical))
+            if stamp is not None and location.stamp() != stamp:
+                raise changed(file)
     if not table.given:
         raise no_string(path)
     return table.finished()
@@ -411,6 +416,13 @@ def read_list(path: str) -> CandidateList:
 def no_string(address: str) -> CandidateError:
     """Return the error of a list without strings."""
     return CandidateError(f"candidates {address}: empty; expected one string a {_unit(address)}")
+
+
+def changed(path: str) -> CandidateError:
+    """Return the error of a file that is another one than before."""
+    return CandidateError(
+        f"candidates {path}: was changed while it was read; expected a file that stays as it is"
+    )
 
 
 class NotParquetError(Exception):

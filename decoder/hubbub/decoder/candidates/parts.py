@@ -21,11 +21,11 @@ from hubbub.decoder.candidates.files import (
     PARQUET,
     NotParquetError,
     Piece,
+    changed,
     lines_of,
     readable,
     rows_of,
 )
-from hubbub.decoder.errors import CandidateError
 
 _PACKED = ".gz"
 _BYTES_A_PART = 2**23
@@ -56,13 +56,6 @@ class Part:
         """Raise CandidateError if the file isn't the one that was cut."""
         if self.stamp not in (None, resolve(self.path).stamp()):
             raise changed(self.path)
-
-
-def changed(path: str) -> CandidateError:
-    """Return the error of a file that is another one than before."""
-    return CandidateError(
-        f"candidates {path}: was changed while it was read; expected a file that stays as it is"
-    )
 
 
 class Counted(NamedTuple):

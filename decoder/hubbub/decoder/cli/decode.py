@@ -56,7 +56,8 @@ def _without_time(
     multiple=True,
     metavar="FILE",
     help="Strings to look for, one a line, UTF-8, or a Parquet file's column; several files as a "
-    "folder or a pattern, such as 'lists/*.gz'; - reads standard input. Of a joint metric "
+    "folder or a pattern, such as 'lists/*.gz'; also s3://BUCKET/PATH and so on; - reads standard "
+    "input. Of a joint metric "
     "FIELD=FILE, for each field of strings.",
 )
 @click.option(

@@ -17,9 +17,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.arrays import IntArray
-from hubbub.decoder.candidates.files import list_files, no_string
+from hubbub.decoder.candidates.files import changed, list_files, no_string
 from hubbub.decoder.candidates.listing import Candidates, hash_words, of_words
-from hubbub.decoder.candidates.parts import Part, changed, count_lines, cut, is_packed
+from hubbub.decoder.candidates.parts import Part, count_lines, cut, is_packed
 from hubbub.decoder.candidates.scanning import SameBits
 from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.decoding import Decoding, decoding_of

@@ -1,0 +1,32 @@
+"""Processes that export a day again and again; importable there, unlike the tests' own modules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from hubbub.collector.errors import StoreError
+from hubbub.collector.exchange.exporting import export_partitions, plan_export
+from hubbub.collector.store import open_store
+
+OVERTAKEN, DONE = "overtaken", "done"
+_OVERTAKEN = "another export wrote this day at the same time"
+
+
+def export_again_and_again(store: str, address: str, rounds: int) -> Counter[str]:
+    """Export a store so often; return how often that went well, or what was wrong."""
+
+    async def export() -> Counter[str]:
+        outcomes = Counter[str]()
+        async with open_store(store, create=False) as opened:
+            plan = await plan_export(opened)
+            for _ in range(rounds):
+                try:
+                    async for _written in export_partitions(opened, address, plan):
+                        pass
+                    outcomes[DONE] += 1
+                except (StoreError, FileNotFoundError) as error:
+                    outcomes[OVERTAKEN if _OVERTAKEN in str(error) else str(error)] += 1
+        return outcomes
+
+    return asyncio.run(export())

@@ -1,0 +1,132 @@
+"""Lists, maps and counts in object storage give what the same files on a disk give."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from factories import make_metric, make_params, registry_toml
+from hubbub.collector.exchange.storage import resolve
+from hubbub.decoder.candidates import parts
+from hubbub.decoder.candidates.files import list_files, read_list
+from hubbub.decoder.cli import main
+from hubbub.decoder.errors import CandidateError
+from service.s3_server import BUCKET, Fault, Proxy
+from unit.decoder.stores import filled_store, plausible_records
+
+NAMES = [f"https://example.com/{number}" for number in range(3_000)]
+PLACE = f"s3://{BUCKET}/lists"
+
+
+@pytest.fixture
+def lists(tmp_path: Path, s3: Proxy) -> Path:
+    """Make the same lists on the disk and in storage."""
+    del s3
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    for number in range(2):
+        text = "\n".join(NAMES[number * 1_000 : (number + 1) * 1_000]).encode()
+        (folder / f"a-{number}.txt").write_bytes(text)
+        (folder / f"b-{number}.txt.gz").write_bytes(gzip.compress(text))
+    rows = pa.table({"string": NAMES[1_500:]})
+    pq.write_table(rows, folder / "c.parquet", row_group_size=400)
+    (folder / "_about").write_text("no list", encoding="utf-8")
+    for file in folder.iterdir():
+        resolve(f"{PLACE}/{file.name}").write_bytes(file.read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("which", ["", "/a-0.txt", "/b-1.txt.gz", "/c.parquet", "/?-[01].txt*"])
+def test_lists_are_read_as_from_a_disk(lists: Path, which: str) -> None:
+    remote = which.replace("?", "*")
+    found, expected = read_list(f"{PLACE}{remote}"), read_list(f"{lists}{which}")
+    assert list(found.strings) == list(expected.strings)
+    assert (found.words == expected.words).all()
+    names = [name.rpartition("/")[2] for name in list_files(f"{PLACE}{remote}")]
+    assert names == [name.rpartition("/")[2] for name in list_files(f"{lists}{which}")]
+
+
+def test_lists_are_decoded_whole_and_screened_in_parts(
+    lists: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_BYTES_A_PART", 10_000)
+    monkeypatch.setattr(parts, "_ROWS_A_PART", 500)
+    (tmp_path / "metrics.toml").write_text(registry_toml(make_metric()), encoding="utf-8")
+    store = filled_store(tmp_path, plausible_records())
+    decode = ["decode", "homepage", f"--metrics={tmp_path}/metrics.toml", f"--store={store}"]
+
+    def results(*options: str) -> list[object]:
+        found = []
+        for place in (PLACE, str(lists)):
+            output = tmp_path / f"{len(found)}.json"
+            given = [*decode, *options, f"--output={output}", "--output=-"]
+            result = CliRunner().invoke(main, [text.replace("LISTS", place) for text in given])
+            assert result.exit_code == 0, result.stderr
+            found.append((result.stdout, json.loads(output.read_text(encoding="utf-8"))))
+        return found
+
+    kept = ["--method=regression", f"--candidate-cache={tmp_path}/cache"]
+    for options in (
+        ["--candidates=LISTS", "--detected-only"],
+        ["--candidates=LISTS/a-0.txt", "--method=regression"],
+        ["--candidates=LISTS/b-0.txt.gz", *kept],
+        ["--candidates=LISTS/c.parquet", "--detected-only", "--method=regression"],
+    ):
+        in_storage, on_disk = results(*options)
+        assert in_storage == on_disk
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_googles_files_are_read_from_storage(tmp_path: Path, s3: Proxy) -> None:
+    del s3
+    params = make_params(k=8, h=1, m=2)
+    texts = {
+        "params.csv": f"k,h,m,p,q,f\n8,1,2,{params.p},{params.q},{params.f}\n",
+        "counts.csv": "600," + ",".join(["300"] * 8) + "\n600," + ",".join(["320"] * 8) + "\n",
+        "map.csv": "a,1,9\nb,2,11\nc,8,16\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        resolve(f"{PLACE}/google/{name}").write_bytes(text.encode())
+    found = []
+    for place in (f"{PLACE}/google", tmp_path):
+        files = [f"--{kind}={place}/{kind}.csv" for kind in ("params", "counts", "map")]
+        result = CliRunner().invoke(main, ["decode", *files, "--output=-"])
+        assert result.exit_code == 0, result.stderr
+        found.append(result.stdout)
+    assert found[0] == found[1]
+
+
+def test_a_list_that_cannot_be_read_is_told(lists: Path, through_proxy: Proxy) -> None:
+    del lists
+    with pytest.raises(CandidateError, match="no such object; expected a file or pipe"):
+        read_list(f"{PLACE}/none.txt")
+    with pytest.raises(CandidateError, match="no file; expected files"):
+        read_list(f"{PLACE}/none-*")
+    resolve(f"{PLACE}/wrong/x.gz").write_bytes(b"no gzip")
+    with pytest.raises(CandidateError, match=r"Not a gzipped file.*expected gzip"):
+        read_list(f"{PLACE}/wrong/x.gz")
+    resolve(f"{PLACE}/wrong/x.parquet").write_bytes(b"no Parquet")
+    with pytest.raises(CandidateError, match="expected a Parquet file"):
+        read_list(f"{PLACE}/wrong/x.parquet")
+
+    def replace(method: str, _path: str) -> None:
+        if method == "GET":
+            through_proxy.trouble = lambda _method, _path: None
+            resolve(f"{PLACE}/a-0.txt").write_bytes(b"x" * 100 + b"\n" * 20_000)
+
+    through_proxy.trouble = replace
+    with pytest.raises(CandidateError, match="changed while it was read"):
+        read_list(f"{PLACE}/a-0.txt")
+    through_proxy.trouble = lambda method, _path: Fault.CUT_ANSWER if method == "GET" else None
+    with pytest.raises(CandidateError, match=r"a-0.txt: the server can't be reached"):
+        read_list(f"{PLACE}/a-0.txt")
+    through_proxy.trouble = lambda _method, _path: (400, "ExpiredToken")
+    with pytest.raises(CandidateError, match="credentials have probably expired"):
+        read_list(f"{PLACE}/a-0.txt")

@@ -1,0 +1,60 @@
+"""Two processes export one day to object storage, each its reports, and others read meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from hubbub.collector.errors import StoreError
+from hubbub.collector.exchange.partitions import ParquetReader
+from hubbub.collector.store import open_store
+from hubbub.decoder.counts import CohortCounts
+from hubbub.decoder.reports.loading import load_counts
+from service.exporters import DONE, export_again_and_again
+from service.operators import METRIC, Operator, records_of
+
+ROUNDS = 12
+
+
+def test_readers_get_the_one_day_or_the_other_or_an_error(
+    operator: Operator, tmp_path: Path
+) -> None:
+    """And the next export mends what the two may have left."""
+    other = f"sqlite:///{tmp_path}/other.db"
+    stores, address = [operator.store, other], operator.address
+    operator.store = other
+    operator.add(range(5_000, 5_700))
+    reports = [asyncio.run(_stored(store)) for store in stores]
+    counts = [asyncio.run(load_counts(store, METRIC)) for store in stores]
+    operator.export_here()
+    seen = Counter[str]()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, context) as pool:
+        exports = [pool.submit(export_again_and_again, it, address, ROUNDS) for it in stores]
+        while not all(export.done() for export in exports):
+            try:
+                assert asyncio.run(records_of(ParquetReader(address))) in reports
+                found = asyncio.run(load_counts(f"parquet:{address}", METRIC))
+                assert any(_equal(found, expected) for expected in counts)
+                seen["read"] += 1
+            except StoreError as error:
+                seen[type(error).__name__] += 1
+        outcomes = sum((export.result() for export in exports), Counter[str]())
+    print(outcomes, seen)
+    assert outcomes.total() == 2 * ROUNDS
+    assert outcomes[DONE]
+    assert seen["read"]
+    operator.export_here()
+    assert operator.exported() == reports[1]
+
+
+async def _stored(url: str) -> list[bytes]:
+    async with open_store(url, create=False) as store:
+        return await records_of(store)
+
+
+def _equal(some: CohortCounts, others: CohortCounts) -> bool:
+    return bool((some.bits == others.bits).all() and (some.reports == others.reports).all())

@@ -1,0 +1,260 @@
+"""Faults of object storage and of disks: the right result or an error of one line, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import itertools
+import os
+import resource
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from hubbub.collector.errors import MissingFileError, StorageError
+from hubbub.collector.exchange.manifests import MANIFEST
+from hubbub.collector.exchange.partitions import ParquetReader
+from hubbub.collector.exchange.rappor_reports import open_unpacked
+from hubbub.collector.exchange.storage import describe_fault, resolve, storage_errors
+from service.operators import DAY, KEY, SECONDS, Operator, records_of
+from service.s3_server import BUCKET, Fault, Proxy, Trouble
+
+BUSY, EXPIRED = (503, "SlowDown"), (400, "ExpiredToken")
+LARGE = 12_000_000
+"""Bytes that are uploaded in two parts."""
+
+
+def in_turn(method: str, troubles: Iterable[Trouble]) -> Callable[[str, str], Trouble]:
+    """Let the first requests of a method fail, for data of some object."""
+    left = iter(troubles)
+
+    def fail(requested: str, path: str) -> Trouble:
+        is_data = "list-type" not in path and "uploads" not in path
+        return next(left, None) if requested == method and is_data else None
+
+    return fail
+
+
+def always(method: str, trouble: Trouble) -> Callable[[str, str], Trouble]:
+    """Let all of them fail."""
+    return in_turn(method, itertools.repeat(trouble))
+
+
+def is_one_line(error: str, *words: str) -> bool:
+    return (
+        error.startswith("Error: ")
+        and len(error.splitlines()) == 1
+        and "not-to-be-shown" not in error
+        and all(word in error for word in words)
+    )
+
+
+CUTS = [Fault.CUT_REQUEST, Fault.CUT_ANSWER, BUSY]
+
+
+@pytest.mark.parametrize("trouble", CUTS, ids=str)
+def test_large_object_is_whole_after_a_fault_in_each_direction(
+    through_proxy: Proxy, trouble: Trouble
+) -> None:
+    data, place = os.urandom(LARGE), resolve(f"s3://{BUCKET}/large")
+    through_proxy.trouble = in_turn("PUT", [trouble])
+    place.write_bytes(data)
+    assert len([line for line in through_proxy.requests if line.startswith("PUT")]) >= 2
+    through_proxy.trouble = in_turn("GET", [trouble])
+    assert place.read_bytes() == data
+
+
+def test_upload_that_is_cut_for_good_leaves_no_object(through_proxy: Proxy) -> None:
+    for size in (100, LARGE):
+        place = resolve(f"s3://{BUCKET}/cut-{size}")
+        through_proxy.trouble = always("PUT", Fault.CUT_REQUEST)
+        with pytest.raises(StorageError, match="can't be reached, or is silent"):
+            place.write_bytes(bytes(size))
+        assert place.size() is None
+
+
+def test_day_is_exported_and_decoded_through_passing_faults(operator: Operator) -> None:
+    operator.proxy.trouble = in_turn("PUT", [Fault.CUT_REQUEST, Fault.CUT_ANSWER, BUSY])
+    assert operator.export()[0] == 0
+    operator.proxy.trouble = in_turn("GET", [Fault.CUT_ANSWER, BUSY, BUSY])
+    assert operator.decode() == (0, operator.expected(), "")
+
+
+def test_silence_in_the_middle_of_a_body_is_overcome_or_told(operator: Operator) -> None:
+    """Four programs at once: for each the server falls silent once, or at each attempt."""
+    operator.export_here()
+    once, ever = (f"{operator.address}-{name}" for name in ("once", "ever"))
+    unread = resolve(f"{operator.address}-unread")
+    for file in resolve(operator.address).files():
+        (unread / "/".join(file.path.parts[1:])).write_bytes(file.read_bytes())
+    troubles = {
+        once: in_turn("PUT", [Fault.SILENT_REQUEST]),
+        ever: always("PUT", Fault.SILENT_REQUEST),
+        operator.address: in_turn("GET", [Fault.SILENT_ANSWER]),
+        str(unread): always("GET", Fault.SILENT_ANSWER),
+    }
+
+    def fall_silent(method: str, path: str) -> Trouble:
+        if "/part-" not in path:
+            return None
+        [trouble] = [troubles[it] for it in troubles if f"/{it.rpartition('/')[2]}/" in path]
+        return trouble(method, path)
+
+    operator.proxy.trouble, operator.is_impatient = fall_silent, True
+    export = ("hubbub-collector", "export", "--store", operator.store, "--to")
+    programs = [operator.start(*export, once), operator.start(*export, ever)]
+    for address in (operator.address, str(unread)):
+        name, *arguments = operator.decoding(f"parquet:{address}")
+        programs.append(operator.start(str(name), *arguments))
+    answers = [(*it.communicate(timeout=SECONDS), it.returncode) for it in programs]
+    exported, not_exported, decoded, not_decoded = answers
+    assert exported[1:] == ("", 0)
+    assert decoded == (operator.expected(), "", 0)
+    for (out, error, code), address in ((not_exported, ever), (not_decoded, str(unread))):
+        assert (out, code) == ("", 1)
+        assert is_one_line(error, f"{address}/metric=homepage", "is silent")
+    assert not [file for file in resolve(ever).files() if file.name == MANIFEST]
+    operator.address = once
+    assert len(operator.exported()) == 1_000
+
+
+def test_credentials_that_expire_in_the_middle(operator: Operator) -> None:
+    """The day that was told of counts, the other one doesn't; the next export completes it.
+
+    Of the decoder's requests S3 refuses the first without a body, so its status is all there is.
+    """
+    second = DAY + dt.timedelta(days=1)
+    operator.add(range(500), second)
+    has_expired = threading.Event()
+
+    def expire(method: str, path: str) -> Trouble:
+        if f"day={second}/part-" in unquote(path) and method in {"PUT", "HEAD"}:
+            has_expired.set()
+        return EXPIRED if has_expired.is_set() else None
+
+    operator.proxy.trouble = expire
+    code, out, error = operator.export()
+    assert code == 1
+    assert f"day={DAY}/part-" in out
+    assert f"day={second}" not in out
+    assert is_one_line(error, f"day={second}", "the credentials have expired; renew them")
+    assert len(operator.exported()) == 1_000
+    has_expired.clear()
+    operator.export_here()
+    assert len(operator.exported()) == 1_500
+    code, out, error = operator.decode()
+    assert (code, out) == (1, "")
+    assert is_one_line(error, f"day={second}", "the credentials have probably expired")
+
+
+LACKING = "lack the right to list, read, write and delete objects there"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "named", "unnamed"),
+    [
+        (503, "SlowDown", "too busy (SlowDown)", "too busy (SlowDown)"),
+        (400, "ExpiredToken", "have expired; renew", "have probably expired: renew"),
+        (403, "AccessDenied", "access denied; the credentials need the right", LACKING),
+        (500, "InternalError", "refused by the test", "the server fails (HTTP status 500)"),
+    ],
+)
+def test_refusals_are_told_in_words_with_a_body_or_without(
+    through_proxy: Proxy, status: int, code: str, named: str, unnamed: str
+) -> None:
+    place = resolve(f"s3://{BUCKET}/refused")
+    through_proxy.trouble = lambda _method, _path: (status, code)
+    for attempt, said in ((lambda: place.write_bytes(b"x"), named), (place.size, unnamed)):
+        with pytest.raises(StorageError) as error:
+            attempt()
+        assert str(error.value).startswith(f"{place}: ")
+        assert said in str(error.value)
+
+
+def test_words_of_other_providers_are_told_without_their_requests() -> None:
+    google = OSError(
+        "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of CURL "
+        "error [6]=Could not resolve hostname error_info={reason=, domain=, metadata={}})"
+    )
+    assert describe_fault(google) == (
+        "Retry policy exhausted, with a last message of CURL error [6]=Could not resolve hostname "
+        "(UNAVAILABLE)"
+    )
+    azure = OSError(
+        "ListBlobsByHierarchy failed for prefix='t'. Azure Error: [AuthorizationFailure] 403 "
+        "Server failed to authenticate the request.\nRequestId:571309ab\nTime:2026-11-23T13"
+    )
+    told = "Server failed to authenticate the request. (AuthorizationFailure)"
+    assert describe_fault(azure) == told
+    assert describe_fault(OSError("something\nelse")) == "something else"
+
+
+@pytest.mark.usefixtures("s3")
+def test_missing_bucket_is_told() -> None:
+    with pytest.raises(StorageError, match="no such bucket; create it first"):
+        resolve("s3://missing/x").write_bytes(b"x")
+
+
+def test_object_that_vanishes_under_the_reader_is_missing(operator: Operator) -> None:
+    """Whether before it is opened or after: S3 says that in two ways."""
+    place = resolve(f"s3://{BUCKET}/vanishing")
+    place.write_bytes(bytes(1_000))
+    with place.open() as file:
+        place.remove()
+        with (
+            pytest.raises(FileNotFoundError, match="no such object"),
+            storage_errors(place),
+        ):
+            file.read()
+    assert operator.export()[0] == 0
+    reader = ParquetReader(operator.address)
+
+    async def read() -> None:
+        await reader.count(KEY)
+        [part] = [file for file in resolve(operator.address).files() if "part-" in file.name]
+        part.remove()
+        with pytest.raises(MissingFileError, match="run this again"):
+            await records_of(reader)
+
+    asyncio.run(read())
+
+
+@pytest.mark.usefixtures("s3")
+def test_objects_are_what_was_written_whatever_their_name() -> None:
+    """Pyarrow would pack what is called .gz, and unpack it again."""
+    place = resolve(f"s3://{BUCKET}/list.gz")
+    place.write_bytes(b"no gzip")
+    assert place.size() == 7
+    assert place.read_bytes() == b"no gzip"
+    with (
+        pytest.raises(OSError, match="Not a gzipped file"),
+        storage_errors(place),
+        open_unpacked(place) as file,
+    ):
+        file.read()
+
+
+def test_full_disk_ends_an_export_and_leaves_the_day_as_it_was(
+    operator: Operator, tmp_path: Path
+) -> None:
+    """No file may be larger than 100,000 bytes, as if the disk were full then."""
+    operator.address = f"file://{tmp_path}/out"
+    operator.export_here()
+    before = sorted((tmp_path / "out").rglob("*"))
+    operator.add(range(40_000))
+    command = ("export", "--store", operator.store, "--to", operator.address)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, usual[1]))
+    try:
+        program = operator.start("hubbub-collector", *command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    with program:
+        out, error = program.communicate(timeout=SECONDS)
+    assert (program.returncode, out) == (1, "")
+    assert is_one_line(error, f"{tmp_path}/out/metric=homepage", "/part-", "File too large")
+    assert sorted((tmp_path / "out").rglob("*")) == before
+    assert len(operator.exported()) == 1_000
