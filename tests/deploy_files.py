@@ -77,6 +77,32 @@ def pod_environment() -> Mapping[str, str]:
     }
 
 
+def decoder_objects() -> dict[str, Any]:
+    """Return the objects of kubernetes-decoder.yaml by their name and kind."""
+    objects = list(yaml.safe_load_all((FOLDER / "kubernetes-decoder.yaml").read_text()))
+    by_name = {f"{item['kind']} {item['metadata']['name']}": item for item in objects}
+    assert len(by_name) == len(objects)
+    return by_name
+
+
+def decoder_pods() -> dict[str, Any]:
+    """Return the specifications of that file's pods by the name of what makes them."""
+    found = {}
+    for item in decoder_objects().values():
+        if item["kind"] in {"CronJob", "Deployment"}:
+            spec = item["spec"]
+            spec = spec["jobTemplate"]["spec"] if item["kind"] == "CronJob" else spec
+            found[item["metadata"]["name"]] = spec["template"]["spec"]
+    return found
+
+
+def commands_of(name: str) -> list[str]:
+    """Return all words of the command that a pod of the decoder's file runs."""
+    (container,) = decoder_pods()[name]["containers"]
+    (entry,) = [i.command for i in dockerfile() if i.word == "ENTRYPOINT"]
+    return [*container.get("command", entry), *container["args"]]
+
+
 def alerts() -> list[Any]:
     """Return the alert rules."""
     groups = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]

@@ -194,19 +194,21 @@ def test_export_and_import_move_counts_with_reports(metrics: Path, tmp_path: Pat
     out = tmp_path / "out"
     said = program("export", "--store", here, "--to", out)
     folders = [out / f"metric=homepage/version=1/day={day}" for day in OLD]
-    names = [sorted(path.name for path in folder.iterdir()) for folder in folders]
-    assert names == [["_counts.pq", "part-0.parquet"], ["_counts.pq"], ["part-0.parquet"]]
-    size = (folders[1] / "_counts.pq").stat().st_size
-    assert f"{folders[1]}/_counts.pq: counts of 500 reports, {size:,} bytes\n" in said
+    parts = [sorted(folder.glob("part-*.parquet")) for folder in folders]
+    counts = [sorted(folder.glob("_counts-*.pq")) for folder in folders]
+    assert [[len(files) for files in kind] for kind in (parts, counts)] == [[1, 0, 1], [1, 1, 0]]
+    (counted,) = counts[1]
+    size = counted.stat().st_size
+    assert f"{counted}: counts of 500 reports, {size:,} bytes\n" in said
     assert said.endswith(f"exported 1,509 reports in 4 files from {here} to {out}\n")
     # Others don't take counts for reports, but can read them.
     with duckdb.connect() as connection:
         query = f"SELECT count(*) FROM read_parquet('{out}/**/*.parquet', hive_partitioning=true)"  # noqa: S608
         assert connection.execute(query).fetchall() == [(509,)]
-    assert sum(pq.read_table(folders[1] / "_counts.pq")["reports"].to_pylist()) == 500
+    assert sum(pq.read_table(counted)["reports"].to_pylist()) == 500
     command = ("import", out, "--metrics", metrics, "--store", there)
     said = program(*command)
-    assert f"_counts.pq: counts of 500 reports of homepage version 1, {OLD[1]}\n" in said
+    assert f"{counted.name}: counts of 500 reports of homepage version 1, {OLD[1]}\n" in said
     assert said.endswith(f"imported 1,509 reports into {there}\n")
     imported = f"imported 0 reports into {there}; 1,509 were there before\n"
     assert program(*command).endswith(imported)
@@ -221,7 +223,7 @@ def test_counts_that_are_damaged_or_of_others_are_not_imported(
     fill(here, (OLD[0], records_of(100, 1)))
     program("maintain", "--store", here, "--report-days", 30)
     program("export", "--store", here, "--to", tmp_path / "out")
-    (path,) = tmp_path.glob("out/*/*/*/_counts.pq")
+    (path,) = tmp_path.glob("out/*/*/*/_counts-*.pq")
     sound = pq.read_table(path)
     command = ("import", path, "--metrics", metrics, "--store", there)
     reports = sound["reports"].to_numpy() + 1

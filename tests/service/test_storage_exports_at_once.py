@@ -16,7 +16,7 @@ from hubbub.decoder.reports.loading import load_counts
 from service.exporters import DONE, export_again_and_again
 from service.operators import METRIC, Operator, records_of
 
-ROUNDS = 12
+ROUNDS = 6
 
 
 def test_readers_get_the_one_day_or_the_other_or_an_error(
@@ -43,7 +43,6 @@ def test_readers_get_the_one_day_or_the_other_or_an_error(
             except StoreError as error:
                 seen[type(error).__name__] += 1
         outcomes = sum((export.result() for export in exports), Counter[str]())
-    print(outcomes, seen)
     assert outcomes.total() == 2 * ROUNDS
     assert outcomes[DONE]
     assert seen["read"]

@@ -9,12 +9,23 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.ingest.commit import Commit, running_group_commit
+from hubbub.collector.ingest import commit as commit_module
+from hubbub.collector.ingest.commit import ENOUGH, Commit, is_due, running_group_commit
 from hubbub.collector.store import open_store
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
+
+_counts = st.integers(min_value=1, max_value=3 * ENOUGH)
+
+
+@pytest.fixture
+def long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let batches wait for others for longer than a test may take."""
+    monkeypatch.setattr(commit_module, "LONGEST_WAIT", 3600.0)
 
 
 def _ignore(_commit: Commit) -> None:
@@ -179,6 +190,78 @@ async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url: str)
             asyncio.CancelledError,
             True,
         ]
+        assert await commit.submit(make_new_batch())
+
+
+@given(waiting=_counts, previous=_counts, connections=_counts)
+def test_more_batches_are_never_less_due(waiting: int, previous: int, connections: int) -> None:
+    is_now = is_due(waiting, previous, connections)
+    assert is_due(waiting + 1, previous, connections) >= is_now
+    assert is_due(waiting, previous, connections + 1) <= is_now
+    assert is_due(max(waiting, ENOUGH), previous, connections)
+    assert is_due(max(waiting, connections), previous, connections)
+    assert is_due(waiting, 1, connections)
+
+
+@in_event_loop
+async def test_few_batches_wait_for_others(store_url: str, long_wait: None) -> None:  # noqa: ARG001
+    told: list[Commit] = []
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, told.append, connections=lambda: 1000) as commit,
+    ):
+        await asyncio.gather(*[commit.submit(make_new_batch()) for _ in range(2)])
+        waiting = [asyncio.create_task(commit.submit(make_new_batch())) for _ in range(ENOUGH - 1)]
+        await store.ping()
+        assert commit.depth == ENOUGH - 1
+        assert await commit.submit(make_new_batch())
+        assert await asyncio.gather(*waiting) == [True] * (ENOUGH - 1)
+        await asyncio.sleep(0)
+    assert [len(one.batches) for one in told] == [2, ENOUGH]
+
+
+@in_event_loop
+async def test_waiting_for_others_ends_though_nobody_comes(store_url: str) -> None:
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _ignore, connections=lambda: 1000) as commit,
+    ):
+        await asyncio.gather(*[commit.submit(make_new_batch()) for _ in range(2)])
+        assert await commit.submit(make_new_batch())
+
+
+@in_event_loop
+async def test_nobody_waits_who_is_alone_or_if_all_wait(
+    store_url: str,
+    long_wait: None,  # noqa: ARG001
+) -> None:
+    connections = 1000
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _ignore, connections=lambda: connections) as commit,
+    ):
+        for _ in range(3):
+            assert await commit.submit(make_new_batch())
+        connections = 3
+        for _ in range(3):
+            three = [commit.submit(make_new_batch()) for _ in range(3)]
+            assert await asyncio.gather(*three) == [True] * 3
+
+
+@in_event_loop
+async def test_nobody_waits_for_others_when_the_service_ends(
+    store_url: str,
+    long_wait: None,  # noqa: ARG001
+) -> None:
+    async with (
+        open_store(store_url, create=True) as store,
+        running_group_commit(store, _ignore, connections=lambda: 1000) as commit,
+    ):
+        await asyncio.gather(*[commit.submit(make_new_batch()) for _ in range(2)])
+        waiting = [asyncio.create_task(commit.submit(make_new_batch())) for _ in range(2)]
+        await asyncio.sleep(0)
+        commit.end_waiting()
+        assert await asyncio.gather(*waiting) == [True] * 2
         assert await commit.submit(make_new_batch())
 
 

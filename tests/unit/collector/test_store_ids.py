@@ -128,8 +128,8 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(
     batch = make_new_batch()
     again: list[asyncio.Task[list[bool]]] = []
 
-    def send_again(_connection: sa.Connection) -> None:
-        if not again:
+    def send_again(_connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
+        if "INSERT INTO segments" in sql and not again:
             again.append(asyncio.create_task(other.append([batch], _TOMORROW)))
             done, _ = await_only(asyncio.wait(again, timeout=0.3))
             assert not done
@@ -140,11 +140,11 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(
     ):
         await one.append([make_new_batch()], _DAY)
         await other.prepare_day(_TOMORROW)
-        sa.event.listen(sa.Engine, "commit", send_again)
+        sa.event.listen(sa.Engine, "after_cursor_execute", send_again)
         try:
             assert await one.append([batch], _DAY) == [True]
         finally:
-            sa.event.remove(sa.Engine, "commit", send_again)
+            sa.event.remove(sa.Engine, "after_cursor_execute", send_again)
         assert await again[0] == [False]
 
 
@@ -184,8 +184,8 @@ async def test_transactions_of_the_same_day_run_beside_each_other(postgresql_url
     begun: list[asyncio.Task[list[bool]]] = []
     finished: list[list[bool]] = []
 
-    def commit_another(_connection: sa.Connection) -> None:
-        if not begun:
+    def commit_another(_connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
+        if "INSERT INTO segments" in sql and not begun:
             begun.append(asyncio.create_task(other.append([make_new_batch()], _DAY)))
             finished.append(await_only(begun[0]))
 
@@ -194,11 +194,11 @@ async def test_transactions_of_the_same_day_run_beside_each_other(postgresql_url
         open_store(postgresql_url, create=True) as other,
     ):
         await one.append([make_new_batch()], _DAY)
-        sa.event.listen(sa.Engine, "commit", commit_another)
+        sa.event.listen(sa.Engine, "after_cursor_execute", commit_another)
         try:
             assert await one.append([make_new_batch()], _DAY) == [True]
         finally:
-            sa.event.remove(sa.Engine, "commit", commit_another)
+            sa.event.remove(sa.Engine, "after_cursor_execute", commit_another)
     assert finished == [[True]]
 
 
@@ -304,7 +304,11 @@ async def test_closed_days_are_searched_by_a_hash_index(
     def remember(_connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
         nonlocal statement
         if "INSERT INTO batch_ids" in sql:
-            statement = sql.replace("$1", "'{}'")
+            day, after = _later(4), _later(5)
+            given = ("'{}'", f"'{day}'", f"'{after}'", f"'segments_{day:%Y%m%d}'")
+            for number, value in enumerate(given, start=1):
+                sql = sql.replace(f"${number}", value)
+            statement = sql
 
     async with open_store(postgresql_url, create=True) as store:
         for number in range(5):

@@ -30,16 +30,18 @@ async def test_sessions_wait_for_the_disk_whatever_the_server_does_by_default(
     assert postgresql.execute("SHOW synchronous_commit", url=postgresql_url) == default
     seen: list[str] = []
 
-    def look(connection: sa.Connection) -> None:
-        seen.append(connection.exec_driver_sql("SHOW synchronous_commit").scalar_one())
+    def look(connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
+        if "INSERT INTO segments" in sql:
+            seen.append(connection.exec_driver_sql("SHOW synchronous_commit").scalar_one())
 
     async with open_store(postgresql_url, create=True) as store:
-        sa.event.listen(sa.Engine, "commit", look)
+        sa.event.listen(sa.Engine, "after_cursor_execute", look)
         try:
-            await store.append([make_new_batch()], _DAY)
+            for _ in range(2):  # the first one opens the day
+                await store.append([make_new_batch()], _DAY)
         finally:
-            sa.event.remove(sa.Engine, "commit", look)
-    assert set(seen) == {used}
+            sa.event.remove(sa.Engine, "after_cursor_execute", look)
+    assert seen == [used, used]
 
 
 @in_event_loop
@@ -54,19 +56,41 @@ async def test_transactions_see_what_was_committed_while_they_waited(
     seen: list[tuple[str, ...]] = []
     settings = ("transaction_isolation", "idle_in_transaction_session_timeout")
 
-    def look(connection: sa.Connection) -> None:
-        show = (connection.exec_driver_sql(f"SHOW {each}").scalar_one() for each in settings)
-        seen.append(tuple(show))
+    def look(connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
+        if "INSERT INTO segments" in sql:
+            show = (connection.exec_driver_sql(f"SHOW {each}").scalar_one() for each in settings)
+            seen.append(tuple(show))
 
     async with open_store(postgresql_url, create=True) as store:
-        sa.event.listen(sa.Engine, "commit", look)
+        sa.event.listen(sa.Engine, "after_cursor_execute", look)
         try:
             for _ in range(2):  # the first one opens the day
                 await store.append([make_new_batch()], _DAY)
         finally:
-            sa.event.remove(sa.Engine, "commit", look)
+            sa.event.remove(sa.Engine, "after_cursor_execute", look)
     assert {isolation for isolation, _ in seen} == {"read committed"}
-    assert "10s" in {timeout for _, timeout in seen}
+    assert [timeout for _, timeout in seen] == ["10s", "10s"]
+
+
+@in_event_loop
+async def test_statements_of_days_gone_by_are_not_kept(postgresql_url: str) -> None:
+    """The server and the driver keep what was prepared, which names the tables of a day."""
+    kept: list[int] = []
+
+    def look(connection: sa.Connection) -> None:
+        query = "SELECT count(*) FROM pg_prepared_statements"
+        kept.append(connection.exec_driver_sql(query).scalar_one())
+
+    async with open_store(postgresql_url, create=True) as store:
+        sa.event.listen(sa.Engine, "commit", look)
+        try:
+            for number in range(20):
+                # The first batch makes the day's tables.
+                for _ in range(2):
+                    await store.append([make_new_batch()], _DAY + dt.timedelta(days=number))
+        finally:
+            sa.event.remove(sa.Engine, "commit", look)
+    assert 20 < max(kept) < 64
 
 
 @in_event_loop
@@ -110,29 +134,34 @@ async def test_store_works_again_after_the_server_was_restarted(
         assert await store.count(HOMEPAGE) == 21
 
 
+@pytest.mark.parametrize("is_open", [True, False])
 @in_event_loop
 async def test_commit_with_unknown_outcome_is_an_error_and_may_be_repeated(
-    postgresql: PostgresqlServer, postgresql_url: str
+    postgresql: PostgresqlServer, postgresql_url: str, is_open: bool
 ) -> None:
     """The connection ends while the transaction waits; the store doesn't repeat it by itself."""
     batch = make_new_batch()
     statements: list[str] = []
 
-    def cut(connection: sa.Connection) -> None:
-        statements.append("COMMIT")
+    def cut(connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
+        if "INSERT INTO segments" not in sql:
+            return
+        statements.append(sql)
         process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
 
     async with open_store(postgresql_url, create=True) as store:
-        sa.event.listen(sa.Engine, "commit", cut)
+        if is_open:
+            await store.append([make_new_batch()], _DAY)
+        sa.event.listen(sa.Engine, "after_cursor_execute", cut)
         try:
             with pytest.raises(StoreError):
                 await store.append([batch], _DAY)
         finally:
-            sa.event.remove(sa.Engine, "commit", cut)
-        assert statements == ["COMMIT"]
+            sa.event.remove(sa.Engine, "after_cursor_execute", cut)
+        assert len(statements) == 1
         assert await store.append([batch], _DAY) == [True]
-        assert await store.count(HOMEPAGE) == 3
+        assert await store.count(HOMEPAGE) == (6 if is_open else 3)
 
 
 @pytest.mark.parametrize("create", [True, False])

@@ -1,8 +1,10 @@
 """Group commit: many waiting batches, one durable transaction, then all their answers.
 
-A disk takes milliseconds to make anything durable, however little, so one writer commits all that
-has arrived in the meantime. Invariant: `submit` returns only after the transaction that holds the
-batch has been committed. `access.admission` bounds how much may wait.
+A transaction costs milliseconds of the disk and some of the processor, however little it holds. So
+one writer commits all that has arrived in the meantime, and waits for more while others are likely
+to send and few have. Invariants: `submit` returns only after the transaction that holds the batch
+has been committed; and nobody waits for others for longer than `LONGEST_WAIT`. `access.admission`
+bounds how much may wait.
 """
 
 from __future__ import annotations
@@ -19,10 +21,33 @@ from hubbub.collector.errors import QuarantineFullError, StoreError
 from hubbub.collector.store import NewBatch, Store
 from hubbub.collector.store.upkeep import JUMP
 
+ENOUGH = 16
+"""Batches for which a transaction is worth its cost: it is begun without waiting for more."""
+
+LONGEST_WAIT = 0.05
+"""Seconds for which a batch waits for others at most, before the transaction that stores it."""
+
 _QUIET_SECONDS = 10.0
 """How long refusals are only counted after one was logged: a store that is away refuses quickly."""
 
 _log = logging.getLogger("hubbub.collector")
+
+
+def is_due(waiting: int, previous: int, connections: int) -> bool:
+    """Return whether to commit what waits now, instead of waiting for more.
+
+    A client that sends one batch after the other never waits, nor do few who fill all connections.
+
+    Parameters
+    ----------
+    waiting : int
+        Batches that have arrived.
+    previous : int
+        Those of the group before. If there was no more than one, others are unlikely to come soon.
+    connections : int
+        How many are open. If a batch of each waits, no more can come over them.
+    """
+    return previous <= 1 or waiting >= min(ENOUGH, connections)
 
 
 class Commit(NamedTuple):
@@ -58,13 +83,21 @@ class GroupCommit:
     """
 
     def __init__(
-        self, store: Store, observe: Callable[[Commit], None], most_quarantined: int
+        self,
+        store: Store,
+        observe: Callable[[Commit], None],
+        most_quarantined: int,
+        connections: Callable[[], int],
     ) -> None:
         self._store = store
         self._most_quarantined = most_quarantined
         self._observe = observe
         self._waiting: list[_Waiting] = []
-        self._arrived = asyncio.Event()
+        self._connections = connections
+        self._due = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._previous = 0
+        self._is_ending = False
         self._believed: dt.date | None = None
         self._logged_at = float("-inf")
         self._unlogged = 0
@@ -86,23 +119,42 @@ class GroupCommit:
             If the store refused; the batch isn't stored, or it isn't known whether it is. The same
             batch may be submitted again in either case.
         """
-        waiting = _Waiting(batch, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(batch, loop.create_future())
         self._waiting.append(waiting)
-        self._arrived.set()
+        if self._is_ending or is_due(len(self._waiting), self._previous, self._connections()):
+            self._due.set()
+        elif self._timer is None:
+            self._timer = loop.call_later(LONGEST_WAIT, self._due.set)
         return await waiting.is_new
+
+    def end_waiting(self) -> None:
+        """Commit at once from now on: the service is ending, so few more will come."""
+        self._is_ending = True
+        if self._waiting:
+            self._due.set()
 
     async def write_for_ever(self) -> None:
         """Commit group after group until cancelled."""
         while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            group, self._waiting = self._waiting, []
+            group = await self._next_group()
             # Apart, so that those of the registry never wait for a bound on those of strangers.
             if apart := [waiting for waiting in group if waiting.batch.quarantined]:
                 group = [waiting for waiting in group if not waiting.batch.quarantined]
             for some in (group, apart):
                 if some:
                     await self._commit(some)
+
+    async def _next_group(self) -> list[_Waiting]:
+        """Wait until what has arrived is due, and take it."""
+        await self._due.wait()
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        group, self._waiting = self._waiting, []
+        self._previous = len(group)
+        return group
 
     async def _check_clock(self, today: dt.date) -> None:
         """Refuse to store under a clock that is far behind; asks the store once a day.
@@ -163,7 +215,10 @@ class GroupCommit:
 
 @asynccontextmanager
 async def running_group_commit(
-    store: Store, observe: Callable[[Commit], None], most_quarantined: int = 0
+    store: Store,
+    observe: Callable[[Commit], None],
+    most_quarantined: int = 0,
+    connections: Callable[[], int] = lambda: 0,
 ) -> AsyncIterator[GroupCommit]:
     """Run the writer as long as the context is open; leave it only when no batch waits any more.
 
@@ -174,8 +229,10 @@ async def running_group_commit(
         Called with each transaction, after its batches have been answered.
     most_quarantined : int
         Bytes that may be kept of what no registry knows yet.
+    connections : callable
+        Returns how many connections are open that batches may come over.
     """
-    commit = GroupCommit(store, observe, most_quarantined)
+    commit = GroupCommit(store, observe, most_quarantined, connections)
     writer = asyncio.create_task(commit.write_for_ever(), name="group commit")
     try:
         yield commit

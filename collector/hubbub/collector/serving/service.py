@@ -140,6 +140,7 @@ class Ingest:
     store: Store
     metrics: Metrics
     frontend: Frontend
+    commit: GroupCommit
     limiter: LoadLimiter
     validator: ReportValidator
     listener: Listener
@@ -170,6 +171,7 @@ class Ingest:
         _lifecycle.info("draining")
         self.frontend.draining = True
         self.listener.stop_accepting()
+        self.commit.end_waiting()
         seconds = self.files.current.settings.drain_seconds
         if not await self.limiter.wait_until_empty(seconds):
             _lifecycle.warning("gave up requests that didn't end within drain_seconds")
@@ -216,7 +218,10 @@ async def running_ingest(
     )
     validator = ReportValidator(registry, settings, metrics)
     async with running_group_commit(
-        store, partial(_count, metrics, validator), settings.quarantine_bytes
+        store,
+        partial(_count, metrics, validator),
+        settings.quarantine_bytes,
+        connections=lambda: connections.open,
     ) as commit:
         frontend = Frontend(settings, registry, reader, store, commit, limiter, validator, metrics)
         connections = Connections(
@@ -239,7 +244,9 @@ async def running_ingest(
                 backlog=room.backlog,
             ) as listener:
                 _tune_interpreter()
-                ingest = Ingest(files, store, metrics, frontend, limiter, validator, listener, tls)
+                ingest = Ingest(
+                    files, store, metrics, frontend, commit, limiter, validator, listener, tls
+                )
                 try:
                     yield ingest
                 finally:

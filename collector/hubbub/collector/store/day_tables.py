@@ -77,7 +77,7 @@ def parse_day_table(name: str) -> DayTable | None:
     return DayTable(name, day, match[1] is not None)
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=16)
 def as_table(table: DayTable) -> sa.Table:
     """Return a table with the columns of `segments`, always the same, so that SQL is made once."""
     return segments.to_metadata(sa.MetaData(), name=table.name)

@@ -237,15 +237,25 @@ class Database(abc.ABC):
         day: dt.date,
         prepare: Callable[[], Prepared],
         write: Callable[[sa.Connection, Prepared], Result],
+        *,
+        is_large: bool = False,
     ) -> Result:
-        """Prepare in a thread, then write in one transaction; it is durable when this returns.
+        """Prepare, then write in one transaction; it is durable when this returns.
 
         Only here ids are inserted, and only those of `day`. Beside such a transaction none runs
         that inserts ids of another day, in any process: so an id that comes on two days at once is
         in one table before it is looked for from the other.
 
         For the most frequent work: it takes as few turns of the event loop, which may be busy, as
-        possible. Calls may overlap.
+        possible. Calls may overlap. What is prepared may be written twice if the first transaction
+        couldn't be of that day.
+
+        Parameters
+        ----------
+        day : datetime.date
+        prepare, write : callable
+        is_large : bool
+            Whether to prepare takes so long that it must not be done in the event loop.
         """
 
     @abc.abstractmethod

@@ -10,6 +10,7 @@ outcome is unknown; and what would wait for a long reader, such as a backup, giv
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -40,17 +41,43 @@ _GRACE_SECONDS = 5
 """Later than that, a server that doesn't report the timeout itself is given up."""
 
 _CONNECTIONS = 4
+_STATEMENTS_KEPT = 32
+"""Statements that are kept compiled by a pool, and prepared by each of its connections.
+
+A dozen a day name the day's tables and are never needed again. By default they would be kept for
+most of a year, in the memory of both sides.
+"""
+
 _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
 _INDEXES = 0x68756269  # "hubi": held by who makes an index
 _QUARANTINE = 0x68756271  # "hubq": held by whoever changes the quarantine
 _WAIT_FOR_QUARANTINE = sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE))
-_WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
 _WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
 _IS_OPEN = sa.select(
     sa.exists().where(open_day.c.day == sa.bindparam("day", type_=sa.Date)),
 ).where(sa.func.to_regclass(sa.bindparam("name", type_=sa.Text)).is_not(None))
 """Without its table of segments, an older collector has opened the day."""
+
+_BEGIN_BESIDE_OTHERS = f"BEGIN; SELECT pg_advisory_xact_lock_shared({_DAYS})"
+_INSERT_IDS = """
+    INSERT INTO batch_ids (batch_id, day)
+    SELECT id, $2::date FROM unnest($1::bytea[]) AS id
+    WHERE (SELECT to_regclass($4::text) IS NOT NULL AND EXISTS (
+        SELECT FROM open_day WHERE day = $2::date
+    ))
+    AND NOT EXISTS (
+        SELECT FROM batch_ids
+        WHERE batch_id = id AND (day < $2::date OR day >= $3::date)
+        OFFSET 0
+    )
+    ON CONFLICT DO NOTHING RETURNING batch_id
+"""
+"""Insert ids into the open day, or none if it isn't open.
+
+The other days are searched in the key of each, id by id: OFFSET keeps the planner from joining, and
+so from reading whole partitions because they were small when it looked.
+"""
 
 _MIXING = 0x6875626D  # "hubm": held by the one who mixes days
 _TRY_TO_MIX = sa.select(sa.func.pg_try_advisory_lock(_MIXING))
@@ -73,12 +100,14 @@ _SEGMENTS_MOVED = 64
 _PLANNING_SECONDS = 0.1
 _DURABLE = ("on", "remote_apply")
 
-_END_WHEN_IDLE = sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_STATEMENT_SECONDS}s'")
-"""Or a frozen collector's transaction would keep others from the next day and the quarantine."""
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
 
 _log = logging.getLogger("hubbub.collector")
+
+
+class _NotOpenError(Exception):
+    """The day isn't the open one: nothing was inserted, and the transaction has to end."""
 
 
 class PostgresqlDatabase(Database):
@@ -90,6 +119,7 @@ class PostgresqlDatabase(Database):
         # Two pools, so that slow readers don't keep reports waiting.
         reading = _engine(url, writes=writes)
         super().__init__(reading, _engine(url, writes=True) if writes else reading)
+        self._appending = _engine(url, writes=True, is_bare=True)
         self._url = url
 
     @asynccontextmanager
@@ -104,17 +134,15 @@ class PostgresqlDatabase(Database):
         day: dt.date,
         prepare: Callable[[], Prepared],
         write: Callable[[sa.Connection, Prepared], Result],
+        *,
+        is_large: bool = False,
     ) -> Result:
         """Write on one of some connections; beside others if the day is open."""
-        prepared = await asyncio.to_thread(prepare)
-        async with self.write() as connection:
-            await connection.execute(_END_WHEN_IDLE)
-            await connection.execute(_WAIT_FOR_OTHER_DAYS)
-            # A statement of its own, which sees what was committed before the lock was free.
-            if await connection.scalar(_IS_OPEN, {"day": day, "name": first_table(day).name}):
+        prepared = await asyncio.to_thread(prepare) if is_large else prepare()
+        with contextlib.suppress(_NotOpenError):
+            async with self._write_beside_others() as connection:
                 return await connection.run_sync(write, prepared)
         async with self.write() as connection:
-            await connection.execute(_END_WHEN_IDLE)
             await connection.execute(_WAIT_FOR_ALL_DAYS)
             # In the order of drop_id_table, so that neither waits for the other.
             await connection.execute(sa.delete(open_day))
@@ -122,6 +150,30 @@ class PostgresqlDatabase(Database):
             await _make_partition(connection, day)
             await _make_day_table(connection, first_table(day))
             return await connection.run_sync(write, prepared)
+
+    @asynccontextmanager
+    async def _write_beside_others(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction of the open day and take its lock, in one round trip to the server.
+
+        What a transaction of few batches costs is its round trips. SQLAlchemy would make two of
+        this one, and three more beforehand to see whether the connection is alive.
+        """
+        async with translate_errors(), self._appending.connect() as connection:
+            driver = await _begin_beside_others(connection)
+            try:
+                yield connection
+                await driver.execute("COMMIT")
+            except BaseException:
+                try:
+                    await driver.execute("ROLLBACK")
+                except BaseException:
+                    driver.terminate()
+                raise
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._appending.dispose()
+        await super().close()
 
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return INSERT ... ON CONFLICT DO NOTHING."""
@@ -132,24 +184,17 @@ class PostgresqlDatabase(Database):
     ) -> set[bytes]:
         """Insert ids as one array.
 
-        The other days are searched in the key of each, id by id: OFFSET keeps the planner from
-        joining, and so from reading whole partitions because they were small when it looked.
+        This is the first statement after `transact` got its lock, so it sees whether the day was
+        open when the lock was free.
         """
-        statement = f"""
-            INSERT INTO batch_ids (batch_id, day)
-            SELECT id, DATE '{day}' FROM unnest($1::bytea[]) AS id
-            WHERE NOT EXISTS (
-                SELECT FROM batch_ids
-                WHERE batch_id = id AND (day < DATE '{day}' OR day >= DATE '{_next(day)}')
-                OFFSET 0
-            )
-            ON CONFLICT DO NOTHING RETURNING batch_id
-        """  # noqa: S608
-        return set(connection.exec_driver_sql(statement, (list(ids),)).scalars())
+        given = (list(ids), day, _next(day), first_table(day).name)
+        unseen = set(connection.exec_driver_sql(_INSERT_IDS, given).scalars())
+        if not unseen and not connection.scalar(_IS_OPEN, {"day": day, "name": given[-1]}):
+            raise _NotOpenError
+        return unseen
 
     def lock_quarantine(self, connection: sa.Connection) -> None:
         """Wait for the lock; what others committed before is seen by the next statement."""
-        connection.execute(_END_WHEN_IDLE)
         connection.execute(_WAIT_FOR_QUARANTINE)
 
     async def has_id(self, batch_id: bytes) -> bool:
@@ -331,6 +376,29 @@ class PostgresqlDatabase(Database):
             await engine.dispose()
 
 
+async def _begin_beside_others(connection: AsyncConnection) -> asyncpg.Connection:
+    """Begin on this connection, or on another if the server was restarted and this one is dead.
+
+    Nothing was asked of it before, so nothing is repeated.
+    """
+    for _ in range(_CONNECTIONS):
+        driver = await _driver(connection)
+        try:
+            await driver.execute(_BEGIN_BESIDE_OTHERS)
+        except Exception:
+            if not driver.is_closed():
+                raise
+            await connection.invalidate()
+        else:
+            return driver
+    raise StoreError("store: all connections were closed while they were unused")
+
+
+async def _driver(connection: AsyncConnection) -> asyncpg.Connection:
+    driver: asyncpg.Connection = (await connection.get_raw_connection()).driver_connection
+    return driver
+
+
 async def _partitions(connection: AsyncConnection) -> Sequence[IdTable]:
     names = await _children(connection, "batch_ids")
     return [table for table in map(parse_id_table, names) if table]
@@ -425,8 +493,13 @@ async def open_database(url: str, *, create: bool) -> PostgresqlDatabase:
     return database
 
 
-def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> AsyncEngine:
-    """Return an engine whose statements may take some seconds, or as long as they like (0)."""
+def _engine(
+    url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS, is_bare: bool = False
+) -> AsyncEngine:
+    """Return an engine whose statements may take some seconds, or as long as they like (0).
+
+    A bare one begins no transactions and doesn't ask whether a connection is alive.
+    """
     settings = {
         "application_name": "hubbub",
         "statement_timeout": f"{seconds}s",
@@ -434,6 +507,9 @@ def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> Asy
         # `transact` must see what was committed while it waited, whatever the server's default is.
         "default_transaction_isolation": "read committed",
     }
+    if writes:
+        # Or a frozen collector's transaction would keep others from the next day.
+        settings["idle_in_transaction_session_timeout"] = f"{_STATEMENT_SECONDS}s"
 
     async def connect(**_options: Any) -> asyncpg.Connection:
         # asyncpg reads the address itself, so TLS, sockets and password files work as usual.
@@ -458,15 +534,20 @@ def _engine(url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS) -> Asy
             raise
         return connection
 
-    return create_async_engine(
+    engine: AsyncEngine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=connect,
+        creator=lambda: engine.dialect.loaded_dbapi.connect(
+            async_creator_fn=connect, prepared_statement_cache_size=_STATEMENTS_KEPT
+        ),
+        query_cache_size=_STATEMENTS_KEPT,
         # After the server was restarted, a connection is found dead before it is used.
-        pool_pre_ping=True,
+        pool_pre_ping=not is_bare,
+        isolation_level="AUTOCOMMIT" if is_bare else None,
         pool_size=_CONNECTIONS,
         max_overflow=0,
         pool_timeout=_STATEMENT_SECONDS,
     )
+    return engine
 
 
 _WAIT_FOR_DISK = f"""

@@ -89,6 +89,8 @@ DATABASES = {
 """The databases that can be stores, each in the module of that name, and their addresses."""
 
 _SEGMENTS_IN_MEMORY = 8
+_REPORTS_IN_PLACE = 8192
+"""Up to here shuffling takes less than to hand it to a thread and to wait for the answer."""
 
 
 class Store(Reader):
@@ -169,7 +171,9 @@ class Store(Reader):
                 connection.execute(sa.insert(table), rows)
             return unseen
 
-        unseen = await self._database.transact(known_from, pool, write)
+        reports = sum(records.reports for new in batches for records in new.records.values())
+        is_large = reports > _REPORTS_IN_PLACE
+        unseen = await self._database.transact(known_from, pool, write, is_large=is_large)
         stored = [records for new in unseen for records in firsts[new].records.values()]
         self._database.note_written(sum([len(records.data) for records in stored]))
         return are_new(batches, unseen)

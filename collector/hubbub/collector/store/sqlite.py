@@ -95,6 +95,8 @@ class SqliteDatabase(Database):
         day: dt.date,  # noqa: ARG002 (there is one writer at a time, whatever the day)
         prepare: Callable[[], Prepared],
         write: Callable[[sa.Connection, Prepared], Result],
+        *,
+        is_large: bool = False,  # noqa: ARG002 (all of it is done in a thread)
     ) -> Result:
         """Do all of it in the writer's thread, one call after the other."""
 

@@ -129,7 +129,8 @@ def open_dask(master: str | None) -> Iterator[DaskEngine]:
             return
         try:
             client = distributed.Client(master, timeout=_PATIENCE / 2)
-        except (OSError, ValueError) as error:
+        # TypeError: for an address with TLS no certificates are configured.
+        except (OSError, ValueError, TypeError) as error:
             raise EngineError(
                 f"--master {master}: {error}; expected a Dask scheduler, such as tcp://HOST:8786"
             ) from error

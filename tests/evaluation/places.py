@@ -1,0 +1,142 @@
+"""Reports counted where they lie: in SQLite, in PostgreSQL, in Parquet; and what an export takes.
+
+`python -m evaluation.places --reports 1000000 10000000` stores random reports (k = 128, m = 64, ten
+days) in both databases, as large segments, exports them, and counts them in each place, in a new
+process each time. CPU seconds are those of that process and of PostgreSQL's, the start of Python
+included; memory is the peak of the process that counts or exports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime as dt
+import hashlib
+import json
+import resource
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from databases import running_postgresql
+from evaluation.engines import METRIC, cpu_seconds
+from hubbub.collector.exchange.exporting import export_partitions, plan_export
+from hubbub.collector.store import MetricVersion, NewBatch, open_store
+from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.decoder.reports.loading import load_counts
+from hubbub.protocol.records import Records, record_width
+
+_DAYS = 10
+_FIRST = dt.date(2026, 11, 1)
+_SEGMENT = 65_536
+_KEY = MetricVersion(METRIC.name, METRIC.version)
+_SERVER = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"}
+
+
+class Took(NamedTuple):
+    """What a process took, and a digest of the counts that it found, if any."""
+
+    cpu: float
+    seconds: float
+    memory: float
+    digest: str
+
+
+async def fill(url: str, reports: int) -> None:
+    """Store the same random reports in any store, as segments of the size that merging makes."""
+    rng, width = np.random.default_rng(1), record_width(METRIC.params.k)
+    async with open_store(url, create=True) as store:
+        await store.declare([METRIC])
+        for number in range(_DAYS):
+            day, left = _FIRST + dt.timedelta(days=number), reports // _DAYS
+            while left:
+                rows = rng.integers(0, 256, (min(left, _SEGMENT), width), dtype=np.uint8)
+                rows[:, 0], rows[:, 1] = rows[:, 0] % METRIC.params.m, 0
+                left -= len(rows)
+                records = {_KEY: Records(width, rows.tobytes())}
+                await store.append([NewBatch(secrets.token_bytes(16), records)], day)
+
+
+async def export(url: str, folder: str) -> None:
+    """Export all reports of a store."""
+    async with open_store(url, create=False) as store:
+        async for _file in export_partitions(store, folder, await plan_export(store)):
+            pass
+
+
+def count(address: str) -> str:
+    """Count all reports of a place; return a digest of the counts."""
+    counts = asyncio.run(load_counts(address, METRIC))
+    return hashlib.sha256(counts.reports.tobytes() + counts.bits.tobytes()).hexdigest()
+
+
+def run(what: str, *addresses: str) -> Took:
+    """Count or export in a new process."""
+    before, begun = cpu_seconds(), time.monotonic()
+    command = [sys.executable, "-m", "evaluation.places", f"--{what}", *addresses]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    seconds = time.monotonic() - begun
+    found = json.loads(done.stdout)
+    return Took(cpu_seconds() - before, seconds, found["memory"], found["digest"])
+
+
+def compare(reports: int, folder: Path, postgresql: str, table: Table) -> None:
+    """Fill, count and export; add a row for each place."""
+    sqlite, parquet = f"sqlite:///{folder / 'reports.db'}", f"parquet:{folder / 'exported'}"
+    for url in (sqlite, postgresql):
+        asyncio.run(fill(url, reports))
+    exported = {
+        sqlite: run("export", sqlite, str(folder / "exported")),
+        postgresql: run("export", postgresql, str(folder / "again")),
+    }
+    counted = {place: run("count", place) for place in (sqlite, postgresql, parquet)}
+    for place, took in counted.items():
+        if took.digest != counted[sqlite].digest:
+            sys.exit(f"{place}: counts differ from those of {sqlite}")
+        export_cpu = f"{exported[place].cpu:.1f}" if place in exported else ""
+        table.add_row(
+            f"{reports:,}",
+            place.partition(":")[0],
+            f"{took.cpu:.1f}",
+            f"{reports / took.cpu / 1e6:.1f}",
+            f"{took.seconds:.1f}",
+            f"{took.memory:.0f}",
+            export_cpu,
+        )
+
+
+def main() -> None:
+    """Compare all places at each number of reports."""
+    parser = argparse.ArgumentParser(prog="python -m evaluation.places", description=__doc__)
+    parser.add_argument("--reports", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    parser.add_argument("--count", metavar="PLACE", help=argparse.SUPPRESS)
+    parser.add_argument("--export", nargs=2, metavar=("STORE", "DIR"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.count or given.export:
+        digest = count(given.count) if given.count else ""
+        if given.export:
+            asyncio.run(export(*given.export))
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"memory": memory, "digest": digest}))
+        return
+    table = Table(title="counted where they lie; counts are equal", title_justify="left")
+    for heading in ("reports", "in", "CPU s", "M/CPU-s", "seconds", "MB", "export, CPU s"):
+        table.add_column(heading, justify="left" if heading == "in" else "right")
+    with running_postgresql() as server:
+        server.stop()
+        server.start(**_SERVER)
+        for reports in given.reports:
+            with tempfile.TemporaryDirectory() as folder, server.new_database() as postgresql:
+                compare(reports, Path(folder), postgresql, table)
+    stdout_console(120).print(table)
+
+
+if __name__ == "__main__":
+    main()
