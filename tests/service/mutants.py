@@ -24,7 +24,7 @@ from factories import make_metric, make_report
 from hubbub.client import Batch
 from service.posting import COMPACT, FORMS, JSON
 
-_METRIC = make_metric()
+METRIC = make_metric()
 _TYPES = [*FORMS, "text/plain", "", "application/", "\xff/\xfe", "application/json;" * 50]
 _ENCODINGS = ["gzip", "deflate", "br", "zstd", "identity", "gzip, gzip", "", "x" * 300, "GZIP"]
 _TOKENS: list[bytes] = [
@@ -43,6 +43,9 @@ _LINES = [
     "No colon", "A\x00: b", "Content-Type: a\r\nContent-Type: b", "Transfer-Encoding: identity",
     "Transfer-Encoding: chunked, chunked", "Transfer-Encoding: xchunked", "Connection: close",
 ]  # fmt: skip
+
+Stored = tuple[str, int, bytes]
+"""A report's metric, version and record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,8 @@ class Mutant:
     body: bytes
     is_framed: bool
 
-    def contents(self) -> tuple[str, list[bytes]]:
-        """Return the batch id, and the records that are stored if the mutant is accepted."""
+    def contents(self) -> tuple[str, list[Stored]]:
+        """Return the batch id, and what is stored if the mutant is accepted."""
         body = self.body
         if self.encoding.lower() == "gzip":
             body = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(body)
@@ -83,19 +86,17 @@ class Mutant:
         return document["batch_id"], [_record(report, is_json) for report in document["reports"]]
 
 
-def _compact_contents(body: bytes) -> tuple[str, list[bytes]]:
+def _compact_contents(body: bytes) -> tuple[str, list[Stored]]:
     decoded = reference.decode(body)
     assert decoded is not None
     batch_id, reports = decoded
-    assert {report[:2] for report in reports} == {(_METRIC.name, 1)}
-    return batch_id, [reference.record(report) for report in reports]
+    return batch_id, [(*report[:2], reference.record(report)) for report in reports]
 
 
-def _record(report: dict[str, Any], is_json: bool) -> bytes:
-    assert (report["metric"], report["version"]) == (_METRIC.name, 1)
+def _record(report: dict[str, Any], is_json: bool) -> Stored:
     bits = base64.b64decode(report["bits"], validate=True) if is_json else report["bits"]
     cohort: int = report["cohort"]
-    return cohort.to_bytes(2, "little") + bits
+    return report["metric"], report["version"], cohort.to_bytes(2, "little") + bits
 
 
 def make_mutant(seed: int, number: int) -> Mutant:
@@ -112,7 +113,7 @@ def make_mutant(seed: int, number: int) -> Mutant:
 def _valid_body(chance: random.Random, number: int, content_type: str) -> bytes:
     first = 8 * number
     reports = tuple(
-        make_report(_METRIC, cohort=chance.randrange(64), bits=first + i)
+        make_report(METRIC, cohort=chance.randrange(64), bits=first + i)
         for i in range(chance.randint(1, 4))
     )
     batch = Batch(reports, chance.randbytes(16).hex())

@@ -302,7 +302,9 @@ def test_endpoint_must_be_http(endpoint: str) -> None:
 def test_https_goes_through_a_proxy_that_sees_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_server(tls=server_context()) as server, tunnelling_proxy() as (proxy, asked):
         monkeypatch.setenv("https_proxy", f"http://arthur:dent@{proxy}")
-        assert HttpSender(server.url, ingest_key="zaphod").send(b"{}") == Verdict(DELIVERED)
+        assert HttpSender(server.url, ingest_key="zaphod").send(b"{}") == Verdict(
+            DELIVERED, is_new=True
+        )
     assert asked == [f"{server.url.removeprefix('https://')} Basic YXJ0aHVyOmRlbnQ="]
     assert server.received[0].headers["Authorization"] == "Bearer zaphod"
 
@@ -321,7 +323,7 @@ def test_threads_share_a_sender() -> None:
         answers = [next(futures).result() for _ in range(7)]
         others_are_done.set()
         answers.append(next(futures).result())
-    assert answers == [Verdict(DELIVERED)] * 8
+    assert answers == [Verdict(DELIVERED, is_new=True)] * 8
 
 
 def test_attempts_of_other_threads_give_an_attempt_no_more_time() -> None:
@@ -506,7 +508,7 @@ def test_addresses_that_hang_or_refuse_leave_time_for_the_one_that_answers(
     with hanging_port() as hanging, unreachable_port() as closed, scripted_server() as server:
         resolve_to(monkeypatch, hanging, closed, int(server.url.rpartition(":")[2]))
         sender = HttpSender("http://telemetry.example.com", connect_timeout=4.0)
-        assert sender.send(b"{}") == Verdict(DELIVERED)
+        assert sender.send(b"{}") == Verdict(DELIVERED, is_new=True)
 
 
 def test_certificates_are_trusted_if_the_system_trusts_them(
@@ -519,7 +521,7 @@ def test_certificates_are_trusted_if_the_system_trusts_them(
         assert server.received == []
         with authority().cert_pem.tempfile() as path:
             monkeypatch.setenv("SSL_CERT_FILE", path)
-            assert HttpSender(server.url).send(b"{}") == Verdict(DELIVERED)
+            assert HttpSender(server.url).send(b"{}") == Verdict(DELIVERED, is_new=True)
 
 
 def test_app_that_trusts_anybody_does_not_make_telemetry_do_so(
@@ -642,7 +644,7 @@ def test_answer_that_does_not_say_delivered_is_explained(
 
 def test_delivery_has_no_error() -> None:
     with scripted_server() as server:
-        assert HttpSender(server.url).send(b"{}") == Verdict(DELIVERED)
+        assert HttpSender(server.url).send(b"{}") == Verdict(DELIVERED, is_new=True)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """Malformed requests by the thousand, pipelined: refused politely, or taken and then counted once.
 
 HUBBUB_FUZZ says how many, HUBBUB_FUZZ_SEED which; a failure names the seed and the request.
+Half of them, the even ones, go to a collector with a quarantine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +21,7 @@ import pytest
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import resident_bytes, status_of
 from service.loads import Reply, read_reply, stored_in
-from service.mutants import Mutant, make_mutant
+from service.mutants import METRIC, Mutant, Stored, make_mutant
 
 REQUESTS = int(os.environ.get("HUBBUB_FUZZ", "8000"))
 SEED = int(os.environ.get("HUBBUB_FUZZ_SEED", "20140814"))
@@ -26,7 +29,7 @@ pytestmark = pytest.mark.timeout(300 + REQUESTS / 100)
 
 _CONNECTIONS = 8
 _PIPELINED = 16
-_WARM_UP = 1_000
+_WARM_UP = 500
 _MOST_GROWTH = 60 * 2**20
 _ATTEMPTS = 5
 _SECONDS = 60.0
@@ -34,22 +37,30 @@ _SILENCE_SECONDS = 0.03  # then an answer is no longer waited for where none nee
 _BROKEN = (OSError, asyncio.IncompleteReadError, TimeoutError)
 
 
+@pytest.mark.parametrize("quarantine", [True, False], ids=["quarantine", "no quarantine"])
 def test_malformed_requests_are_refused_and_valid_ones_among_them_counted_once(
-    metrics_file: Path, sqlite_url: str
+    metrics_file: Path, sqlite_url: str, quarantine: bool
 ) -> None:
+    """With a quarantine some that would be refused are kept there, once as well."""
     options = ["--body-seconds", "2", "--header-seconds", "2", "--log-level", "error"]
+    if quarantine:
+        options += ["--quarantine-days", "7"]
+    numbers = range(0 if quarantine else 1, REQUESTS, 2)
     fuzz = _Fuzz()
     with running_collector(metrics_file, sqlite_url, options) as collector:
-        fuzz.send(collector, range(_WARM_UP))
+        fuzz.send(collector, numbers[:_WARM_UP])
         before = resident_bytes(collector.process.pid)
-        fuzz.send(collector, range(_WARM_UP, REQUESTS))
+        fuzz.send(collector, numbers[_WARM_UP:])
         grown = resident_bytes(collector.process.pid) - before
         assert status_of(collector, "/livez") == 200
         assert status_of(collector, "/readyz") == 200
     print(f"seed {SEED}: {dict(fuzz.statuses)}, memory {grown / 2**20:+.1f} MiB")
     assert grown < _MOST_GROWTH
     assert {201, 400, 404, 405, 415, 422} <= set(fuzz.statuses)
-    stored = Counter(stored_in(sqlite_url))
+    stored = Counter((METRIC.name, 1, record) for record in stored_in(sqlite_url))
+    quarantined = _quarantined_in(sqlite_url)
+    assert bool(quarantined) == quarantine
+    stored += quarantined
     assert not fuzz.accepted - stored
     assert not stored - fuzz.accepted - fuzz.undecided
 
@@ -61,15 +72,15 @@ class _Fuzz:
     ----------
     statuses : Counter
     accepted : Counter
-        Records that must be stored.
+        Reports that must be stored.
     undecided : Counter
-        Records of requests that were damaged in such a way that no answer need come.
+        Reports of requests that were damaged in such a way that no answer need come.
     """
 
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
-        self.accepted: Counter[bytes] = Counter()
-        self.undecided: Counter[bytes] = Counter()
+        self.accepted: Counter[Stored] = Counter()
+        self.undecided: Counter[Stored] = Counter()
         self._ids: set[str] = set()
 
     def send(self, collector: Collector, numbers: range) -> None:
@@ -131,6 +142,18 @@ class _Fuzz:
         self.statuses[reply.status] += 1
         is_expected = reply.status in {200, 201} or 400 <= reply.status < 500
         assert is_expected, f"seed {SEED}, request {number}: {reply}"
+
+
+def _quarantined_in(url: str) -> Counter[Stored]:
+    found: Counter[Stored] = Counter()
+    path = url.removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for *key, width, data in connection.execute(
+            "SELECT metric, version, width, records FROM quarantine"
+        ):
+            records = (data[at : at + width] for at in range(0, len(data), width))
+            found.update((*key, record) for record in records)
+    return found
 
 
 async def _exchange(url: str, raw: bytes, most: int, patience: float | None = None) -> list[Reply]:

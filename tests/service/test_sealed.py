@@ -20,7 +20,7 @@ import pytest
 
 from factories import APPLICATION, make_metric, make_params, make_registry, registry_toml
 from http_servers import Answer, ScriptedServer, scripted_server
-from hubbub.client import Batch, Report, batch_to_json
+from hubbub.client import Batch, Report, batch_to_json, outbox
 from hubbub.client.sealing import Sealer
 from hubbub.collector.store import MetricVersion, NewBatch, open_store, sealed_key
 from hubbub.protocol.hpke import Opener as RecordOpener
@@ -182,6 +182,42 @@ def test_clients_reports_pass_a_real_collector(
     assert "homepage version 1: 3 reports" in parties.open(f"sqlite:///{database}")
     assert stored_records(database, METRIC) == []
     assert len(stored_records(parties.folder / "opened.db", METRIC)) == 3
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["never arrived", "had arrived"])
+def test_batch_of_before_sealing_is_sent_in_parts_and_counted_once(
+    parties: Parties,
+    database: Path,
+    opened: Opener,
+    is_known: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sealed it would be larger than what collectors take: here, than ten records."""
+    key, state = str(parties.key.public), parties.folder / "state"
+    size = 25
+    with (
+        scripted_server(lambda _: Answer(503)) as server,
+        opened(
+            REGISTRY, server.url, state, batch_size=size, batch_seconds=1e6, max_pending=size
+        ) as telemetry,
+    ):
+        for number in range(size):
+            telemetry.record("homepage", VALUES[number % 3])
+        wait_until(lambda: bool(server.received))
+        (body,) = {server.received[0].body}
+    with running_collector(parties.metrics, database, ["--config", str(parties.config)]) as running:
+        if is_known:  # though its answer never came
+            headers = {"Content-Encoding": "gzip"} if body[:2] == b"\x1f\x8b" else {}
+            sent = server.received[0].headers["Content-Type"]
+            assert post(running.url, body, sent, headers).status == 201
+        monkeypatch.setattr(outbox, "MOST_BYTES", 1_200)
+        with opened(REGISTRY, running.url, state, sealed_to=key) as telemetry:
+            assert telemetry.flush(60)
+            assert telemetry.status().dropped == {}
+            assert telemetry.status().delivered == size
+    assert len(stored_records(database, METRIC)) == (size if is_known else 0)
+    if not is_known:
+        assert f"homepage version 1: {size} reports" in parties.open(f"sqlite:///{database}")
 
 
 def opened_bodies(server: ScriptedServer, key: PrivateKey) -> list[list[SealedReport]]:
@@ -399,3 +435,22 @@ def test_private_key_in_the_collectors_configuration_is_refused_and_not_shown(
     assert done.returncode == 2
     assert "sealing_keys.spring.public" in done.stderr
     assert str(parties.key)[19:] not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("retention", [None, 90])
+def test_collector_warns_of_sealed_records_that_would_stay_for_ever(
+    metrics_file: Path,
+    database: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    retention: int | None,
+) -> None:
+    key = PrivateKey.generate(IN_FORCE)
+    config = tmp_path / "collector.toml"
+    lines = ["report_days = 30", f'[sealing_keys.spring]\npublic = "{key.public}"']
+    if retention:
+        lines.insert(0, f"retention_days = {retention}")
+    config.write_text("\n".join(lines), encoding="utf-8")
+    with running_collector(metrics_file, database, ["--config", str(config)]):
+        pass
+    assert ("set retention_days" in capfd.readouterr().err) == (retention is None)

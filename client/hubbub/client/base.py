@@ -110,15 +110,22 @@ class BaseTelemetry:
         self._registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
         self._folder = Path(state_dir).expanduser()
         self._sealer: Sealer | None = None
+        most_reports = None
         if sealed_to is not None:
             with no_fork():
                 from hubbub.client.outbox import MOST_BYTES
                 from hubbub.client.sealing import Sealer
 
             self._sealer = Sealer(sealed_to, self._registry)
-            batch_size = min(batch_size, MOST_BYTES // self._sealer.record_bytes)
+            most_reports = MOST_BYTES // self._sealer.record_bytes
+            batch_size = min(batch_size, most_reports)
         self._settings = Settings(
-            batch_size, batch_seconds, max_outbox_bytes, connect_timeout, read_timeout
+            batch_size,
+            batch_seconds,
+            max_outbox_bytes,
+            connect_timeout,
+            read_timeout,
+            most_reports,
         )
         self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
         self._closed = self._withdrawn = False

@@ -77,6 +77,8 @@ class DeliveryScheduler:
         Seconds since the epoch.
     chance : callable
         Uniform in [0, 1), for jitter.
+    most_reports : int, optional
+        That a request has room for. A larger batch is from before this was so, and sent in parts.
     """
 
     def __init__(
@@ -86,12 +88,14 @@ class DeliveryScheduler:
         batch_seconds: float,
         clock: Callable[[], float],
         chance: Callable[[], float],
+        most_reports: int | None = None,
     ) -> None:
         self._outbox = outbox
         self._batch_size = batch_size
         self._batch_seconds = batch_seconds
         self._clock = clock
         self._chance = chance
+        self._most_reports = most_reports
         self._failures = 0
         self._not_before = 0.0
         self._asked_to_wait_until = 0.0
@@ -113,6 +117,8 @@ class DeliveryScheduler:
         batch = self._outbox.lease_oldest(now)
         if batch is None and self._outbox.batched():  # another process is sending
             wait = min(wait, _PAUSE if hurry else _LOOK_AGAIN)
+        if batch and self._most_reports and batch.reports > self._most_reports:
+            return batch.first(self._most_reports)
         return batch or max(wait, _PAUSE)
 
     def reset_backoff(self) -> None:
@@ -124,12 +130,16 @@ class DeliveryScheduler:
         """Let an answer take effect."""
         if answer.outcome is Outcome.RETRY:
             self._back_off(answer.retry_after)
-            return Settled(gone=0 if self._outbox.release(batch) else batch.reports)
+            return Settled(gone=0 if self._outbox.release(batch) else batch.reports + batch.rest)
         self._failures = 0
         self._not_before = self._asked_to_wait_until = 0.0
         if answer.outcome is Outcome.DELIVERED:
+            if batch.rest and answer.is_new:
+                self._outbox.go_on(batch)
+                return Settled(delivered=batch.reports)
+            # An id that was known may have come with all reports before.
             self._outbox.remove(batch)
-            return Settled(delivered=batch.reports)
+            return Settled(delivered=batch.reports + batch.rest)
         return Settled(0, self._refuse(batch, answer.refused), refusal_reason(answer))
 
     def _make_batch_if_due(self, now: float, hurry: bool) -> float:
@@ -157,7 +167,7 @@ class DeliveryScheduler:
                 self._outbox.shorten(batch, body, kept)
                 return batch.reports - kept
         self._outbox.remove(batch)
-        return batch.reports
+        return batch.reports + batch.rest
 
     def _back_off(self, asked: float | None) -> None:
         """Wait a uniform time below a doubling bound (full jitter), and at least what was asked."""
@@ -238,7 +248,12 @@ class Disk:
         self._storage = Storage(folder)
         self.outbox = Outbox(self._storage, secret, settings.max_outbox_bytes, MAX_AGE, lease)
         self.scheduler = DeliveryScheduler(
-            self.outbox, settings.batch_size, settings.batch_seconds, clock, chance
+            self.outbox,
+            settings.batch_size,
+            settings.batch_seconds,
+            clock,
+            chance,
+            settings.most_reports,
         )
 
     def close(self) -> None:

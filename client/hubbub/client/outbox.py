@@ -19,7 +19,13 @@ from typing import NamedTuple, TypeVar
 
 from hubbub.client.storage import Storage, count_waiting
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import Report, assemble_body, new_batch_id, reports_to_json
+from hubbub.protocol.wire import (
+    Report,
+    assemble_body,
+    new_batch_id,
+    reports_to_json,
+    without_reports,
+)
 
 _Item = TypeVar("_Item")
 
@@ -39,11 +45,19 @@ class LeasedBatch(NamedTuple):
     reports : int
     body : bytes
         JSON, with the batch's id in it.
+    rest : int
+        Reports of the batch that aren't in `body`, as a request has no room for them.
     """
 
     key: int
     reports: int
     body: bytes
+    rest: int = 0
+
+    def first(self, most: int) -> LeasedBatch:
+        """Return the first reports of the batch, always the same ones, to be sent alone."""
+        body, kept = without_reports(self.body, range(most, self.reports))
+        return self._replace(reports=kept, body=body, rest=self.reports - kept)
 
 
 class Outbox:
@@ -166,6 +180,18 @@ class Outbox:
                 "UPDATE batches SET body = ?, checksum = ?, reports = ?, holder = 0 WHERE id = ?",
                 (body, _checksum(body), reports, batch.key),
             )
+
+    def go_on(self, batch: LeasedBatch) -> None:
+        """Leave the rest of a batch, of which nothing has ever arrived, under an id of its own."""
+        with self._storage.transaction(self._secret) as connection:
+            query = "SELECT body FROM batches WHERE id = ?"
+            for (body,) in connection.execute(query, (batch.key,)).fetchall():
+                rest, kept = without_reports(body, range(batch.reports), new_batch_id())
+                connection.execute(
+                    "UPDATE batches SET body = ?, checksum = ?, reports = ?, holder = 0 "
+                    "WHERE id = ?",
+                    (rest, _checksum(rest), kept, batch.key),
+                )
 
     def trim(self, now: float) -> None:
         """Drop batches that are too old, and the oldest of what is beyond the cap."""

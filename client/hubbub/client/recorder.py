@@ -55,6 +55,8 @@ class Settings(NamedTuple):
     max_outbox_bytes: int
     connect_timeout: float
     read_timeout: float
+    most_reports: int | None = None
+    """That a request has room for; None: any batch has."""
 
 
 class Entry(NamedTuple):

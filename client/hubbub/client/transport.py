@@ -90,12 +90,15 @@ class Answer(NamedTuple):
         Indices of the reports that a 422 names; empty if it means the whole batch.
     error : DeliveryError or None
         None if the batch was delivered.
+    is_new : bool
+        Whether it was delivered and the collector hadn't had its id before.
     """
 
     outcome: Outcome
     retry_after: float | None = None
     refused: tuple[int, ...] = ()
     error: DeliveryError | None = None
+    is_new: bool = False
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -221,7 +224,7 @@ def judge(status: int, headers: Mapping[str, str], body: bytes, now: float) -> A
     """
     document = _json_object(body)
     if status in {200, 201} and isinstance(document.get("accepted"), int):
-        return Answer(Outcome.DELIVERED)
+        return Answer(Outcome.DELIVERED, is_new=status == 201)
     error = DeliveryError(*_explain(status, headers, document), status, now)
     if 400 <= status < 500 and status not in _RETRY_STATUSES:
         named = [e.get("report") for e in _errors(document)] if status == 422 else []

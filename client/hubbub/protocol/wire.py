@@ -93,15 +93,17 @@ def batch_from_json(body: bytes) -> Batch:
     return Batch(reports, batch_id)
 
 
-def without_reports(body: bytes, indices: Iterable[int]) -> tuple[bytes, int]:
-    """Return a body without some of its reports, under the same id, and how many remain."""
+def without_reports(
+    body: bytes, indices: Iterable[int], batch_id: str | None = None
+) -> tuple[bytes, int]:
+    """Return a body without some of its reports, and how many remain; its id may be another."""
     import json
 
     document = json.loads(body)
     left_out = frozenset(indices)
     kept = [r for i, r in enumerate(document["reports"]) if i not in left_out]
     pieces = (json.dumps(report, separators=(",", ":")).encode() for report in kept)
-    return assemble_body(document["batch_id"], pieces), len(kept)
+    return assemble_body(batch_id or document["batch_id"], pieces), len(kept)
 
 
 def _as_dict(report: Report) -> dict[str, str | int]:

@@ -11,7 +11,7 @@ import { toHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
 import { HubbubError } from "./errors.js";
 import { Nap } from "./nap.js";
-import { batchSpooled, countsOf, leaseOldest, release, trim } from "./outbox.js";
+import { batchSpooled, countsOf, leaseOldest, release, renew, trim } from "./outbox.js";
 
 /** After a request's time: what a slow machine may need to store its result. */
 const LEASE_MARGIN = 5_000;
@@ -26,6 +26,7 @@ const PAUSE = 500;
  * @property {import("./state.js").StateStore} store
  * @property {import("./sender.js").Sender} sender
  * @property {number} batchSize
+ * @property {number} mostReports that a request has room for; a larger batch, from before, goes in parts
  * @property {number} batchMillis
  * @property {{reports: number, bytes: number}} most the outbox's bounds; beyond them the oldest are dropped
  * @property {number} timeoutMillis of a request
@@ -189,17 +190,22 @@ export class Delivery {
 
   /** @param {StoredBatch} batch */
   async #deliver(batch) {
-    const { store, sender, delays, onError } = this.#options;
-    const { id, reports } = batch;
-    const outcome = await sender.post(batch, {
+    const { store, sender, delays, mostReports, onError } = this.#options;
+    const { id } = batch;
+    const reports = batch.reports.slice(0, mostReports);
+    const outcome = await sender.post({ id, reports }, {
       signal: this.#requests.signal,
       outliveThePage: this.leaving,
     });
     if (this.#stopped) return;
     if (outcome.kind !== "delivered") onError(outcome.error);
-    const settled = settledBy(outcome, reports.length);
+    // An id that was known may have come with all reports before.
+    const goesOn = outcome.kind === "delivered" && outcome.isNew;
+    const settled = settledBy(outcome, (goesOn ? reports : batch.reports).length);
     const { there, counts } = await store.change(({ outbox }) => {
-      return { there: release(outbox, id, settled), counts: countsOf(outbox) };
+      const was = release(outbox, id, settled);
+      if (goesOn) renew(outbox, id);
+      return { there: was, counts: countsOf(outbox) };
     });
     this.#underWay = null;
     if (there) this.#count(outcome, settled.size);

@@ -140,6 +140,17 @@ export function release(outbox, id, settled) {
 }
 
 /**
+ * Give what is left of a batch, of which nothing has ever arrived, an id of its own.
+ *
+ * @param {Outbox} outbox is changed
+ * @param {string} id
+ */
+export function renew(outbox, id) {
+  const batch = outbox.batches.find((candidate) => candidate.id === id);
+  if (batch) batch.id = newBatchId();
+}
+
+/**
  * Drop batches that the collector might have forgotten, and the oldest reports beyond the bounds; but
  * nothing that is being sent: nobody knows whether the collector has it already.
  *

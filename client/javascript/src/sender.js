@@ -45,7 +45,7 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
 /**
  * What became of an attempt: `partly` names, by index, the reports that will never be accepted.
  *
- * @typedef {{kind: "delivered"}
+ * @typedef {{kind: "delivered", isNew: boolean}
  *   | {kind: "retry", asked: number, error: DeliveryError}
  *   | {kind: "refused", reason: string, error: DeliveryError}
  *   | {kind: "partly", refused: Set<number>, reason: string, error: DeliveryError}} Outcome
@@ -180,7 +180,7 @@ export function judge(status, body, count, asked = 0) {
   const answer = parse(body);
   if (status < 400 || status >= 500 || AGAIN.has(status)) {
     const own = status === 200 || status === 201;
-    if (own && Number.isInteger(answer?.accepted)) return { kind: "delivered" };
+    if (own && Number.isInteger(answer?.accepted)) return { kind: "delivered", isNew: status === 201 };
     return { kind: "retry", asked, error: explainStatus(status, answer) };
   }
   const error = explainStatus(status, answer);

@@ -466,9 +466,10 @@ export class Telemetry {
     const { batchSize, batchMillis, timeoutMillis } = numbers;
     const metrics = [...registry.metrics.values()];
     const client = { application: registry.application, metrics, secret };
+    const mostReports = sealer?.mostReports(metrics) ?? Infinity;
     const shared = {
       store: this.#store,
-      batchSize: Math.min(batchSize, sealer?.mostReports(metrics) ?? batchSize),
+      batchSize: Math.min(batchSize, mostReports),
       batchMillis,
       most: { reports: numbers.maxWaiting, bytes: numbers.maxOutboxBytes },
       delays: this.#delays(),
@@ -481,6 +482,7 @@ export class Telemetry {
     };
     const delivery = new Delivery({
       ...shared,
+      mostReports,
       sender: new Sender(endpoint, {
         timeout: timeoutMillis,
         fetch,

@@ -6,9 +6,11 @@ import { test } from "node:test";
 
 import { fromHex, toHex } from "../src/bytes.js";
 import { wireReport } from "../src/batch.js";
-import { keyId, MEDIA_TYPE, payloadsOf, sealedBody, sealedTo } from "../src/sealed.js";
+import { keyId, MEDIA_TYPE, payloadsOf, Sealer, sealedBody, sealedTo } from "../src/sealed.js";
 import { Sender } from "../src/sender.js";
+import { memoryStorage, startTelemetry } from "../testing/collecting.js";
 import { vectors } from "../testing/making.js";
+import { until } from "../testing/waiting.js";
 
 const [ONE] = vectors("sealed");
 
@@ -89,7 +91,8 @@ async function collector(t, status, answer = '{"accepted": 1}') {
     const chunks = [];
     for await (const chunk of request) chunks.push(chunk);
     received.push({ type: request.headers["content-type"], body: Buffer.concat(chunks) });
-    response.writeHead(status).end(answer);
+    const code = typeof status === "function" ? status(Buffer.concat(chunks)) : status;
+    response.writeHead(code).end(answer);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(undefined)));
   t.after(() => server.close());
@@ -143,4 +146,40 @@ test("sealed reports are refused together, since none can be named", async (t) =
   const sealer = sealedTo(ONE.key, hpke);
   const outcome = await post(url, (batch) => sealer.seal(batch, clientOf(ONE), "2027-01-01"));
   assert.deepEqual([outcome.kind, outcome.reason], ["refused", "refused by the collector"]);
+});
+
+test("a batch of before sealing goes in parts, unless it turns out to have arrived", async (t) => {
+  for (const hadArrived of [false, true]) {
+    const storage = memoryStorage();
+    const plain = await collector(t, 503, "");
+    const first = { endpoint: plain.url.href, storage, batchSize: 5 };
+    const { telemetry: before } = startTelemetry(t, first);
+    for (let i = 0; i < 5; i++) before.record("homepage", `value ${i}`);
+    await until(() => plain.received.length > 0);
+    await before.close(1);
+    const id = toHex(plain.received[0].body.subarray(1, 17));
+
+    const ids = [];
+    const sealed = await collector(t, (body) => {
+      assert.equal(body.readUInt16LE(19), hadArrived || ids.length < 2 ? 2 : 1);
+      ids.push(toHex(body.subarray(1, 17)));
+      return hadArrived ? 200 : 201;
+    });
+    class Narrow extends Sealer {
+      mostReports() {
+        return 2;
+      }
+    }
+    const sealer = new Narrow(ONE.key.replace(/_\d{8}_/, "_20991231_"), hpke);
+    const { telemetry: after } = startTelemetry(t, {
+      endpoint: sealed.url.href,
+      storage,
+      sealed: sealer,
+    });
+    assert.equal(await after.flush(10_000), true);
+    assert.deepEqual([after.status().delivered, after.status().waiting], [5, 0]);
+    assert.equal(ids[0], id);
+    assert.equal(new Set(ids).size, hadArrived ? 1 : 3);
+    await after.close(1);
+  }
 });

@@ -71,7 +71,7 @@ test("a 422 whose errors can't be understood concerns the whole batch", () => {
 
 test("a batch is posted in compact form to /v1/reports below the address", async (t) => {
   const { url, received } = await scriptedCollector(t);
-  assert.deepEqual(await post(`${url}/telemetry/`), { kind: "delivered" });
+  assert.deepEqual(await post(`${url}/telemetry/`), { kind: "delivered", isNew: true });
   const [{ path, headers, batch }] = received;
   assert.equal(path, "/telemetry/v1/reports");
   assert.equal(headers["content-type"], MEDIA_TYPE);
@@ -114,7 +114,7 @@ test("what doesn't understand the compact form gets the batch at once as JSON, f
       return n ? created(batch.reports.length) : { status };
     });
     const sender = new Sender(new URL(url), { timeout: 5_000 });
-    for (let i = 0; i < 2; i++) assert.deepEqual(await post(url, { sender }), { kind: "delivered" });
+    for (let i = 0; i < 2; i++) assert.deepEqual(await post(url, { sender }), { kind: "delivered", isNew: true });
     assert.deepEqual(typesOf(received), [MEDIA_TYPE, "application/json", "application/json"]);
     assert.deepEqual(received[0].batch, received[1].batch);
   }
@@ -160,7 +160,7 @@ test("reports that don't fit the compact form are sent as JSON", async (t) => {
     { ...report, bits: "AAAA" },
     { ...report, bits: "?" },
   ]) {
-    assert.deepEqual(await post(url, { reports: [report, wrong] }), { kind: "delivered" });
+    assert.deepEqual(await post(url, { reports: [report, wrong] }), { kind: "delivered", isNew: true });
     assert.deepEqual(received.at(-1).batch.reports[1], wrong);
     assert.equal(received.at(-1).headers["content-type"], "application/json");
   }

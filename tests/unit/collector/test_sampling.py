@@ -101,7 +101,7 @@ async def test_segments_that_are_merged_meanwhile_are_sampled_again(
 
 
 async def _sampled(store: Store) -> Sample:
-    sampler = Sampler(store, Metrics())
+    sampler = Sampler(store, Metrics(), 60.0)
     await sampler.sample(await store.declared(), await store.overview())
     return sampler.samples[HOMEPAGE]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import signal
 from collections import Counter
 from typing import Any
 
@@ -21,6 +22,7 @@ from hubbub.collector.store.day_tables import (
 from hubbub.collector.store.mixing import rounds_needed
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_records, stored_segments
 from unit.collector.event_loop import in_event_loop
+from unit.collector.mixers import start_mixer
 
 _DAY = dt.date(2026, 3, 14)
 _TOMORROW = _DAY + dt.timedelta(days=1)
@@ -138,6 +140,26 @@ async def test_mixing_that_is_stopped_goes_on_at_the_next_call(any_store_url: st
         assert await store.count(HOMEPAGE) == 512
 
 
+@pytest.mark.usefixtures("in_many_rounds")
+@in_event_loop
+async def test_mixing_that_is_killed_loses_and_doubles_nothing(any_store_url: str) -> None:
+    """In the first round and in the last, each before a commit."""
+    async with open_store(any_store_url, create=True) as store:
+        await _append_in_eights(_open_small(store), 512)
+        for times in (5, 14):
+            mixer = start_mixer(
+                any_store_url, f"{_TOMORROW}", "before a commit", signal.SIGKILL, times
+            )
+            await asyncio.to_thread(mixer.communicate)
+            assert mixer.returncode == -signal.SIGKILL
+            assert min(await _keys(store)) < 0 or times == 5
+            seen = sorted(number for segment in await stored_segments(store) for number in segment)
+            assert seen == list(range(512))
+        await store.mix(_TOMORROW)
+        assert max(await _keys(store)) < 0
+        assert await store.count(HOMEPAGE) == 512
+
+
 @in_event_loop
 async def test_days_that_take_too_long_are_left_to_the_next_call(
     any_store_url: str, monkeypatch: pytest.MonkeyPatch
@@ -169,6 +191,25 @@ async def test_day_a_little_too_large_for_a_group_is_mixed_as_a_whole(any_store_
     assert any(_are_linked(segments, range(10 * n, 10 * n + 9)) for n in range(5))
 
 
+@pytest.mark.usefixtures("in_many_rounds")
+@in_event_loop
+async def test_records_wider_than_what_is_mixed_at_once_leave_no_segment_by_itself(
+    any_store_url: str,
+) -> None:
+    """P(false alarm) = (1 / 4)^12 < 1e-7: of each of twelve days one origin stays by itself."""
+    async with open_store(any_store_url, create=True) as store:
+        store._database.bytes_at_once = WIDTH
+        for age in range(12):
+            for origin in range(3):
+                # Numbers that `_are_linked` takes for origins: 16 each, of which 13 are there.
+                start = 16 * (3 * age + origin)
+                day = _DAY - dt.timedelta(days=age)
+                await store.append([make_new_batch(range(start, start + 13))], day)
+        assert await store.mix(_TOMORROW) == 12 * 39
+        segments = [[number // 2 for number in it] for it in await stored_segments(store)]
+    assert any(_are_linked(segments, range(3 * age, 3 * age + 3)) for age in range(12))
+
+
 def _are_linked(segments: list[list[int]], origins: range) -> bool:
     """Whether these origins have met, each with some other and so with all, in segments."""
     linked = {origins[0]}
@@ -187,7 +228,7 @@ async def test_only_one_collector_mixes_at_a_time(postgresql_url: str) -> None:
     ):
         await one.append([make_new_batch()], _DAY)
         async with other._database.mixing_alone() as is_alone:
-            assert is_alone
+            assert is_alone()
             assert await one.mix(_TOMORROW) == 0
         assert await one.mix(_TOMORROW) == 3
 

@@ -217,7 +217,9 @@ class Settings(_Frozen):
         description="Most bytes of such reports; more are refused.",
     )
     upkeep_seconds: _Seconds = Field(
-        default=60.0, description="Pause between merging segments and forgetting what is too old."
+        default=60.0,
+        description="Pause between merging segments, forgetting what is too old, and looking for "
+        "signs of forgery.",
     )
     improbable_tail: float = Field(
         default=1e-9,

@@ -29,6 +29,7 @@ from hubbub.collector.store import MetricVersion, Store
 from hubbub.protocol.registry import Registry
 
 RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
+LAST_COUNTED_HEADER = "Hubbub-Last-Counted-Day"
 """The header of an export with the width of its records."""
 
 _SEND_SECONDS = 60.0
@@ -56,6 +57,7 @@ def make_admin_app(
     registry: Callable[[], Registry],
     store: Store,
     metrics: Metrics,
+    seconds: float,
 ) -> web.Application:
     """Return the application for the admin listener.
 
@@ -68,8 +70,10 @@ def make_admin_app(
     store : Store
         Open for as long as the application runs.
     metrics : Metrics
+    seconds : float
+        Time between two looks for signs of forgery.
     """
-    admin = _Admin(gate, Watch(registry, store, metrics), store, metrics)
+    admin = _Admin(gate, Watch(registry, store, metrics, seconds), store, metrics)
     app = web.Application(middlewares=[_problems, admin.guard], client_max_size=0)
     app.cleanup_ctx.append(admin.watched)
     app.on_response_prepare.append(_add_headers)
@@ -154,6 +158,9 @@ class _Admin:
         async with self._exports, aclosing(records) as segments:
             # The first is fetched before the answer begins, so that a fault still has a status.
             first = await anext(segments, b"")
+            # Only now: whatever isn't among the records because it was counted is told.
+            if counted := await self._store.last_counted(key, since, until):
+                response.headers[LAST_COUNTED_HEADER] = str(counted)
             await response.prepare(request)
             await _send(response, first)
             async for segment in segments:

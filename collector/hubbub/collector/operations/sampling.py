@@ -1,9 +1,9 @@
 """Signs of forgery in the latest reports of each version: uneven cohorts, reports that repeat.
 
-At most 50,000 reports of a version are read, at most once a minute, only if more were stored since,
-and outside the event loop. Invariant: each report of the last week is as likely to be examined as
-any other, so that what is forged today isn't hidden behind what came before; nothing depends on its
-bits.
+At most 50,000 reports of a version are read, at most once in an upkeep, only if more were stored
+since, and outside the event loop. Invariant: each report of the last week is as likely to be
+examined as any other, so that what is forged today isn't hidden behind what came before; nothing
+depends on its bits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ ALARM = 1e-6
 """Chance that honest reports look forged in one sample, by either sign."""
 
 _REPORTS = 50_000
-_SECONDS = 60.0
 _DAYS = 7
 
 
@@ -92,21 +91,34 @@ def examine(records: Records, params: RapporParams) -> Sample:
 class Sampler:
     """Keeps a sample of each version's latest reports.
 
+    Parameters
+    ----------
+    store : Store
+    metrics : Metrics
+    seconds : float
+        Time for which a sample is good enough.
+
     Attributes
     ----------
     samples : mapping of MetricVersion to Sample
         Of the versions that have reports.
     """
 
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: Store, metrics: Metrics, seconds: float) -> None:
         self.samples: Mapping[MetricVersion, Sample] = {}
         self._store = store
         self._metrics = metrics
+        self._seconds = seconds
         self._taken_at = float("-inf")
         self._examined: dict[MetricVersion, Sequence[DayCount]] = {}
 
+    @property
+    def is_due(self) -> bool:
+        """Whether what was sampled last is too old."""
+        return time.monotonic() >= self._taken_at + self._seconds
+
     async def sample(self, declared: Sequence[Declared], days: Sequence[DayCount]) -> None:
-        """Examine again what has changed, unless that was done a minute ago.
+        """Examine again what has changed, unless that isn't due.
 
         A version that is new, or gone, is a reason not to wait.
 
@@ -120,9 +132,9 @@ class Sampler:
             if not count.segments or count.metric == SEALED:  # what can't be examined
                 continue
             stored.setdefault(MetricVersion(count.metric, count.version), []).append(count)
-        now = time.monotonic()
-        if now < self._taken_at + _SECONDS and stored.keys() == self.samples.keys():
+        if not self.is_due and stored.keys() == self.samples.keys():
             return
+        begun = time.monotonic()
         for key in self.samples.keys() - stored.keys():
             self.samples = {other: it for other, it in self.samples.items() if other != key}
             self._examined.pop(key, None)
@@ -131,7 +143,7 @@ class Sampler:
             key = MetricVersion(version.metric, version.version)
             if key in stored and stored[key] != self._examined.get(key):
                 await self._take(key, version.params, stored[key])
-        self._taken_at = now
+        self._taken_at = begun
 
     async def _take(
         self, key: MetricVersion, params: RapporParams, days: Sequence[DayCount]

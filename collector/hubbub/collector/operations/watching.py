@@ -1,8 +1,8 @@
 """The status of a running collector, from its store, its counters and its last minutes.
 
-A status costs the store a sum over its segments, and at most once a minute a bounded sample of the
-latest reports. Invariant: an unreachable store gives a status with a fault and with what was last
-known, never an error, because that is when people look.
+A status costs the store a sum over its segments, and at most once in an upkeep a bounded sample of
+the latest reports. Invariant: an unreachable store gives a status with a fault and with what was
+last known, never an error, because that is when people look.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from hubbub.protocol.registry import Registry
 
 _FRESH_SECONDS = 1.0
 _PATIENCE_SECONDS = 15.0
-_LOOK_SECONDS = 60.0
 
 _log = logging.getLogger("hubbub.collector.operations.admin")
 
@@ -48,6 +47,8 @@ class Watch:
         Returns the registry that is in force.
     store : Store
     metrics : Metrics
+    seconds : float
+        Time between two samples of the latest reports.
     """
 
     def __init__(
@@ -55,23 +56,29 @@ class Watch:
         registry: Callable[[], Registry],
         store: Store,
         metrics: Metrics,
+        seconds: float,
     ) -> None:
         self._registry = registry
         self._store = store
         self._metrics = metrics
         self._history = History()
         self._started = dt.datetime.now(dt.UTC)
-        self._sampler = Sampler(store, metrics)
+        self._seconds = seconds
+        self._sampler = Sampler(store, metrics, seconds)
         self._stored = Stored()
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._remember()
 
     async def watch_for_ever(self) -> None:
-        """Remember totals every ten seconds, read the store every minute, until cancelled."""
+        """Remember totals every ten seconds, sample when that is due, until cancelled."""
+        looked_at = float("-inf")
         while True:
             try:
-                if time.monotonic() >= self._asked_at + _LOOK_SECONDS:
+                now = time.monotonic()
+                # A store that can't be read isn't asked more often than one that can.
+                if self._sampler.is_due and now >= looked_at + self._seconds:
+                    looked_at = now
                     await self._ask()
             except Exception as error:
                 # Without its text, which may quote what is stored.

@@ -108,6 +108,10 @@ async def _operations(
 ) -> AsyncIterator[str | None]:
     """Run what a service needs once, however many workers it has: upkeep and the admin listener."""
     settings = files.current.settings
+    if settings.sealing_keys and settings.report_days and settings.retention_days is None:
+        _lifecycle.warning(
+            "report_days leaves sealed records alone, so they stay for ever: set retention_days"
+        )
 
     async def replay_all() -> None:
         reports = 0
@@ -137,6 +141,7 @@ async def _operations(
             lambda: files.current.registry,
             store,
             metrics,
+            settings.upkeep_seconds,
         )
         runner = web.AppRunner(
             app, access_log=None, logger=quiet_logger(), shutdown_timeout=_CLOSE_SECONDS

@@ -343,8 +343,11 @@ class Database(abc.ABC):
         """Drop tables of segments that have become empty, with all traces in their files."""
 
     @abc.abstractmethod
-    def mixing_alone(self) -> AbstractAsyncContextManager[bool]:
-        """Enter with whether nobody else mixes the store's days, and keep others from it."""
+    def mixing_alone(self) -> AbstractAsyncContextManager[Callable[[], bool]]:
+        """Keep others from mixing the store's days, as long as what is entered with returns true.
+
+        It doesn't if another process mixes them, or may by now.
+        """
 
     @abc.abstractmethod
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:

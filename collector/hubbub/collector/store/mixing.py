@@ -36,7 +36,10 @@ REPORTS_OF_MIXED = SMALL
 """The least that a mixed segment has, unless all together are fewer."""
 
 _SECONDS_A_RUN = 30.0
-"""Time after which no other day is begun, so that what came meanwhile is merged."""
+"""Time after which no other day is begun, so that one that ended meanwhile isn't kept waiting."""
+
+_LEAST_AT_ONCE = 4
+"""Of a day that is larger a group has more than half as many segments: two, so that they do mix."""
 
 _GROUPS_BETWEEN_TIDYING = 16
 _is_mixed = _segments.c.segment_id < 0
@@ -62,27 +65,31 @@ async def mix_days(
     """
     mixed, deadline = 0, time.monotonic() + _SECONDS_A_RUN
     async with database.mixing_alone() as is_alone:
-        if not is_alone:
+        if not is_alone():
             return 0
+
+        def is_ending() -> bool:
+            return is_stopping() or not is_alone()
+
         days = await groups_by_day(database, _is_unmixed & (_segments.c.day < today))
         for day in sorted((_Day(*group) for group in days), key=lambda day: day.day, reverse=True):
-            if is_stopping() or time.monotonic() > deadline:
+            if is_ending() or time.monotonic() > deadline:
                 break
             table = await database.table_of_mixed(day.day, today)
-            mixed += await _mix_day(database, day, table, is_stopping)
+            mixed += await _mix_day(database, day, table, is_ending)
         await database.drop_first_tables(today)
     return mixed
 
 
 async def _mix_day(
-    database: Database, day: _Day, table: sa.Table, is_stopping: Callable[[], bool]
+    database: Database, day: _Day, table: sa.Table, is_ending: Callable[[], bool]
 ) -> int:
     """Mix what isn't mixed yet of a day, in as many rounds as it takes."""
     sizes = await sizes_of(database, *day.selected, _is_unmixed)
     if not sizes:  # counted or deleted meanwhile
         return 0
     width = await _width(database, sizes[0])
-    most = max(database.bytes_at_once // width, 2 * REPORTS_OF_MIXED)
+    most = max(database.bytes_at_once // width, _LEAST_AT_ONCE * REPORTS_OF_MIXED)
     if (unmixed := _reports(sizes)) < most:
         # Of late reports alone it could be told that they were late.
         there = await sizes_of(database, *day.selected, _is_mixed)
@@ -96,7 +103,7 @@ async def _mix_day(
         # In the order of keys that were drawn in the round before: each group is a random one.
         sizes = await sizes_of(database, *day.selected, _is_unmixed)
         for number, group in enumerate(_divide(sizes, most), start=1):
-            if is_stopping():
+            if is_ending():
                 return done
             replaced = await _replace(database, group, day, None if left else table)
             done += 0 if left else replaced

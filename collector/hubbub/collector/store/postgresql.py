@@ -4,7 +4,8 @@ Batch ids are in partitions, each with a key of its own, so nothing but locks ke
 inserted in two of them at once: transactions of the open day run together, one of any other day
 runs alone and makes its own the open day. Invariants: each session waits at COMMIT until the
 transaction is on disk, whatever the server's default is; nothing here repeats a transaction whose
-outcome is unknown; and what would wait for a long reader, such as a backup, gives up soon.
+outcome is unknown; what would wait for a long reader, such as a backup, gives up soon; and a
+process that is frozen keeps no lock, but for those of readers.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't 
 _INDEXES = 0x68756269  # "hubi": held by who makes an index
 _QUARANTINE = 0x68756271  # "hubq": held by whoever changes the quarantine
 _WAIT_FOR_QUARANTINE = sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE))
+_WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
 _WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
 _IS_OPEN = sa.select(
     sa.exists().where(open_day.c.day == sa.bindparam("day", type_=sa.Date)),
@@ -80,7 +82,7 @@ so from reading whole partitions because they were small when it looked.
 """
 
 _MIXING = 0x6875626D  # "hubm": held by the one who mixes days
-_TRY_TO_MIX = sa.select(sa.func.pg_try_advisory_lock(_MIXING))
+_TRY_TO_MIX = sa.select(sa.func.pg_try_advisory_xact_lock(_MIXING))
 _OPEN_DAY = sa.select(open_day.c.day)
 _TRY_TO_INDEX = sa.select(sa.func.pg_try_advisory_xact_lock(_INDEXES))
 _INDEXED = """
@@ -97,8 +99,13 @@ _LOCK_SECONDS = 0.5
 
 _HEADS_A_STATEMENT = 1000
 _SEGMENTS_MOVED = 64
-_PLANNING_SECONDS = 0.1
+_TIDYING_ATTEMPTS = 3
+_MISSING_TABLE = "42P01"
+_BEAT_SECONDS = _STATEMENT_SECONDS / 5
 _DURABLE = ("on", "remote_apply")
+
+_KEEP_TABLES = sa.text("LOCK TABLE segments IN ACCESS SHARE MODE")
+"""All tables of segments: none that is there when a transaction's snapshot is taken is dropped."""
 
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
@@ -117,10 +124,21 @@ class PostgresqlDatabase(Database):
 
     def __init__(self, url: str, *, writes: bool) -> None:
         # Two pools, so that slow readers don't keep reports waiting.
-        reading = _engine(url, writes=writes)
+        reading = _engine(url, writes=writes, reads_only=True)
         super().__init__(reading, _engine(url, writes=True) if writes else reading)
         self._appending = _engine(url, writes=True, is_bare=True)
         self._url = url
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction that sees each report once, wherever it is moved meanwhile.
+
+        All of it sees the moment of its first statement. A plan that was made before a table was
+        would miss what has been moved there until a later moment.
+        """
+        async with super().read() as connection:
+            await connection.execute(_KEEP_TABLES)
+            yield connection
 
     @asynccontextmanager
     async def migrate(self) -> AsyncIterator[AsyncConnection]:
@@ -270,10 +288,7 @@ class PostgresqlDatabase(Database):
         """Return the table of a day's mixed reports; make it if need be."""
         table = mixed_table(day, today)
         async with self.write() as connection:
-            was_made = await _make_day_table(connection, table)
-        if was_made:
-            # A reader that didn't know of it when it planned has begun to read by then.
-            await asyncio.sleep(_PLANNING_SECONDS)
+            await _make_day_table(connection, table)
         return as_table(table)
 
     async def prepare_segments(self, day: dt.date) -> None:
@@ -313,21 +328,28 @@ class PostgresqlDatabase(Database):
                 return
         async with self.write() as connection:
             await connection.execute(_WAIT_BRIEFLY)
+            if not table.is_mixed and not await _close_day(connection, table.day):
+                return
             await connection.exec_driver_sql(f"LOCK TABLE {table.name}")
             if await _has_rows(connection, table.name):
                 return
-            if not table.is_mixed:
-                # Or a transaction that found the day open would miss its table.
-                await connection.execute(_WAIT_FOR_ALL_DAYS)
-                await connection.execute(sa.delete(open_day).where(open_day.c.day == table.day))
             await connection.exec_driver_sql(f"DROP TABLE {table.name}")
 
     @asynccontextmanager
-    async def mixing_alone(self) -> AsyncIterator[bool]:
-        """Hold a lock on a connection of its own, which is given back however this ends."""
-        async with translate_errors(), self._patient() as engine, engine.connect() as connection:
-            alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            yield bool(await alone.scalar(_TRY_TO_MIX))
+    async def mixing_alone(self) -> AsyncIterator[Callable[[], bool]]:
+        """Hold a lock in a transaction of its own, which the server ends unless it hears of it."""
+        async with translate_errors(), self._patient() as engine, engine.begin() as connection:
+            if not await connection.scalar(_TRY_TO_MIX):
+                yield lambda: False
+                return
+            ended = asyncio.Event()
+            beating = asyncio.create_task(_beat(connection, ended), name="mixing")
+            try:
+                yield lambda: not beating.done()
+            finally:
+                ended.set()
+                with contextlib.suppress(Exception):  # the lock is lost, and others may mix
+                    await beating
 
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
         """Read slices, for which the server fetches only the pieces of 2 kB that hold them."""
@@ -351,9 +373,17 @@ class PostgresqlDatabase(Database):
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             # A vacuum can't be part of a transaction.
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-            children = [table.name for table in await _day_tables(alone)]
-            names = ", ".join(["segments", "counts", "quarantine", *children])
-            await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
+            for left in reversed(range(_TIDYING_ATTEMPTS)):
+                children = [table.name for table in await _day_tables(alone)]
+                names = ", ".join(["segments", "counts", "quarantine", *children])
+                try:
+                    await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
+                except sa.exc.DBAPIError as error:
+                    # Another collector has dropped a table that was listed.
+                    if not left or getattr(error.orig, "sqlstate", None) != _MISSING_TABLE:
+                        raise
+                else:
+                    return
 
     async def size_bytes(self) -> int:
         """Return the bytes of the tables, partitions and indexes."""
@@ -443,16 +473,13 @@ async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
     )
 
 
-async def _make_day_table(connection: AsyncConnection, table: DayTable) -> bool:
-    """Make a table of segments unless there is one; return whether there was none.
-
-    Neither readers nor writers wait for it.
-    """
+async def _make_day_table(connection: AsyncConnection, table: DayTable) -> None:
+    """Make a table of segments unless there is one. Neither readers nor writers wait for it."""
     if table in await _day_tables(connection):
-        return False
+        return
     await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
     if table in await _day_tables(connection):
-        return False
+        return
     # By the condition a query for some days leaves out the tables of others.
     of_day = f", CHECK (day = DATE '{table.day}')" if table.day else ""
     await connection.exec_driver_sql(
@@ -461,7 +488,30 @@ async def _make_day_table(connection: AsyncConnection, table: DayTable) -> bool:
     await connection.exec_driver_sql(
         f"CREATE INDEX {table.name}_by_day ON {table.name} (metric, version, day, reports)"
     )
+
+
+async def _close_day(connection: AsyncConnection, day: dt.date | None) -> bool:
+    """Let nobody find a day open, or open it, until the transaction ends; return whether it's so.
+
+    Its locks come before that of the day's table, as in `transact`. If the day isn't open, as when
+    reports have come on another since, those of the open day don't wait.
+    """
+    is_day = open_day.c.day == day
+    is_open = sa.select(sa.exists().where(is_day))
+    was_open = await connection.scalar(is_open)
+    await connection.execute(_WAIT_FOR_ALL_DAYS if was_open else _WAIT_FOR_OTHER_DAYS)
+    if not was_open:
+        return not await connection.scalar(is_open)
+    await connection.execute(sa.delete(open_day).where(is_day))
     return True
+
+
+async def _beat(connection: AsyncConnection, ended: asyncio.Event) -> None:
+    """Keep a transaction that has nothing else to do from being ended by the server."""
+    while not ended.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), _BEAT_SECONDS)
+        await connection.execute(sa.select(1))
 
 
 def _next(day: dt.date) -> dt.date:
@@ -494,22 +544,35 @@ async def open_database(url: str, *, create: bool) -> PostgresqlDatabase:
 
 
 def _engine(
-    url: str, *, writes: bool, seconds: int = _STATEMENT_SECONDS, is_bare: bool = False
+    url: str,
+    *,
+    writes: bool,
+    reads_only: bool = False,
+    is_bare: bool = False,
+    seconds: int = _STATEMENT_SECONDS,
 ) -> AsyncEngine:
     """Return an engine whose statements may take some seconds, or as long as they like (0).
 
-    A bare one begins no transactions and doesn't ask whether a connection is alive.
+    Parameters
+    ----------
+    writes : bool
+        Whether the server is to let it write.
+    reads_only : bool
+        Whether it is for `read`.
+    is_bare : bool
+        Whether it begins no transactions, and doesn't ask whether a connection is alive.
+    seconds : int
     """
     settings = {
         "application_name": "hubbub",
         "statement_timeout": f"{seconds}s",
         "default_transaction_read_only": "off" if writes else "on",
         # `transact` must see what was committed while it waited, whatever the server's default is.
-        "default_transaction_isolation": "read committed",
+        "default_transaction_isolation": "repeatable read" if reads_only else "read committed",
+        # Or a frozen collector's transaction would keep others from what it has locked. Who reads
+        # locks little, and may rest between two segments.
+        "idle_in_transaction_session_timeout": "0" if reads_only else f"{_STATEMENT_SECONDS}s",
     }
-    if writes:
-        # Or a frozen collector's transaction would keep others from the next day.
-        settings["idle_in_transaction_session_timeout"] = f"{_STATEMENT_SECONDS}s"
 
     async def connect(**_options: Any) -> asyncpg.Connection:
         # asyncpg reads the address itself, so TLS, sockets and password files work as usual.

@@ -16,7 +16,7 @@ import logging
 import sqlalchemy as sa
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store.interfaces import Database
+from hubbub.collector.store.interfaces import Database, translate_errors
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
@@ -122,7 +122,7 @@ async def migrate(database: Database, url: str) -> None:
     StoreError
         If a newer hubbub made it.
     """
-    async with database.read() as connection:
+    async with translate_errors(), database.reading.begin() as connection:
         if await connection.run_sync(_version) == _HEAD:
             return
     async with database.migrate() as connection:
@@ -131,7 +131,7 @@ async def migrate(database: Database, url: str) -> None:
 
 async def check_schema(database: Database, url: str) -> None:
     """Raise StoreError unless a database has today's schema."""
-    async with database.read() as connection:
+    async with translate_errors(), database.reading.begin() as connection:
         version = await connection.run_sync(_version)
     if version == _EMPTY:
         raise StoreError.at(url, "is no store of hubbub's; did a collector make it?")

@@ -204,9 +204,9 @@ class SqliteDatabase(Database):
         """Do nothing: there is one table."""
 
     @asynccontextmanager
-    async def mixing_alone(self) -> AsyncIterator[bool]:
+    async def mixing_alone(self) -> AsyncIterator[Callable[[], bool]]:
         """Let all mix: the workers of a collector leave upkeep to one."""
-        yield True
+        yield lambda: True
 
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
         """Read from open blobs, because a SELECT would read each whole, whatever it takes of it."""

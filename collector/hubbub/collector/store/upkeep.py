@@ -2,7 +2,7 @@
 
 The batches of a quiet minute stay apart until they are merged with others, and those of a minute
 until their day is mixed, so this is part of what makes reports unlinkable, and not only
-housekeeping; merging therefore comes first. Invariants:
+housekeeping; merging therefore comes first, and goes on while large days are mixed. Invariants:
 every step may run in several processes at once, beside appends and readers, and may fail and be
 repeated; a step that fails keeps no other from running; but nothing is deleted because of its age
 on the word of a clock that has jumped.
@@ -16,6 +16,7 @@ import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from hubbub.collector.errors import StoreError
@@ -74,13 +75,33 @@ class UpkeepResult(NamedTuple):
         What went wrong, by step; the other steps were done.
     """
 
-    merged: int
-    counted: int
-    forgotten: int
-    dropped: int
-    mixed: int
-    lost: int
-    faults: Mapping[str, str]
+    merged: int = 0
+    counted: int = 0
+    forgotten: int = 0
+    dropped: int = 0
+    mixed: int = 0
+    lost: int = 0
+    faults: Mapping[str, str] = MappingProxyType({})
+
+
+class _Run:
+    """Runs steps, of which each may fail; `faults` says which did and why."""
+
+    def __init__(self, observe: Callable[[str, bool], None]) -> None:
+        self.faults: dict[str, str] = {}
+        self._observe = observe
+
+    async def step(self, name: str, work: Awaitable[_Done]) -> _Done | None:
+        try:
+            done = await work
+        except Exception as error:
+            # Of other errors not the text, which may quote what is stored.
+            told = str(error) if isinstance(error, StoreError) else type(error).__name__
+            self.faults[name] = told
+            self._observe(name, False)
+            return None
+        self._observe(name, True)
+        return done
 
 
 class Upkeep:
@@ -94,7 +115,7 @@ class Upkeep:
     retention_days : int or None
         How long reports, or their counts, are kept, or None to keep them for ever.
     seconds : float
-        Time between two runs of `run_for_ever`.
+        Time between two runs of `run_for_ever`, also while days are still being mixed.
     observe : callable, optional
         Called with the name of each step that was tried ("merge", "pool", "replay", "prepare",
         "check", "count", "forget", "drop", "expire", "mix", "tidy" or "index") and whether it
@@ -138,47 +159,43 @@ class Upkeep:
         trust_clock : bool
             Believe that it is this day, however long ago the last upkeep was.
         """
-        tomorrow = today + dt.timedelta(days=1)
-        faults: dict[str, str] = {}
+        begun = await self._begin(today, trust_clock=trust_clock)
+        ended = await self._end(today, is_clock_right="check" not in begun.faults)
+        return begun._replace(mixed=ended.mixed, faults={**begun.faults, **ended.faults})
+
+    async def _begin(self, today: dt.date, *, trust_clock: bool = False) -> UpkeepResult:
+        """Run the steps that are soon done, merging first."""
         counted = forgotten = dropped = lost = None
-
-        async def run(step: str, work: Awaitable[_Done]) -> _Done | None:
-            try:
-                done = await work
-            except Exception as error:
-                # Of other errors not the text, which may quote what is stored.
-                faults[step] = str(error) if isinstance(error, StoreError) else type(error).__name__
-                self._observe(step, False)
-                return None
-            self._observe(step, True)
-            return done
-
-        merged = await run("merge", self._store.merge(today))
-        await run("pool", self._store.merge_quarantine(today))
+        run = _Run(self._observe)
+        merged = await run.step("merge", self._store.merge(today))
+        await run.step("pool", self._store.merge_quarantine(today))
         if self._quarantine.replay:
-            await run("replay", self._quarantine.replay())
-        await run("prepare", self._store.prepare_day(tomorrow))
-        await run("check", self._check_clock(today, trust_clock=trust_clock))
-        if "check" not in faults:
-            counted = await run("count", self._count_reports(today))
-            forgotten = await run("forget", self._forget_ids(today))
-            dropped = await run("drop", self._drop_reports(today))
-            lost = await run("expire", self._drop_quarantined(today))
-        # Late, as it may take long, and what was counted or dropped isn't mixed.
-        mixed = await run("mix", self._store.mix(today, self._stopping.is_set))
-        await run("tidy", self._store.tidy())
-        if "check" not in faults:
-            # Last, for it may take long. Batches of yesterday still come if a clock is behind.
-            await run("index", self._store.index_ids(today - dt.timedelta(days=1)))
+            await run.step("replay", self._quarantine.replay())
+        await run.step("prepare", self._store.prepare_day(today + dt.timedelta(days=1)))
+        await run.step("check", self._check_clock(today, trust_clock=trust_clock))
+        if "check" not in run.faults:
+            counted = await run.step("count", self._count_reports(today))
+            forgotten = await run.step("forget", self._forget_ids(today))
+            dropped = await run.step("drop", self._drop_reports(today))
+            lost = await run.step("expire", self._drop_quarantined(today))
         return UpkeepResult(
-            merged or 0,
-            counted or 0,
-            forgotten or 0,
-            dropped or 0,
-            mixed or 0,
-            lost or 0,
-            faults,
+            merged=merged or 0,
+            counted=counted or 0,
+            forgotten=forgotten or 0,
+            dropped=dropped or 0,
+            lost=lost or 0,
+            faults=run.faults,
         )
+
+    async def _end(self, today: dt.date, *, is_clock_right: bool) -> UpkeepResult:
+        """Run the steps that may take long; what was counted or dropped needs no mixing."""
+        run = _Run(self._observe)
+        mixed = await run.step("mix", self._store.mix(today, self._stopping.is_set))
+        await run.step("tidy", self._store.tidy())
+        if is_clock_right:
+            # Batches of yesterday still come if a clock is behind.
+            await run.step("index", self._store.index_ids(today - dt.timedelta(days=1)))
+        return UpkeepResult(mixed=mixed or 0, faults=run.faults)
 
     async def _count_reports(self, today: dt.date) -> int:
         """Count and forget single reports that are too old, once a day as well."""
@@ -235,20 +252,41 @@ class Upkeep:
         return lost
 
     async def run_for_ever(self) -> None:
-        """Run at once, every some seconds, and a last time when stopped; log what goes wrong."""
-        while True:
-            is_last = self._stopping.is_set()
-            done = await self.run_once(dt.datetime.now(dt.UTC).date())
-            for step, fault in done.faults.items():
-                _log.error("upkeep failed to %s and will try again: %s", step, fault)
-            if is_last:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), self._seconds)
+        """Run at once, every some seconds, and a last time when stopped; log what goes wrong.
+
+        The steps that may take long run beside the next runs until they are done.
+        """
+        ending: asyncio.Task[None] | None = None
+
+        async def end(today: dt.date, *, is_clock_right: bool) -> None:
+            _log_faults(await self._end(today, is_clock_right=is_clock_right))
+
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                is_last = self._stopping.is_set()
+                today = dt.datetime.now(dt.UTC).date()
+                begun = await self._begin(today)
+                _log_faults(begun)
+                if is_last and ending is not None:
+                    await ending
+                if ending is None or ending.done():
+                    is_right = "check" not in begun.faults
+                    ending = tasks.create_task(end(today, is_clock_right=is_right), name="mixing")
+                if is_last:
+                    return
+                await asyncio.wait([ending], timeout=self._seconds)
+                if ending.done():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._stopping.wait(), self._seconds)
 
     def stop(self) -> None:
         """Let `run_for_ever` run a last time and return."""
         self._stopping.set()
+
+
+def _log_faults(result: UpkeepResult) -> None:
+    for step, fault in result.faults.items():
+        _log.error("upkeep failed to %s and will try again: %s", step, fault)
 
 
 @asynccontextmanager
