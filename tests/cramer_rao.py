@@ -46,13 +46,13 @@ def expected_reports(
     bits = np.tile(every, (params.m, 1))
     starts = np.arange(params.m + 1, dtype=np.int64) * len(every)
     empty = PackedReports(params, starts, bits, np.zeros(len(bits)), total)
-    mixture = Mixture(empty, members, threads=1)
+    components = Mixture(empty, members, threads=1).components
     ones = np.bitwise_count(every).sum(axis=1, dtype=np.int64)
     unset = total / params.m * params.p_star**ones * (1 - params.p_star) ** (params.k - ones)
     no_weight = np.zeros(len(every))
     copies = np.concatenate(
         [
-            unset * (shares @ mixture.densities(Block(cohort, every, no_weight)))
+            unset * (shares @ components.densities(Block(cohort, every, no_weight)))
             for cohort in range(params.m)
         ]
     )

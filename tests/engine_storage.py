@@ -23,7 +23,7 @@ from hubbub.collector.exchange.storage import resolve
 from hubbub.collector.store import MetricVersion, open_store
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.reports.loading import load_counts
+from hubbub.decoder.reports.loading import load_reports
 from hubbub.decoder.reports.tasks import Task, plan_tasks
 from service.s3_server import BUCKET, Proxy, proxy_before, s3_server
 from unit.collector.exchanges import export_all, fill
@@ -73,7 +73,7 @@ class Export:
 
     def expected(self) -> CohortCounts:
         """Count what is in the store."""
-        return asyncio.run(load_counts(self._store, METRIC))
+        return asyncio.run(load_reports(self._store, METRIC)).counts
 
     def count(self, engine: Engine, before_answer: Callable[[], None]) -> CohortCounts:
         """Count with an engine; call a function while a task waits for an answer."""
@@ -91,7 +91,9 @@ class Export:
         try:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("hubbub.decoder.reports.loading.plan_tasks", plan_and_listen)
-                found = asyncio.run(load_counts(f"parquet:{self._address}", METRIC, engine=engine))
+                found = asyncio.run(
+                    load_reports(f"parquet:{self._address}", METRIC, engine=engine)
+                ).counts
         finally:
             self._proxy.trouble = lambda _method, _path: None
         assert asked.locked()

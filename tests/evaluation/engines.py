@@ -26,7 +26,7 @@ from factories import make_metric, make_params
 from hubbub.collector.exchange.parquet import write_records
 from hubbub.decoder.engines import ENGINES, open_engine
 from hubbub.decoder.reports.anomalies import AnomalyDetector
-from hubbub.decoder.reports.loading import load_counts
+from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.records import Records, record_width
 
 METRIC = make_metric(params=make_params(k=128, m=64))
@@ -78,8 +78,8 @@ def count(engine_name: str, folder: str) -> None:
     with open_engine(engine_name) as engine:
         started = cpu_seconds()
         detector = AnomalyDetector(METRIC)
-        loading = load_counts(f"parquet:{folder}", METRIC, engine=engine, detector=detector)
-        counts = asyncio.run(loading)
+        loading = load_reports(f"parquet:{folder}", METRIC, engine=engine, detector=detector)
+        counts = asyncio.run(loading).counts
         cpu = cpu_seconds()
     digest = hashlib.sha256(counts.reports.tobytes() + counts.bits.tobytes()).hexdigest()
     took = {"cpu": cpu, "counting": cpu - started, "seconds": time.monotonic() - begun}

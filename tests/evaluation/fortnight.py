@@ -196,7 +196,9 @@ async def _ids(url: str) -> int:
 
 def _sqlite_ids(path: str) -> int:
     with closing(sqlite3.connect(path, timeout=10)) as database:
-        tables = database.execute("SELECT name FROM sqlite_master WHERE name GLOB 'batch_ids_2*'")
+        tables = database.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'batch_ids_2*'"
+        )
         counts = (database.execute(f"SELECT count(*) FROM {name}") for (name,) in tables.fetchall())  # noqa: S608
         return sum(int(count.fetchone()[0]) for count in counts)
 

@@ -1,10 +1,10 @@
 """`python -m evaluation.growth`: ingest and upkeep with many batch ids, against those with few.
 
 Two stores of one kind are filled with ids of all days in force, the one with a million, the other
-with as many as asked for; then both take batches in turns, and are maintained. What a search costs
-depends on the depth of a day's key, which grows by a level with each factor of a hundred or more,
-and on whether the keys are in memory, as they are here. So few days with many ids each stand for
-more days with as many each, and a billion ids are one level deeper than ten million. PostgreSQL's
+with as many as asked for; then closed days get their filters, both take batches in turns, and are
+maintained. What a batch costs depends on the depth of the keys of the last two days, which grows by
+a level with each factor of a hundred or more, and on whether these keys are in memory, as they are
+here. PostgreSQL's
 checkpoints are put off meanwhile: after each it logs a page whole when it first changes, which is
 more for larger keys, and matters the less the more batches come between two checkpoints. With
 --migrate a store of the schema before is filled instead, and migrated. It fails if a loaded id
@@ -55,7 +55,7 @@ from service.faults import cpu_seconds
 
 _ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10
 _BATCHES, _GROUPS = 64, 100
-_CONNECTIONS = 64
+_CONNECTIONS, _SLOWLY = 64, 20
 _ADD_KEY = "ALTER TABLE {} ADD PRIMARY KEY (batch_id) WITH (fillfactor = 70)"
 _KEY = MetricVersion("homepage", 1)
 _EPOCH = dt.date(2000, 1, 1)  # of PostgreSQL's days
@@ -96,8 +96,9 @@ class Filled(NamedTuple):
     ids: int
     url: str
     store: Store
+    fill_seconds: float
+    filter_seconds: float
     load_seconds: float
-    index_seconds: float
     bytes_an_id: float
 
 
@@ -172,11 +173,11 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float
         cells = [f"{amount:,{digits}} {row.unit}" for amount in (row.few, row.many)]
         table.add_row(row.what, *cells, f"{row.ratio:.2f}")
     table.add_row("disk, an id", *[f"{it.bytes_an_id:.0f} bytes" for it in (few, many)], "")
-    if few.index_seconds:
-        table.add_row(
-            "indexing a closed day", *[f"{it.index_seconds:.2f} s" for it in (few, many)], ""
-        )
-    table.add_row("loading", *[f"{it.load_seconds:.0f} s" for it in (few, many)], "")
+    table.add_row(
+        "filtering a closed day", *[f"{it.filter_seconds:.2f} s" for it in (few, many)], ""
+    )
+    table.add_row("loading all filters", *[f"{it.load_seconds:.2f} s" for it in (few, many)], "")
+    table.add_row("filling", *[f"{it.fill_seconds:.0f} s" for it in (few, many)], "")
     stdout_console(120).print(table)
 
 
@@ -194,20 +195,32 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
             await store.append([NewBatch(secrets.token_bytes(_ID_BYTES), {})], day)
             some += await load(url, day, ids // days, id_table(day).name)
         await _settle(url)
-        known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
-        if any(known):
-            sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
         seconds = time.perf_counter() - begun
-        index_seconds = await _index_closed_days(store, today)
+        filter_seconds = await _filter_closed_days(store, today)
+        for _ in range(2):  # without filters, and with them
+            known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
+            if any(known):
+                sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
+            await store.load_filters()
+        load_seconds = await _load_filters(url)
         size = await store.size_bytes()
-        yield Filled(ids, url, store, seconds, index_seconds, (size - empty) / ids)
+        bytes_an_id = (size - empty) / ids
+        yield Filled(ids, url, store, seconds, filter_seconds, load_seconds, bytes_an_id)
 
 
-async def _index_closed_days(store: Store, today: dt.date) -> float:
+async def _load_filters(url: str) -> float:
+    """Load all filters as a collector does that has just started; return the seconds."""
+    async with open_store(url, create=True) as store:
+        begun = time.perf_counter()
+        await store.load_filters()
+        return time.perf_counter() - begun
+
+
+async def _filter_closed_days(store: Store, today: dt.date) -> float:
     """Do what the upkeep has done since each day ended; return the seconds of one, or 0."""
     seconds = [0.0]
     begun = time.perf_counter()
-    while await store.index_ids(today - dt.timedelta(days=1)):
+    while await store.filter_ids(today - dt.timedelta(days=1)):
         seconds.append(time.perf_counter() - begun)
         begun = time.perf_counter()
     return seconds[-1]
@@ -227,6 +240,7 @@ async def _migrate(url: str, ids: int, days: int) -> None:
         "DROP TABLE upkeep_day",
         "DROP TABLE counts",
         "DROP TABLE quarantine",
+        "DROP TABLE id_filters",
         "CREATE TABLE batches (batch_id BYTEA NOT NULL, day DATE NOT NULL)"
         if is_postgresql
         else "CREATE TABLE batches (batch_id BLOB PRIMARY KEY, day DATE NOT NULL) WITHOUT ROWID",
@@ -345,6 +359,9 @@ async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> l
             filled.ids: stack.enter_context(running_collector(metrics, filled.url, options))
             for filled in (few, many)
         }
+        for collector in collectors.values():
+            # It loads its filters after the first.
+            await generate(collector.url, max(1.0, seconds), 1, _REPORTS, _SLOWLY)
         for turn in range(turns):
             # In both orders, as the first of a turn may find the machine busier.
             for ids, collector in sorted(collectors.items(), reverse=bool(turn % 2)):

@@ -18,7 +18,7 @@ import numpy as np
 
 from factories import make_metric, make_params
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.decoder.reports.loading import load_counts
+from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.counts import (
     CohortCounts,
     KeptCounts,
@@ -114,7 +114,7 @@ def main() -> None:
         seconds = []
         for _ in range(5):
             start = time.perf_counter()
-            counts = asyncio.run(load_counts(url, METRIC))
+            counts = asyncio.run(load_reports(url, METRIC)).counts
             seconds.append(time.perf_counter() - start)
         size = sum(path.stat().st_size for path in Path(folder).glob("year.db*"))
     print(

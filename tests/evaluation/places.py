@@ -30,7 +30,7 @@ from evaluation.engines import METRIC, cpu_seconds
 from hubbub.collector.exchange.exporting import export_partitions, plan_export
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.formats.terminal import stdout_console
-from hubbub.decoder.reports.loading import load_counts
+from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.records import Records, record_width
 
 _DAYS = 10
@@ -73,7 +73,7 @@ async def export(url: str, folder: str) -> None:
 
 def count(address: str) -> str:
     """Count all reports of a place; return a digest of the counts."""
-    counts = asyncio.run(load_counts(address, METRIC))
+    counts = asyncio.run(load_reports(address, METRIC)).counts
     return hashlib.sha256(counts.reports.tobytes() + counts.bits.tobytes()).hexdigest()
 
 

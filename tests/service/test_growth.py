@@ -9,7 +9,7 @@ from evaluation.growth import main
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_stores_of_two_sizes_are_compared(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--ids", "3000", "--few", "300", "--days", "3", "--turns", "1", "--seconds", "0.2"]
+    small = ["--ids", "3000", "--few", "300", "--days", "3", "--turns", "1", "--seconds", "0.5"]
     main(["--store", store, *small])
     said = capsys.readouterr().out
     assert "300 ids" in said

@@ -12,7 +12,7 @@ from hubbub.collector.errors import StoreError
 from hubbub.collector.exchange.partitions import ParquetReader
 from hubbub.collector.store import open_store
 from hubbub.decoder.counts import CohortCounts
-from hubbub.decoder.reports.loading import load_counts
+from hubbub.decoder.reports.loading import load_reports
 from service.exporters import DONE, export_again_and_again
 from service.operators import METRIC, Operator, records_of
 
@@ -28,7 +28,7 @@ def test_readers_get_the_one_day_or_the_other_or_an_error(
     operator.store = other
     operator.add(range(5_000, 5_700))
     reports = [asyncio.run(_stored(store)) for store in stores]
-    counts = [asyncio.run(load_counts(store, METRIC)) for store in stores]
+    counts = [asyncio.run(load_reports(store, METRIC)).counts for store in stores]
     operator.export_here()
     seen = Counter[str]()
     context = multiprocessing.get_context("spawn")
@@ -37,7 +37,7 @@ def test_readers_get_the_one_day_or_the_other_or_an_error(
         while not all(export.done() for export in exports):
             try:
                 assert asyncio.run(records_of(ParquetReader(address))) in reports
-                found = asyncio.run(load_counts(f"parquet:{address}", METRIC))
+                found = asyncio.run(load_reports(f"parquet:{address}", METRIC)).counts
                 assert any(_equal(found, expected) for expected in counts)
                 seen["read"] += 1
             except StoreError as error:

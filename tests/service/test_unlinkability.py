@@ -113,6 +113,7 @@ def test_no_column_links_reports_to_a_batch(collector: Collector, database: Path
                 "records",
             ],
             "counts": ["metric", "version", "day", "reports", "counts"],
+            "id_filters": ["digest", "part", "words"],
             "upkeep_day": ["day"],
             "hubbub_schema": ["version_num"],
         }

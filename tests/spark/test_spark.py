@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -14,30 +15,33 @@ from evaluation.calibration.cases import made_up_case, zipf
 from evaluation.calibration.trials import collect_reports
 from factories import make_metric, make_params
 from hubbub.collector.errors import ReportFileError
-from hubbub.decoder.engines import Engine, open_engine
+from hubbub.decoder.engines import Engine, Keeper, open_engine
 from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.engines.spark import SparkEngine
 from hubbub.decoder.errors import EngineError
 from hubbub.decoder.reports.anomalies import AnomalyDetector
-from hubbub.decoder.reports.loading import load_counts, load_days
+from hubbub.decoder.reports.loading import load_days, load_reports
 from hubbub.decoder.reports.tasks import DayFile, count_tasks, plan_tasks
 from hubbub.decoder.screening.decoding import screen
+from stored_metrics import WAYS, Stored, numbers_of
 
 METRIC = make_metric(params=make_params(k=24, h=2, m=5))
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Engine]:
+def spark() -> Iterator[Keeper]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # for engine_tasks
         with open_engine("spark", "local[2]") as engine:
+            assert isinstance(engine, Keeper)
             yield engine
 
 
 def test_counts_and_what_is_looked_at_are_those_of_threads(spark: Engine, tmp_path: Path) -> None:
     export = write_export(tmp_path, METRIC.params)
     here, there = AnomalyDetector(METRIC), AnomalyDetector(METRIC)
-    expected = asyncio.run(load_counts(export, METRIC, detector=here))
-    counts = asyncio.run(load_counts(export, METRIC, engine=spark, detector=there))
+    expected = asyncio.run(load_reports(export, METRIC, detector=here)).counts
+    counts = asyncio.run(load_reports(export, METRIC, engine=spark, detector=there)).counts
     np.testing.assert_array_equal(counts.reports, expected.reports)
     np.testing.assert_array_equal(counts.bits, expected.bits)
     assert there.result() == here.result()
@@ -60,6 +64,47 @@ def test_a_screened_list_is_that_of_threads(spark: Engine, tmp_path: Path) -> No
     for name in ("share", "std_error", "low", "high", "p_value", "q_value"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
     assert found.summary.detection_limit == pytest.approx(expected.summary.detection_limit)
+
+
+@pytest.mark.parametrize("what", WAYS)
+def test_an_export_is_decoded_as_threads_decode_a_database(
+    tmp_path: Path, spark: Keeper, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 500)
+    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 900)
+    monkeypatch.setattr("hubbub.decoder.job.open_engine", lambda *_: nullcontext(spark))
+    metric, value, options = WAYS[what]
+    stored = Stored(tmp_path, metric, value)
+    found = numbers_of(stored.decode(stored.export(), engine="spark", **options))
+    monkeypatch.undo()
+    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 900)
+    assert found == numbers_of(stored.decode(**options))
+
+
+def test_what_is_kept_is_used_again_and_made_again_if_it_is_lost(
+    tmp_path: Path, spark: Keeper
+) -> None:
+    kept = spark.keep(scaled, 3, range(12))
+    assert list(kept.map(scaled, 2)) == [6 * task for task in range(12)]
+    kept = spark.keep(scaled, 1, range(12))
+    assert list(kept.map(die_once, tmp_path / "flag")) == list(range(12))
+    assert list(kept.map(scaled, 5)) == [5 * task for task in range(12)]
+    results = spark.keep(refuse_three, None, range(5)).map(scaled, 2)
+    with pytest.raises(ValueError, match="three"):
+        list(results)
+
+
+def test_nothing_stays_in_a_session_that_a_program_has(spark: Keeper) -> None:
+    assert isinstance(spark, SparkEngine)
+    kept = spark.keep(scaled, 3, range(3))
+    assert list(kept.map(scaled, 2)) == [0, 6, 12]
+    assert persisted(spark) > 0
+    spark.release()
+    assert persisted(spark) == 0
+
+
+def persisted(spark: SparkEngine) -> int:
+    return int(spark._context._jsc.getPersistentRDDs().size())
 
 
 def test_results_come_in_order_and_exceptions_as_they_were(spark: Engine) -> None:

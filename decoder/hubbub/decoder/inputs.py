@@ -143,10 +143,6 @@ def _check_engine(inputs: InputOptions, outputs: OutputOptions) -> None:
             f"{engine} reads files, and --store {store.partition(':')[0]}: is a database; export "
             "it first (hubbub-collector export --to DIR), then decode --store parquet:DIR."
         )
-    if outputs.method == "likelihood":
-        raise OptionError(
-            f"--method likelihood needs whole reports on one machine; leave out {engine}."
-        )
 
 
 def check_reports(inputs: InputOptions) -> None:

@@ -48,13 +48,12 @@ from hubbub.decoder.reports.loading import (
     DailyReports,
     ReportInput,
     SpoolFor,
-    load_counts,
     load_days,
     load_file,
+    load_reports,
     require_enough,
     require_reports,
 )
-from hubbub.decoder.reports.packed import ReportSpool
 from hubbub.decoder.results.provenance import (
     Provenance,
     Source,
@@ -174,7 +173,8 @@ def decode_metric(
     blend : path
         Of a metric of strings, an opted-in group's counts, as `hubbub-release` writes them.
     engine : "local", "dask" or "spark"
-        Where files of reports are counted, and lists that are screened are tested.
+        Where files of reports are counted, and kept if they are needed whole and many, and lists
+        that are screened are tested.
     master : str, optional
         The address of a Dask scheduler, or Spark's master; by default workers of this machine.
 
@@ -501,40 +501,33 @@ class DecodeJob:
             require_enough(self.inputs.counts, counts.total, needed)
             return ReportInput(counts)
         detector = AnomalyDetector(metric)
-        spool: ReportSpool | None = None
-
-        def remembered(total: int, counted: dt.date | None) -> ReportSpool | None:
-            nonlocal spool
-            spool = spool_for(total, counted)
-            return spool
-
         with self.observer.counting() as update:
             if self.inputs.reports is not None:
                 path = self.inputs.reports
-                counts = load_file(
+                reports = load_file(
                     path,
                     metric,
                     engine=self.engine,
                     detector=detector,
-                    spool_for=remembered,
+                    spool_for=spool_for,
                     progress=update,
                 )
-                require_enough(path, counts.total, needed)
+                require_enough(path, reports.counts.total, needed)
             else:
                 since, until = self._days()
-                loading = load_counts(
+                loading = load_reports(
                     self.inputs.store or STORE,
                     metric,
                     since,
                     until,
                     engine=self.engine,
                     detector=detector,
-                    spool_for=remembered,
+                    spool_for=spool_for,
                     progress=update,
                 )
-                counts = _run(loading)
-                require_reports(metric, counts.total, needed, since, until)
-            return ReportInput(counts, detector.result(), spool.finish() if spool else None)
+                reports = _run(loading)
+                require_reports(metric, reports.counts.total, needed, since, until)
+            return reports
 
     def reports_by_day(
         self, spool_for: SpoolFor = lambda _total, _counted: None

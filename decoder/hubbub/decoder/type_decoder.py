@@ -110,7 +110,7 @@ class Job(Protocol):
         """Return what is detected of a list that isn't read into memory."""
 
     def reports(self, spool_for: SpoolFor = ...) -> ReportInput:
-        """Read and count the reports; see `load_counts`."""
+        """Read and count the reports; see `load_reports`."""
 
     def reports_by_day(self, spool_for: SpoolFor = ...) -> tuple[DailyReports, ReportInput]:
         """Count the reports day by day, and together; see `load_days`."""

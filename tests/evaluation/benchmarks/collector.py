@@ -26,7 +26,7 @@ from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.decoder.reports.loading import load_counts
+from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
@@ -169,7 +169,7 @@ async def _large_store(folder: Path) -> Comparison:
     path.read_bytes()
     read_seconds = time.perf_counter() - begun
     begun = time.perf_counter()
-    counts = await load_counts(f"sqlite:///{path}", metric)
+    counts = (await load_reports(f"sqlite:///{path}", metric)).counts
     seconds = time.perf_counter() - begun
     return Comparison(
         f"opening and counting {counts.total / 1e6:.0f} M stored reports (k = 128)",

@@ -16,7 +16,7 @@ from evaluation.cluster import fleet
 from evaluation.cluster.processes import ClusterError
 from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.counts import CohortCounts, empty_counts
-from hubbub.decoder.reports.loading import load_counts
+from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.metrics import Metric
 from hubbub.simulations.experiments.scoring import DecodedShares, Score, score
 from hubbub.simulations.populations import census_first_names
@@ -153,7 +153,7 @@ def compare(
 
 
 def _stored(store: str, metric: Metric) -> CohortCounts:
-    return asyncio.run(load_counts(store, metric))
+    return asyncio.run(load_reports(store, metric)).counts
 
 
 def _cells(there: Path, here: Path) -> Iterator[tuple[object, object]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import re
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -289,110 +288,6 @@ async def test_each_day_is_searched_by_its_key(postgresql_url: str) -> None:
     (plan,) = plans
     assert plan.count("Index Cond: (batch_id = id.id)") == 3
     assert "Seq Scan" not in plan
-
-
-@in_event_loop
-async def test_closed_days_are_searched_by_a_hash_index(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
-    """The planner takes it rather than the key, whether or not it knows the partition.
-
-    Yesterday and the open day get none: their batches would wait for it.
-    """
-    statement = ""
-
-    def remember(_connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
-        nonlocal statement
-        if "INSERT INTO batch_ids" in sql:
-            day, after = _later(4), _later(5)
-            given = ("'{}'", f"'{day}'", f"'{after}'", f"'segments_{day:%Y%m%d}'")
-            for number, value in enumerate(given, start=1):
-                sql = sql.replace(f"${number}", value)
-            statement = sql
-
-    async with open_store(postgresql_url, create=True) as store:
-        for number in range(5):
-            await store.append([make_new_batch() for _ in range(1000)], _later(number))
-        indexed = [await store.index_ids(_later(3)) for _ in range(4)]
-        assert indexed == [True, True, True, False]
-        sa.event.listen(sa.Engine, "before_cursor_execute", remember)
-        try:
-            await store.append([make_new_batch()], _later(4))
-        finally:
-            sa.event.remove(sa.Engine, "before_cursor_execute", remember)
-    for _ in range(2):
-        plan = postgresql.execute(f"EXPLAIN {statement}", url=postgresql_url)
-        assert re.findall(r"Index Scan using batch_ids_202603(\d\d)_(\w+)", plan) == [
-            ("14", "batch_id_idx"),
-            ("15", "batch_id_idx"),
-            ("16", "batch_id_idx"),
-            ("17", "pkey"),
-        ]
-        postgresql.execute("VACUUM (ANALYZE) batch_ids", url=postgresql_url)
-
-
-@in_event_loop
-async def test_open_day_gets_no_index_whatever_a_clock_says(postgresql_url: str) -> None:
-    async with open_store(postgresql_url, create=True) as store:
-        assert not await store.index_ids(_later(100))
-        await store.append([make_new_batch()], _DAY)
-        await store.prepare_day(_TOMORROW)
-        assert not await store.index_ids(_later(100))
-        await store.append([make_new_batch()], _TOMORROW)
-        assert [await store.index_ids(_later(100)) for _ in range(2)] == [True, False]
-
-
-@in_event_loop
-async def test_batches_are_known_and_days_forgotten_with_their_index(any_store_url: str) -> None:
-    """And a clock that is set back inserts into a closed day as before."""
-    batches = [make_new_batch([number]) for number in range(20)]
-    late = make_new_batch([20])
-    async with open_store(any_store_url, create=True) as store:
-        for number in range(5):
-            await store.append(batches[number::5], _later(number))
-        while await store.index_ids(_later(3)):
-            pass
-        assert await store.append(batches, _later(4)) == [False] * 20
-        assert await store.append([late], _DAY) == [True]
-        assert await store.append([late, *batches], _DAY) == [False] * 21
-        assert await store.append([late, *batches], _later(5)) == [False] * 21
-        assert await store.forget_ids(_later(2)) == 2
-        assert (await store.append([late, batches[0], batches[2]], _later(5))) == [
-            True,
-            True,
-            False,
-        ]
-
-
-@in_event_loop
-async def test_ingest_and_forgetting_wait_for_no_index(postgresql_url: str) -> None:
-    """It is held before its commit; another collector then leaves making it to the first."""
-    begun: list[asyncio.Task[None]] = []
-
-    async def use() -> None:
-        assert await other.append([make_new_batch()], _later(3)) == [True]
-        assert await other.append([make_new_batch()], _later(4)) == [True]
-        assert await other.forget_ids(_TOMORROW) == 1
-        await other.prepare_day(_later(5))
-        assert not await other.index_ids(_later(3))
-
-    def use_meanwhile(_connection: sa.Connection) -> None:
-        if not begun:
-            begun.append(asyncio.create_task(use()))
-            await_only(begun[0])
-
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
-        for number in range(4):
-            await one.append([make_new_batch()], _later(number))
-        sa.event.listen(sa.Engine, "commit", use_meanwhile)
-        try:
-            assert await one.index_ids(_later(2))
-        finally:
-            sa.event.remove(sa.Engine, "commit", use_meanwhile)
-    assert begun
 
 
 @in_event_loop

@@ -17,6 +17,7 @@ from databases import GUARDED, PostgresqlServer
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import Store, open_store
 from hubbub.collector.store.day_tables import as_table, first_table
+from hubbub.collector.store.interfaces import IdWriter
 from hubbub.collector.store.schema import segments
 from hubbub.collector.store.segments import sizes_of
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_record, stored_segments
@@ -82,12 +83,12 @@ async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(
         is_open = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def write(connection: sa.Connection, _prepared: object) -> None:
+        def write(ids: IdWriter, _prepared: object) -> None:
             loop.call_soon_threadsafe(is_open.set)
-            connection.exec_driver_sql("SELECT pg_sleep(0.25)")
+            ids.connection.exec_driver_sql("SELECT pg_sleep(0.25)")
             row = {"segment_id": 1, "metric": "homepage", "version": 1, "day": _DAY}
             values = {**row, "reports": 1, "records": make_record(7)}
-            connection.execute(sa.insert(as_table(first_table(_DAY))).values(values))
+            ids.connection.execute(sa.insert(as_table(first_table(_DAY))).values(values))
 
         late = asyncio.create_task(one._database.transact(_DAY, lambda: None, write))
         await is_open.wait()
@@ -111,8 +112,8 @@ async def test_table_is_dropped_while_reports_of_another_day_come(
         dropped = asyncio.Event()
         writing = asyncio.Event()
 
-        def write(connection: sa.Connection, _prepared: object) -> None:
-            connection.exec_driver_sql("SELECT 1")
+        def write(ids: IdWriter, _prepared: object) -> None:
+            ids.connection.exec_driver_sql("SELECT 1")
             writing.set()
             sa.util.await_only(dropped.wait())
 

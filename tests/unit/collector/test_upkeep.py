@@ -233,9 +233,9 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
     }
     names = ("pool", "prepare", "check", "count", "forget", "drop", "expire")
     others = [(step, True) for step in names]
-    after = [("tidy", True), ("index", True)]
+    after = [("tidy", True), ("filter", True)]
     # The steps that may take long run beside the next run's.
-    late = [step for step in steps if step[0] in {"mix", "tidy", "index"}]
+    late = [step for step in steps if step[0] in {"mix", "tidy", "filter"}]
     soon = [step for step in steps if step not in late]
     assert soon[:9] == [("merge", False), *others, ("merge", False)]
     assert late[:4] == [("mix", False), *after, ("mix", False)]

@@ -172,11 +172,11 @@ def test_file_is_counted_and_looked_at(tmp_path: Path) -> None:
     write_records(tmp_path / "reports.parquet", width, blocks)
     told: list[tuple[int, int]] = []
     detector = AnomalyDetector(metric)
-    counts = load_file(
+    found = load_file(
         tmp_path / "reports.parquet", metric, detector=detector,
         progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
-    assert_equal(counts, count_records(records, metric.params))
+    assert_equal(found.counts, count_records(records, metric.params))
     assert told[-1] == (100_000, 100_000)
     at_once = AnomalyDetector(metric)
     at_once.add(Records(width, records))

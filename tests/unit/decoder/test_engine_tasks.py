@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +25,11 @@ from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import EngineError
 from hubbub.decoder.reports.anomalies import AnomalyDetector
-from hubbub.decoder.reports.loading import Counting, load_counts, load_days
+from hubbub.decoder.reports.loading import Counting, load_days, load_reports
 from hubbub.decoder.reports.tasks import CountSettings, DayFile, count_task, count_tasks, plan_tasks
 from hubbub.protocol.records import Records, record_width
 
 METRIC = make_metric(params=make_params(k=24, h=2, m=5))
-
-
-@pytest.fixture(scope="module")
-def dask() -> Iterator[Engine]:
-    with open_engine("dask") as engine:
-        yield engine
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +53,7 @@ def test_tasks_count_what_one_pass_counts_and_look_at_the_same_reports(
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 10_000)
     for engine in (LocalEngine(1), LocalEngine(3), dask):
         detector = AnomalyDetector(METRIC)
-        counts = asyncio.run(load_counts(export, METRIC, engine=engine, detector=detector))
+        counts = asyncio.run(load_reports(export, METRIC, engine=engine, detector=detector)).counts
         found = (counts.reports.tolist(), counts.bits.tolist()), detector.result()
         assert found == in_one_pass(export)
 

@@ -21,6 +21,7 @@ from hubbub.decoder.likelihood.sums import (
     ratio_rows,
     unknown_density,
 )
+from hubbub.decoder.reports.packed import PackedReports, cut_cohorts
 from unit.decoder.packed import members_of, reports_of
 
 CROWDED = make_params(k=8, h=2, m=4, f=0.3, p=0.2, q=0.8)
@@ -36,6 +37,7 @@ def mixture_of(params: RapporParams, threads: int = 1) -> Mixture:
 def all_at_once(mixture: Mixture) -> tuple[FloatArray, FloatArray]:
     """Return L at all rows, shape (1 + a, n), and the rows' weights."""
     parts, weights = [], []
+    assert isinstance(mixture.reports, PackedReports)
     for block in mixture.reports.blocks(10**9):
         rows = ratio_rows(block.bits, mixture.reports.params)
         unknown = unknown_density(block.bits, mixture.reports.params)
@@ -79,6 +81,29 @@ def test_sums_are_the_same_to_the_bit_on_any_number_of_threads(params: RapporPar
     assert first.value == second.value
     np.testing.assert_array_equal(first.gradient, second.gradient)
     np.testing.assert_array_equal(first.information, second.information)
+
+
+@pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])
+def test_sums_over_parts_are_the_sums_over_all(
+    params: RapporParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By cohort to the bit; over all cohorts but for the order of additions."""
+    mixture, others = mixture_of(params), members_of(["zeta", "eta"], params)
+    shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
+
+    def sums() -> tuple[tuple[FloatArray | float, ...], tuple[FloatArray, ...]]:
+        at, overlaps = mixture.evaluate(shares), mixture.overlaps(shares, others)
+        crossings = mixture.crossings(shares, others)
+        return (at.value, at.gradient, at.information, *overlaps), (*crossings,)
+
+    over_all, by_cohort = sums()
+    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 300)
+    assert len(cut_cohorts(params, mixture.reports.total)) > 2
+    in_parts, by_cohort_in_parts = sums()
+    for cohorts, expected_cohorts in zip(by_cohort_in_parts, by_cohort, strict=True):
+        np.testing.assert_array_equal(cohorts, expected_cohorts)
+    for found, expected in zip(in_parts, over_all, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])

@@ -26,7 +26,7 @@ from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.candidates.scanning import indistinguishable
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import Decoding, decode
-from hubbub.decoder.engines import open_engine
+from hubbub.decoder.engines import Engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.screening import distinct as distinct_module
@@ -127,13 +127,12 @@ def test_parts_of_all_kinds_with_repeats_give_the_same(
 
 
 def test_dask_gives_the_same_as_threads(
-    tmp_path: Path, crowd: tuple[RapporParams, CohortCounts, list[str]]
+    tmp_path: Path, dask: Engine, crowd: tuple[RapporParams, CohortCounts, list[str]]
 ) -> None:
     params, counts, strings = crowd
     (tmp_path / "1.txt").write_bytes(as_lines(strings[:20_000]))
     (tmp_path / "2.gz").write_bytes(gzip.compress(as_lines(strings[19_000:])))
-    with open_engine("dask") as engine:
-        found = screen(counts, params, str(tmp_path), engine)
+    found = screen(counts, params, str(tmp_path), dask)
     assert_same(found.decoding, decode(counts, params, strings))
     assert found.repeats == 1_000
 

@@ -1,21 +1,28 @@
-"""Tables of batch ids, one for each UTC day: their names, and which are too old.
+"""Tables of batch ids, one for each UTC day: their names, and those of the triggers on them.
 
 An id is looked for in all these tables and written to that of the day on which its batch came. A
-day is forgotten by dropping its table, however many ids it holds. Invariants: a table's name tells
-all that is known of it, so that no list can disagree with what is there; and as no constraint
-reaches over several tables, `Database.transact` keeps days apart.
+day is forgotten by dropping its table, however many ids it holds. Before, once the day is over, its
+table is closed: a trigger refuses further ids, and the name of a second one tells which filter
+stands for those it has. Invariants: names tell all that is known of a table and are dropped with
+it, so that no list can disagree with what is there; and as no constraint reaches over several
+tables, `Database.transact` keeps days apart.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 PREFIX = "batch_ids_"
 """Begins the names of these tables, and no others."""
 
+ID_BYTES = 16
+
 _NAME = re.compile(rf"{PREFIX}(until_)?(\d{{8}})")
+_TRIGGER = re.compile(rf"({PREFIX}\w*\d{{8}})_(?:closed|filter_([0-9a-f]{{32}}))")
 
 
 class IdTable(NamedTuple):
@@ -40,9 +47,49 @@ class IdTable(NamedTuple):
         return day == self.last_day or (self.holds_earlier and day < self.last_day)
 
 
+class Catalogue(NamedTuple):
+    """What there is, by the names of tables and triggers.
+
+    Attributes
+    ----------
+    tables : tuple of IdTable
+        None, if only triggers were asked for.
+    closed : frozenset of IdTable
+        Those that take no more ids.
+    filters : mapping of IdTable to bytes
+        The digests of their filters, for those closed ones that have one.
+    """
+
+    tables: tuple[IdTable, ...]
+    closed: frozenset[IdTable]
+    filters: Mapping[IdTable, bytes]
+
+    def taking(self, day: dt.date) -> dt.date:
+        """Return this day, or the next one whose ids are still taken if this one is closed."""
+        while any(table.holds(day) for table in self.closed):
+            day += dt.timedelta(days=1)
+        return day
+
+
 def id_table(day: dt.date) -> IdTable:
     """Return the table of one day's ids, whether it exists or not."""
     return IdTable(f"{PREFIX}{day:%Y%m%d}", day)
+
+
+def count_statement(table: IdTable) -> str:
+    """Return a query of `number` of ids, and how many are `of_other_size`, for all databases."""
+    others = f"count(*) FILTER (WHERE length(batch_id) <> {ID_BYTES}) AS of_other_size"
+    return f"SELECT count(*) AS number, {others} FROM {table.name}"  # noqa: S608
+
+
+def closing_trigger(table: IdTable) -> str:
+    """Return the name of the trigger that closes a table."""
+    return f"{table.name}_closed"
+
+
+def filter_trigger(table: IdTable, digest: bytes) -> str:
+    """Return the name of the trigger that tells a closed table's filter."""
+    return f"{table.name}_filter_{digest.hex()}"
 
 
 def parse_id_table(name: str) -> IdTable | None:
@@ -55,3 +102,21 @@ def parse_id_table(name: str) -> IdTable | None:
     except ValueError:
         return None
     return IdTable(name, last_day, match[1] is not None)
+
+
+def parse_names(names: Iterable[str]) -> Catalogue:
+    """Return what there is of tables and triggers with these names; pass over all others."""
+    return _parse_names(tuple(names))
+
+
+@lru_cache(maxsize=8)  # asked in each transaction, and other names only once a day
+def _parse_names(names: tuple[str, ...]) -> Catalogue:
+    tables = tuple(table for table in map(parse_id_table, names) if table)
+    closed: set[IdTable] = set()
+    filters: dict[IdTable, bytes] = {}
+    for match in filter(None, map(_TRIGGER.fullmatch, names)):
+        if table := parse_id_table(match[1]):
+            closed.add(table)
+            if match[2]:
+                filters[table] = bytes.fromhex(match[2])
+    return Catalogue(tables, frozenset(closed), filters)

@@ -22,7 +22,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store.ids import IdTable
+from hubbub.collector.store.bloom import FilteredTables
+from hubbub.collector.store.ids import Catalogue, IdTable
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
@@ -196,6 +197,40 @@ class Reader(Protocol):
         """
 
 
+class IdWriter(abc.ABC):
+    """What inserts ids in one transaction of `Database.transact`.
+
+    Attributes
+    ----------
+    connection : Connection
+        Of the transaction.
+    day : datetime.date
+        Under which the ids are kept.
+    """
+
+    def __init__(self, connection: sa.Connection, day: dt.date, filtered: FilteredTables) -> None:
+        self.connection = connection
+        self.day = day
+        self._filtered = filtered
+
+    def insert(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Insert ids of batches in this order, and return those that no table had."""
+        suspects = self._filtered.suspects(ids)
+        known = self._find(suspects) if suspects else set()
+        return self._insert_unknown([each for each in ids if each not in known] if known else ids)
+
+    @abc.abstractmethod
+    def _find(self, suspects: Sequence[tuple[IdTable, bytes]]) -> set[bytes]:
+        """Return the ids that are in the table beside them."""
+
+    @abc.abstractmethod
+    def _insert_unknown(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Insert ids of which none is in a filtered table, and return those that none had.
+
+        The statements that SQLAlchemy doesn't build, because they are run for every batch.
+        """
+
+
 class Database(abc.ABC):
     """An open database; all that a store needs of it besides SQL.
 
@@ -236,19 +271,19 @@ class Database(abc.ABC):
         self,
         day: dt.date,
         prepare: Callable[[], Prepared],
-        write: Callable[[sa.Connection, Prepared], Result],
+        write: Callable[[IdWriter, Prepared], Result],
         *,
         is_large: bool = False,
     ) -> Result:
         """Prepare, then write in one transaction; it is durable when this returns.
 
-        Only here ids are inserted, and only those of `day`. Beside such a transaction none runs
+        Only here ids are inserted, and only those of `day`; or, if its table is closed, since a
+        clock is behind, of the next day whose table isn't. Beside such a transaction none runs
         that inserts ids of another day, in any process: so an id that comes on two days at once is
         in one table before it is looked for from the other.
 
         For the most frequent work: it takes as few turns of the event loop, which may be busy, as
-        possible. Calls may overlap. What is prepared may be written twice if the first transaction
-        couldn't be of that day.
+        possible. Calls may overlap.
 
         Parameters
         ----------
@@ -267,15 +302,6 @@ class Database(abc.ABC):
         """Return the dialect's INSERT that passes over rows whose key is there."""
 
     @abc.abstractmethod
-    def insert_ids(
-        self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
-    ) -> set[bytes]:
-        """Insert ids of batches in this order, and return those that no day's table had.
-
-        The one statement that SQLAlchemy doesn't build, because it is run for every batch.
-        """
-
-    @abc.abstractmethod
     def lock_quarantine(self, connection: sa.Connection) -> None:
         """Let nobody else take this lock, in any process, until the transaction ends."""
 
@@ -284,20 +310,40 @@ class Database(abc.ABC):
         """Return whether any day's table has this id."""
 
     @abc.abstractmethod
-    async def id_tables(self) -> Sequence[IdTable]:
-        """Return the tables of ids there are."""
+    async def id_catalogue(self) -> Catalogue:
+        """Return the tables of ids there are, which of them are closed, and their filters."""
 
     @abc.abstractmethod
     async def prepare_id_table(self, day: dt.date) -> None:
         """Make a day's table, unless there is one, if it is better made before the day begins."""
 
     @abc.abstractmethod
-    async def index_id_table(self, before: dt.date) -> bool:
-        """Make the search of one table of days before that one cheaper, if that is worth a while.
+    def filtering_alone(self) -> AbstractAsyncContextManager[bool]:
+        """Enter with whether nobody else makes a filter of ids, and keep others from it."""
 
-        Return whether there was one; it may wait for those that insert ids of its days, and they
-        for it. Nothing but the cost of searches depends on it.
+    @abc.abstractmethod
+    async def first_day_in_use(self, before: dt.date) -> dt.date:
+        """Return that day, or the one on which ids were last inserted if it is earlier."""
+
+    @abc.abstractmethod
+    async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
+        """Make a trigger of this name that lets nobody insert into a table of ids any more.
+
+        What was inserted before is committed when this returns. Neither those who read the table
+        nor those who insert into others wait for it.
         """
+
+    @abc.abstractmethod
+    async def count_ids(self, table: IdTable) -> tuple[int, int]:
+        """Return how many ids a table has, and how many of them don't have `ID_BYTES`."""
+
+    @abc.abstractmethod
+    def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
+        """Yield all ids of a closed table, many at a time, end to end, in any order."""
+
+    @abc.abstractmethod
+    async def load_filters(self) -> None:
+        """Load the filters of closed days now, and not soon after the first transaction."""
 
     @abc.abstractmethod
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:

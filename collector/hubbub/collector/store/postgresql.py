@@ -32,8 +32,23 @@ from hubbub.collector.store.day_tables import (
     mixed_table,
     parse_day_table,
 )
-from hubbub.collector.store.ids import IdTable, id_table, parse_id_table
-from hubbub.collector.store.interfaces import Database, Head, Prepared, Result, translate_errors
+from hubbub.collector.store.filters import LoadedFilters
+from hubbub.collector.store.ids import (
+    Catalogue,
+    IdTable,
+    count_statement,
+    id_table,
+    parse_id_table,
+    parse_names,
+)
+from hubbub.collector.store.interfaces import (
+    Database,
+    Head,
+    IdWriter,
+    Prepared,
+    Result,
+    translate_errors,
+)
 from hubbub.collector.store.schema import metadata, open_day, segments
 
 _CONNECT_SECONDS = 5.0
@@ -51,53 +66,44 @@ most of a year, in the memory of both sides.
 
 _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
-_INDEXES = 0x68756269  # "hubi": held by who makes an index
+_FILTERS = 0x68756266  # "hubf": held by the one who makes a filter of ids
 _QUARANTINE = 0x68756271  # "hubq": held by whoever changes the quarantine
 _WAIT_FOR_QUARANTINE = sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE))
 _WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
 _WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
-_IS_OPEN = sa.select(
-    sa.exists().where(open_day.c.day == sa.bindparam("day", type_=sa.Date)),
-).where(sa.func.to_regclass(sa.bindparam("name", type_=sa.Text)).is_not(None))
-"""Without its table of segments, an older collector has opened the day."""
+_TRIGGERS = """
+    SELECT tgname::text FROM pg_inherits JOIN pg_trigger ON tgrelid = inhrelid
+    WHERE inhparent = 'batch_ids'::regclass
+"""
+_DAYS_THERE = f"""
+    SELECT
+        ( SELECT max(day) FROM open_day
+          WHERE to_regclass('segments_' || to_char(day, 'YYYYMMDD')) IS NOT NULL ) AS opened,
+        ARRAY({_TRIGGERS}) AS triggers
+"""  # noqa: S608
+"""The open day, and which tables are closed.
+
+Without the open day's table of segments, an older collector has opened it.
+"""
 
 _BEGIN_BESIDE_OTHERS = f"BEGIN; SELECT pg_advisory_xact_lock_shared({_DAYS})"
-_INSERT_IDS = """
-    INSERT INTO batch_ids (batch_id, day)
-    SELECT id, $2::date FROM unnest($1::bytea[]) AS id
-    WHERE (SELECT to_regclass($4::text) IS NOT NULL AND EXISTS (
-        SELECT FROM open_day WHERE day = $2::date
-    ))
-    AND NOT EXISTS (
-        SELECT FROM batch_ids
-        WHERE batch_id = id AND (day < $2::date OR day >= $3::date)
-        OFFSET 0
-    )
-    ON CONFLICT DO NOTHING RETURNING batch_id
-"""
-"""Insert ids into the open day, or none if it isn't open.
-
-The other days are searched in the key of each, id by id: OFFSET keeps the planner from joining, and
-so from reading whole partitions because they were small when it looked.
-"""
-
 _MIXING = 0x6875626D  # "hubm": held by the one who mixes days
-_TRY_TO_MIX = sa.select(sa.func.pg_try_advisory_xact_lock(_MIXING))
-_OPEN_DAY = sa.select(open_day.c.day)
-_TRY_TO_INDEX = sa.select(sa.func.pg_try_advisory_xact_lock(_INDEXES))
-_INDEXED = """
-    SELECT day.relname FROM pg_inherits
-    JOIN pg_class AS day ON day.oid = inhrelid
-    JOIN pg_index ON indrelid = inhrelid
-    JOIN pg_class AS key ON key.oid = indexrelid
-    JOIN pg_am ON pg_am.oid = key.relam
-    WHERE inhparent = 'batch_ids'::regclass AND amname = 'hash'
-"""
+_TRY_TO_LOCK = sa.select(
+    sa.func.pg_try_advisory_xact_lock(sa.bindparam("lock", type_=sa.BigInteger))
+)
+_OPEN_DAY = sa.select(sa.func.max(open_day.c.day))
 
 _LOCK_SECONDS = 0.5
 """How long a change of partitions waits for others, as they wait for it meanwhile."""
 
+_CLOSING_SECONDS = 5
+"""How long closing a table waits: for collectors whose clock is days behind, and they for it.
+
+Autovacuum gives way after a second.
+"""
+
 _HEADS_A_STATEMENT = 1000
+_PAGES_READ = 1024
 _SEGMENTS_MOVED = 64
 _TIDYING_ATTEMPTS = 3
 _MISSING_TABLE = "42P01"
@@ -107,14 +113,11 @@ _DURABLE = ("on", "remote_apply")
 _KEEP_TABLES = sa.text("LOCK TABLE segments IN ACCESS SHARE MODE")
 """All tables of segments: none that is there when a transaction's snapshot is taken is dropped."""
 
+_WAIT_TO_CLOSE = sa.text(f"SET LOCAL lock_timeout = '{_CLOSING_SECONDS}s'")
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
 
 _log = logging.getLogger("hubbub.collector")
-
-
-class _NotOpenError(Exception):
-    """The day isn't the open one: nothing was inserted, and the transaction has to end."""
 
 
 class PostgresqlDatabase(Database):
@@ -128,6 +131,7 @@ class PostgresqlDatabase(Database):
         super().__init__(reading, _engine(url, writes=True) if writes else reading)
         self._appending = _engine(url, writes=True, is_bare=True)
         self._url = url
+        self._filters = LoadedFilters(self)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -151,23 +155,33 @@ class PostgresqlDatabase(Database):
         self,
         day: dt.date,
         prepare: Callable[[], Prepared],
-        write: Callable[[sa.Connection, Prepared], Result],
+        write: Callable[[IdWriter, Prepared], Result],
         *,
         is_large: bool = False,
     ) -> Result:
         """Write on one of some connections; beside others if the day is open."""
         prepared = await asyncio.to_thread(prepare) if is_large else prepare()
-        with contextlib.suppress(_NotOpenError):
-            async with self._write_beside_others() as connection:
-                return await connection.run_sync(write, prepared)
+
+        def write_ids(connection: sa.Connection, taking: dt.date, catalogue: Catalogue) -> Result:
+            filtered = self._filters.of(catalogue)
+            self._filters.load_soon()
+            return write(_IdWriter(connection, taking, filtered), prepared)
+
+        async with self._write_beside_others() as connection:
+            # A statement of its own, which sees what was committed before the lock was free.
+            opened, catalogue = await _days_there(connection)
+            if opened == (taking := catalogue.taking(day)):
+                return await connection.run_sync(write_ids, taking, catalogue)
         async with self.write() as connection:
             await connection.execute(_WAIT_FOR_ALL_DAYS)
+            _, catalogue = await _days_there(connection)
+            taking = catalogue.taking(day)
             # In the order of drop_id_table, so that neither waits for the other.
             await connection.execute(sa.delete(open_day))
-            await connection.execute(sa.insert(open_day).values(day=day))
-            await _make_partition(connection, day)
-            await _make_day_table(connection, first_table(day))
-            return await connection.run_sync(write, prepared)
+            await connection.execute(sa.insert(open_day).values(day=taking))
+            await _make_partition(connection, taking)
+            await _make_day_table(connection, first_table(taking))
+            return await connection.run_sync(write_ids, taking, catalogue)
 
     @asynccontextmanager
     async def _write_beside_others(self) -> AsyncIterator[AsyncConnection]:
@@ -188,28 +202,9 @@ class PostgresqlDatabase(Database):
                     driver.terminate()
                 raise
 
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._appending.dispose()
-        await super().close()
-
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return INSERT ... ON CONFLICT DO NOTHING."""
         return insert(table).on_conflict_do_nothing()
-
-    def insert_ids(
-        self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
-    ) -> set[bytes]:
-        """Insert ids as one array.
-
-        This is the first statement after `transact` got its lock, so it sees whether the day was
-        open when the lock was free.
-        """
-        given = (list(ids), day, _next(day), first_table(day).name)
-        unseen = set(connection.exec_driver_sql(_INSERT_IDS, given).scalars())
-        if not unseen and not connection.scalar(_IS_OPEN, {"day": day, "name": given[-1]}):
-            raise _NotOpenError
-        return unseen
 
     def lock_quarantine(self, connection: sa.Connection) -> None:
         """Wait for the lock; what others committed before is seen by the next statement."""
@@ -221,10 +216,11 @@ class PostgresqlDatabase(Database):
         async with self.read() as connection:
             return bool((await connection.exec_driver_sql(statement, (batch_id,))).scalar_one())
 
-    async def id_tables(self) -> Sequence[IdTable]:
-        """Return the partitions."""
+    async def id_catalogue(self) -> Catalogue:
+        """Return the partitions and their triggers."""
         async with self.read() as connection:
-            return await _partitions(connection)
+            triggers = (await connection.exec_driver_sql(_TRIGGERS)).scalars()
+            return parse_names([*await _children(connection, "batch_ids"), *triggers])
 
     async def prepare_id_table(self, day: dt.date) -> None:
         """Make a day's partition."""
@@ -232,28 +228,54 @@ class PostgresqlDatabase(Database):
             await connection.execute(_WAIT_BRIEFLY)
             await _make_partition(connection, day)
 
-    async def index_id_table(self, before: dt.date) -> bool:
-        """Give the youngest such partition without one a hash index, unless another process does.
+    @asynccontextmanager
+    async def filtering_alone(self) -> AsyncIterator[bool]:
+        """Hold a lock on a connection of its own."""
+        async with self._alone(_FILTERS) as is_alone:
+            yield is_alone()
 
-        A search reads one page of it, however large the day, and it is half as large as the key,
-        which stays for who still inserts ids of that day. Inserting into the open day waits for
-        nothing here.
-        """
-        async with translate_errors(), self._patient() as engine, engine.begin() as connection:
-            if not await connection.scalar(_TRY_TO_INDEX):
-                return False
-            opened = await connection.scalar(_OPEN_DAY)
-            has_index = set((await connection.exec_driver_sql(_INDEXED)).scalars())
-            tables = [
-                table
-                for table in await _partitions(connection)
-                if opened and table.last_day < min(opened, before) and table.name not in has_index
-            ]
-            if not tables:
-                return False
-            name = max(tables, key=lambda table: table.last_day).name
-            await connection.exec_driver_sql(f"CREATE INDEX ON {name} USING hash (batch_id)")
-            return True
+    async def first_day_in_use(self, before: dt.date) -> dt.date:
+        """Return that day or the open one, which another clock than that of the upkeep has set."""
+        async with self.read() as connection:
+            opened: dt.date | None = await connection.scalar(_OPEN_DAY)
+        return min(opened, before) if opened else dt.date.min
+
+    async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
+        """Make the trigger once those who have inserted are done; it needs no other lock."""
+        await connection.execute(_WAIT_TO_CLOSE)
+        await connection.exec_driver_sql(
+            f"CREATE TRIGGER {trigger} BEFORE INSERT ON {table.name} "
+            "FOR EACH ROW EXECUTE FUNCTION refuse_batch_ids()"
+        )
+
+    async def count_ids(self, table: IdTable) -> tuple[int, int]:
+        """Count them, however long it takes."""
+        async with translate_errors(), self._patient() as engine, engine.connect() as connection:
+            row = (await connection.exec_driver_sql(count_statement(table))).one()
+            return row.number, row.of_other_size
+
+    async def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
+        """Read some pages of the table at a time, each time in a transaction of its own."""
+        measuring = (
+            "SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::int"
+        )
+        reading = f"""
+            SELECT string_agg(batch_id, '') AS ids FROM {table.name}
+            WHERE ctid >= format('(%s,0)', $1::bigint)::tid
+            AND ctid < format('(%s,0)', $2::bigint)::tid
+        """  # noqa: S608
+        async with self.read() as connection:
+            pages = (await connection.exec_driver_sql(measuring, (table.name,))).scalar_one()
+        for page in range(0, pages, _PAGES_READ):
+            async with self.read() as connection:
+                which = (page, page + _PAGES_READ)
+                row = (await connection.exec_driver_sql(reading, which)).one()
+            if row.ids:
+                yield row.ids
+
+    async def load_filters(self) -> None:
+        """Load them."""
+        await self._filters.load()
 
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a partition, unless somebody reads or writes any of them for too long."""
@@ -338,17 +360,23 @@ class PostgresqlDatabase(Database):
     @asynccontextmanager
     async def mixing_alone(self) -> AsyncIterator[Callable[[], bool]]:
         """Hold a lock in a transaction of its own, which the server ends unless it hears of it."""
+        async with self._alone(_MIXING) as is_alone:
+            yield is_alone
+
+    @asynccontextmanager
+    async def _alone(self, lock: int) -> AsyncIterator[Callable[[], bool]]:
+        """Take a lock if it is free, for as long as the server hears of this process."""
         async with translate_errors(), self._patient() as engine, engine.begin() as connection:
-            if not await connection.scalar(_TRY_TO_MIX):
+            if not await connection.scalar(_TRY_TO_LOCK, {"lock": lock}):
                 yield lambda: False
                 return
             ended = asyncio.Event()
-            beating = asyncio.create_task(_beat(connection, ended), name="mixing")
+            beating = asyncio.create_task(_beat(connection, ended), name="heartbeat")
             try:
                 yield lambda: not beating.done()
             finally:
                 ended.set()
-                with contextlib.suppress(Exception):  # the lock is lost, and others may mix
+                with contextlib.suppress(Exception):  # the lock is lost, and others may have it
                     await beating
 
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
@@ -375,7 +403,7 @@ class PostgresqlDatabase(Database):
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
             for left in reversed(range(_TIDYING_ATTEMPTS)):
                 children = [table.name for table in await _day_tables(alone)]
-                names = ", ".join(["segments", "counts", "quarantine", *children])
+                names = ", ".join(["segments", "counts", "quarantine", "id_filters", *children])
                 try:
                     await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
                 except sa.exc.DBAPIError as error:
@@ -395,6 +423,12 @@ class PostgresqlDatabase(Database):
             query = sa.text("SELECT sum(pg_total_relation_size(to_regclass(n))) FROM unnest(:n) n")
             size = await connection.scalar(query.bindparams(sa.bindparam("n", names, _TEXTS)))
             return int(size)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._filters.close()
+        await self._appending.dispose()
+        await super().close()
 
     @asynccontextmanager
     async def _patient(self) -> AsyncIterator[AsyncEngine]:
@@ -427,6 +461,60 @@ async def _begin_beside_others(connection: AsyncConnection) -> asyncpg.Connectio
 async def _driver(connection: AsyncConnection) -> asyncpg.Connection:
     driver: asyncpg.Connection = (await connection.get_raw_connection()).driver_connection
     return driver
+
+
+class _IdWriter(IdWriter):
+    """Searches days by constants in the statement, by which partitions are left out of its plan.
+
+    In each of the others the key is searched, id by id: OFFSET keeps the planner from joining, and
+    so from reading whole partitions because they were small when it looked.
+    """
+
+    def _find(self, suspects: Sequence[tuple[IdTable, bytes]]) -> set[bytes]:
+        statement = """
+            SELECT id FROM unnest($1::bytea[], $2::date[]) AS suspect (id, of_day)
+            WHERE EXISTS (
+                SELECT FROM batch_ids WHERE batch_id = id AND day = of_day OFFSET 0
+            )
+        """
+        ids = [batch_id for _, batch_id in suspects]
+        days = [table.last_day for table, _ in suspects]
+        return set(self.connection.exec_driver_sql(statement, (ids, days)).scalars())
+
+    def _insert_unknown(self, ids: Sequence[bytes]) -> set[bytes]:
+        # The key of its own partition refuses an id.
+        filtered = [table.last_day for table in self._filtered.tables]
+        statement = f"""
+            INSERT INTO batch_ids (batch_id, day)
+            SELECT id, DATE '{self.day}' FROM unnest($1::bytea[]) AS id
+            WHERE NOT EXISTS (
+                SELECT FROM batch_ids
+                WHERE batch_id = id AND ({_on_other_days([self.day, *filtered])})
+                OFFSET 0
+            )
+            ON CONFLICT DO NOTHING RETURNING batch_id
+        """  # noqa: S608
+        return set(self.connection.exec_driver_sql(statement, (list(ids),)).scalars())
+
+
+def _on_other_days(days: Iterable[dt.date]) -> str:
+    """Return the condition that `day` is none of these, as ranges, by which partitions are chosen.
+
+    A day that nobody knows of, in a partition that another process makes, fulfils it.
+    """
+    ranges = []
+    begin = ""
+    for day in sorted(days):
+        if begin != f"day >= DATE '{day}'":
+            ranges.append(" AND ".join(filter(None, (begin, f"day < DATE '{day}'"))))
+        begin = f"day >= DATE '{_next(day)}'"
+    return " OR ".join([*ranges, begin])
+
+
+async def _days_there(connection: AsyncConnection) -> tuple[dt.date | None, Catalogue]:
+    """Return the open day, if there is one, and what triggers there are."""
+    row = (await connection.exec_driver_sql(_DAYS_THERE)).one()
+    return row.opened, parse_names(row.triggers)
 
 
 async def _partitions(connection: AsyncConnection) -> Sequence[IdTable]:

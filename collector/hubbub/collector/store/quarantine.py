@@ -25,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from hubbub.collector.store.interfaces import (
     Database,
     Declared,
+    IdWriter,
     MetricVersion,
     NewBatch,
     QuarantineDay,
@@ -82,19 +83,19 @@ async def append_quarantined(
     """
     firsts = {batch.batch_id: batch for batch in reversed(batches)}
 
-    def write(connection: sa.Connection, _prepared: None) -> tuple[set[bytes], set[bytes]]:
-        database.lock_quarantine(connection)
-        room = _Room(connection, most_bytes)
+    def write(ids: IdWriter, _prepared: None) -> tuple[set[bytes], set[bytes]]:
+        database.lock_quarantine(ids.connection)
+        room = _Room(ids.connection, most_bytes)
         fitting = {batch_id for batch_id, batch in firsts.items() if room.take(batch)}
         # In order, so that collectors with the same ids don't deadlock.
-        unseen = database.insert_ids(connection, sorted(fitting), day)
+        unseen = ids.insert(sorted(fitting))
         new = [firsts[batch_id] for batch_id in unseen]
         for into, rows in (
-            (database.table_of_new(day, day), segment_rows(new, day)),
+            (database.table_of_new(day, ids.day), segment_rows(new, day)),
             (_quarantine, _quarantine_rows(new, day)),
         ):
             if rows:
-                connection.execute(sa.insert(into), rows)
+                ids.connection.execute(sa.insert(into), rows)
         return fitting, unseen
 
     fitting, unseen = await database.transact(day, lambda: None, write)

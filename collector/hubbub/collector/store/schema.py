@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import Database, translate_errors
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
 VERSION_TABLE = "hubbub_schema"
@@ -109,6 +109,16 @@ batch_ids = sa.Table(
 open_day = sa.Table("open_day", postgresql_metadata, sa.Column("day", sa.Date, primary_key=True))
 """One row at most: the day whose ids were written last."""
 
+
+id_filters = sa.Table(
+    "id_filters",
+    metadata,
+    sa.Column("digest", sa.LargeBinary(16), primary_key=True),
+    sa.Column("part", sa.Integer, primary_key=True),
+    sa.Column("words", sa.LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What `bloom` makes of the ids of closed days, in parts; triggers say whose they are (`ids`)."""
 
 upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_key=True))
 """The day of the last upkeep; several only if collectors wrote them at once."""

@@ -41,10 +41,12 @@ from hubbub.collector.store.counts import (
     read_packed,
     replace_row,
 )
+from hubbub.collector.store.filters import make_filter
 from hubbub.collector.store.interfaces import (
     Database,
     DayCount,
     Declared,
+    IdWriter,
     MetricVersion,
     NewBatch,
     QuarantineDay,
@@ -161,14 +163,14 @@ class Store(Reader):
         def pool() -> list[Row]:
             return segment_rows(firsts.values(), day)
 
-        def write(connection: sa.Connection, rows: list[Row]) -> set[bytes]:
+        def write(ids: IdWriter, rows: list[Row]) -> set[bytes]:
             # In order, so that collectors with the same ids don't deadlock.
-            unseen = self._database.insert_ids(connection, sorted(firsts), known_from)
+            unseen = ids.insert(sorted(firsts))
             if len(unseen) < len(firsts):  # seldom
                 rows = segment_rows((firsts[batch_id] for batch_id in unseen), day)
             if rows:
-                table = self._database.table_of_new(day, known_from)
-                connection.execute(sa.insert(table), rows)
+                table = self._database.table_of_new(day, ids.day)
+                ids.connection.execute(sa.insert(table), rows)
             return unseen
 
         reports = sum(records.reports for new in batches for records in new.records.values())
@@ -276,10 +278,10 @@ class Store(Reader):
         packed = await read_packed(self._database, row)
         values = await asyncio.to_thread(add_to_packed, packed, row, kept)
 
-        def write(connection: sa.Connection, values: Mapping[str, object]) -> bool:
-            if not self._database.insert_ids(connection, [batch_id], received):
+        def write(ids: IdWriter, values: Mapping[str, object]) -> bool:
+            if not ids.insert([batch_id]):
                 return False
-            replace_row(connection, self._database.insert_if_absent, row, packed, values)
+            replace_row(ids.connection, self._database.insert_if_absent, row, packed, values)
             return True
 
         return await self._database.transact(received, lambda: values, write)
@@ -477,7 +479,8 @@ class Store(Reader):
 
         Such a batch would be counted again if a client still sent it.
         """
-        old = [table for table in await self._database.id_tables() if table.last_day < before]
+        catalogue = await self._database.id_catalogue()
+        old = [table for table in catalogue.tables if table.last_day < before]
         for table in old:
             await self._database.drop_id_table(table)
         return len(old)
@@ -487,7 +490,7 @@ class Store(Reader):
 
         A clock that was far ahead made it, and nothing else would remove it before that day.
         """
-        for table in await self._database.id_tables():
+        for table in (await self._database.id_catalogue()).tables:
             if table.last_day > after:
                 await self._database.drop_id_table(table, if_empty=True)
 
@@ -496,12 +499,22 @@ class Store(Reader):
         await self._database.prepare_id_table(day)
         await self._database.prepare_segments(day)
 
-    async def index_ids(self, before: dt.date) -> bool:
-        """Make the search of one of the days before that one cheaper; return whether one was left.
+    async def filter_ids(self, before: dt.date) -> bool:
+        """Close one of the days before that one, and make a filter of its ids.
 
-        Batches of such a day, if any still come, wait meanwhile.
+        From then on transactions look there only for the ids that the filter can't deny, once they
+        have loaded it, which they do by themselves.
+
+        Returns
+        -------
+        bool
+            Whether there was one, and no other process is at it.
         """
-        return await self._database.index_id_table(before)
+        return await make_filter(self._database, before)
+
+    async def load_filters(self) -> None:
+        """Load filters now, rather than soon after the first transaction that could use them."""
+        await self._database.load_filters()
 
     async def count_reports(self, before: dt.date) -> int:
         """Replace the reports from before a day by their day's counts; return how many there were.

@@ -27,10 +27,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util import await_only
 
 from hubbub.collector.errors import StoreError
-from hubbub.collector.store.ids import PREFIX, IdTable, id_table, parse_id_table
+from hubbub.collector.store.bloom import FilteredTables
+from hubbub.collector.store.filters import LoadedFilters
+from hubbub.collector.store.ids import (
+    PREFIX,
+    Catalogue,
+    IdTable,
+    count_statement,
+    id_table,
+    parse_names,
+)
 from hubbub.collector.store.interfaces import (
     Database,
     Head,
+    IdWriter,
     Prepared,
     Result,
     translate_errors,
@@ -52,7 +62,10 @@ _RETRY_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0
 _IDS_A_STATEMENT = 500
 _TABLES_A_STATEMENT = 100
-_NAMES = f"SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '{PREFIX}*'"  # noqa: S608
+_IDS_READ = 65_536
+_NAMES = f"""
+    SELECT name FROM sqlite_schema WHERE type IN ('table', 'trigger') AND name GLOB '{PREFIX}*'
+"""  # noqa: S608
 _FREE_PAGES = "PRAGMA freelist_count"
 _BYTES_OF_COMMIT = 4 * _PAGE_BYTES
 """Written at each commit besides the data: pages of the tables and of the index."""
@@ -79,6 +92,7 @@ class SqliteDatabase(Database):
         )
         sa.event.listen(self._engine, "connect", _prepare_writer if writes else _prepare_reader)
         sa.event.listen(self._engine, "begin", _begin_writing_now)
+        self._filters = LoadedFilters(self)
         self._uncopied = 0
         self._due = asyncio.Event()
         self._is_closing = False
@@ -92,9 +106,9 @@ class SqliteDatabase(Database):
 
     async def transact(
         self,
-        day: dt.date,  # noqa: ARG002 (there is one writer at a time, whatever the day)
+        day: dt.date,
         prepare: Callable[[], Prepared],
-        write: Callable[[sa.Connection, Prepared], Result],
+        write: Callable[[IdWriter, Prepared], Result],
         *,
         is_large: bool = False,  # noqa: ARG002 (all of it is done in a thread)
     ) -> Result:
@@ -103,7 +117,10 @@ class SqliteDatabase(Database):
         def transact() -> Result:
             prepared = prepare()
             with self._engine.begin() as connection:
-                return write(connection, prepared)
+                names = connection.exec_driver_sql(_NAMES).scalars()
+                catalogue = parse_names(names)
+                filtered = self._filters.of(catalogue)
+                return write(_IdWriter(connection, day, catalogue, filtered), prepared)
 
         async with translate_errors():
             done = asyncio.get_running_loop().run_in_executor(self._thread, transact)
@@ -112,43 +129,12 @@ class SqliteDatabase(Database):
             except asyncio.CancelledError:
                 await asyncio.wait([done])  # what a thread has begun can't be stopped
                 raise
+            finally:
+                self._filters.load_soon()
 
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return INSERT ... ON CONFLICT DO NOTHING."""
         return insert(table).on_conflict_do_nothing()
-
-    def insert_ids(
-        self, connection: sa.Connection, ids: Sequence[bytes], day: dt.date
-    ) -> set[bytes]:
-        """Select the known ids and insert the others; there is no other writer meanwhile.
-
-        Each row that SQLite returns takes the interpreter's lock twice, and a busy event loop is
-        slow to release it. So all tables are searched by one statement (or a few, if there are very
-        many), and rows are selected only if there are any, which is seldom.
-        """
-        today = id_table(day)
-        tables = _parse_names(connection.exec_driver_sql(_NAMES).scalars())
-        if today not in tables:
-            connection.exec_driver_sql(
-                f"CREATE TABLE {today.name} (batch_id BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID"
-            )
-        unseen: set[bytes] = set()
-        for some in _pieces(ids, _IDS_A_STATEMENT):
-            rows = ",".join(["(?)"] * len(some))
-            known: set[bytes] = set()
-            for searched in _pieces(tables, _TABLES_A_STATEMENT):
-                has_id = _is_in_any(searched)
-                ids_given = f"WITH ids (id) AS (VALUES {rows})"
-                counting = f"{ids_given} SELECT count(*) FROM ids WHERE {has_id}"  # noqa: S608
-                if connection.exec_driver_sql(counting, tuple(some)).scalar():
-                    finding = f"{ids_given} SELECT id FROM ids WHERE {has_id}"  # noqa: S608
-                    known.update(connection.exec_driver_sql(finding, tuple(some)).scalars())
-            if new := sorted(set(some) - known):
-                rows = ",".join(["(?)"] * len(new))
-                statement = f"INSERT INTO {today.name} VALUES {rows}"  # noqa: S608
-                connection.exec_driver_sql(statement, tuple(new))
-            unseen.update(new)
-        return unseen
 
     def lock_quarantine(self, connection: sa.Connection) -> None:
         """Do nothing: a transaction that writes is alone."""
@@ -156,24 +142,63 @@ class SqliteDatabase(Database):
     async def has_id(self, batch_id: bytes) -> bool:
         """Search all tables by one statement, or a few if there are very many."""
         async with self.read() as connection:
-            tables = _parse_names((await connection.exec_driver_sql(_NAMES)).scalars())
+            tables = parse_names((await connection.exec_driver_sql(_NAMES)).scalars()).tables
             for searched in _pieces(tables, _TABLES_A_STATEMENT):
                 finding = f"WITH ids (id) AS (VALUES (?)) SELECT {_is_in_any(searched)} FROM ids"  # noqa: S608
                 if (await connection.exec_driver_sql(finding, (batch_id,))).scalar_one():
                     return True
         return False
 
-    async def id_tables(self) -> Sequence[IdTable]:
-        """Read their names in the file's schema."""
+    async def id_catalogue(self) -> Catalogue:
+        """Read the names in the file's schema."""
         async with self.read() as connection:
-            return _parse_names((await connection.exec_driver_sql(_NAMES)).scalars())
+            return parse_names((await connection.exec_driver_sql(_NAMES)).scalars())
 
     async def prepare_id_table(self, day: dt.date) -> None:
         """Do nothing: whoever inserts the first id of a day waits for nobody to make its table."""
 
-    async def index_id_table(self, before: dt.date) -> bool:  # noqa: ARG002
-        """Do nothing: SQLite has one kind of index."""
-        return False
+    @asynccontextmanager
+    async def filtering_alone(self) -> AsyncIterator[bool]:
+        """Let all make filters: the workers of a collector leave upkeep to one."""
+        yield True
+
+    async def first_day_in_use(self, before: dt.date) -> dt.date:
+        """Return that day: there is one clock, and it is of that day."""
+        return before
+
+    async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
+        """Make the trigger; there is no other writer meanwhile."""
+        await connection.exec_driver_sql(
+            f"CREATE TRIGGER IF NOT EXISTS {trigger} BEFORE INSERT ON {table.name} "
+            f"BEGIN SELECT RAISE(ABORT, '{table.name} takes no more ids'); END"
+        )
+
+    async def count_ids(self, table: IdTable) -> tuple[int, int]:
+        """Count them."""
+        async with self.read() as connection:
+            row = (await connection.exec_driver_sql(count_statement(table))).one()
+            return row.number, row.of_other_size
+
+    async def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
+        """Read them in the order of the key, in a row each time, for the reason of `_IdWriter`."""
+        reading = f"""
+            SELECT max(batch_id) AS last, group_concat(hex(batch_id), '') AS ids FROM (
+                SELECT batch_id FROM {table.name} WHERE batch_id > ?
+                ORDER BY batch_id LIMIT {_IDS_READ}
+            )
+        """  # noqa: S608
+        last = b""
+        while True:
+            async with self.read() as connection:
+                row = (await connection.exec_driver_sql(reading, (last,))).one()
+            if row.last is None:
+                return
+            last = row.last
+            yield bytes.fromhex(row.ids)
+
+    async def load_filters(self) -> None:
+        """Load them."""
+        await self._filters.load()
 
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table; its pages are overwritten, in one transaction."""
@@ -252,6 +277,7 @@ class SqliteDatabase(Database):
 
     async def close(self) -> None:
         """Close all connections and leave an empty log."""
+        await self._filters.close()
         if self._copier is not None:
             self._is_closing = True
             self._due.set()
@@ -331,8 +357,61 @@ async def open_database(url: str, *, create: bool) -> SqliteDatabase:
     return SqliteDatabase(path, reading, writing, writes=True)
 
 
-def _parse_names(names: Iterable[str]) -> list[IdTable]:
-    return [table for table in map(parse_id_table, names) if table]
+class _IdWriter(IdWriter):
+    """Selects the known ids and inserts the others; there is no other writer meanwhile.
+
+    Each row that SQLite returns takes the interpreter's lock twice, and a busy event loop is slow
+    to release it. So all tables are searched by one statement (or a few, if there are very many),
+    and rows are selected only if there are any, which is seldom.
+    """
+
+    def __init__(
+        self,
+        connection: sa.Connection,
+        day: dt.date,
+        catalogue: Catalogue,
+        filtered: FilteredTables,
+    ) -> None:
+        super().__init__(connection, catalogue.taking(day), filtered)
+        own = id_table(self.day)
+        if own not in catalogue.tables:
+            connection.exec_driver_sql(
+                f"CREATE TABLE {own.name} (batch_id BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID"
+            )
+        there = dict.fromkeys((*catalogue.tables, own))
+        self._searched = [table for table in there if table not in filtered.tables]
+        self._table = own.name
+
+    def _find(self, suspects: Sequence[tuple[IdTable, bytes]]) -> set[bytes]:
+        # In all filtered tables, so that SQLite has compiled most of these statements before.
+        ids = list({batch_id for _, batch_id in suspects})
+        known: set[bytes] = set()
+        for some in _pieces(ids, _IDS_A_STATEMENT):
+            known |= self._known(self._filtered.tables, some)
+        return known
+
+    def _insert_unknown(self, ids: Sequence[bytes]) -> set[bytes]:
+        unseen: set[bytes] = set()
+        for some in _pieces(ids, _IDS_A_STATEMENT):
+            if new := sorted(set(some) - self._known(self._searched, some)):
+                rows = ",".join(["(?)"] * len(new))
+                statement = f"INSERT INTO {self._table} VALUES {rows}"  # noqa: S608
+                self.connection.exec_driver_sql(statement, tuple(new))
+            unseen.update(new)
+        return unseen
+
+    def _known(self, tables: Sequence[IdTable], ids: Sequence[bytes]) -> set[bytes]:
+        """Return those of these ids that any of these tables has."""
+        known: set[bytes] = set()
+        rows = ",".join(["(?)"] * len(ids))
+        for searched in _pieces(tables, _TABLES_A_STATEMENT):
+            has_id = _is_in_any(searched)
+            ids_given = f"WITH ids (id) AS (VALUES {rows})"
+            counting = f"{ids_given} SELECT count(*) FROM ids WHERE {has_id}"  # noqa: S608
+            if self.connection.exec_driver_sql(counting, tuple(ids)).scalar():
+                finding = f"{ids_given} SELECT id FROM ids WHERE {has_id}"  # noqa: S608
+                known.update(self.connection.exec_driver_sql(finding, tuple(ids)).scalars())
+        return known
 
 
 def _is_in_any(tables: Iterable[IdTable]) -> str:

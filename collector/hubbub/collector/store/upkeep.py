@@ -118,7 +118,7 @@ class Upkeep:
         Time between two runs of `run_for_ever`, also while days are still being mixed.
     observe : callable, optional
         Called with the name of each step that was tried ("merge", "pool", "replay", "prepare",
-        "check", "count", "forget", "drop", "expire", "mix", "tidy" or "index") and whether it
+        "check", "count", "forget", "drop", "expire", "mix", "tidy" or "filter") and whether it
         succeeded.
     report_days : int, optional
         How long single reports are kept, of which then only their day's counts stay; None: as long
@@ -194,7 +194,7 @@ class Upkeep:
         await run.step("tidy", self._store.tidy())
         if is_clock_right:
             # Batches of yesterday still come if a clock is behind.
-            await run.step("index", self._store.index_ids(today - dt.timedelta(days=1)))
+            await run.step("filter", self._store.filter_ids(today - dt.timedelta(days=1)))
         return UpkeepResult(mixed=mixed or 0, faults=run.faults)
 
     async def _count_reports(self, today: dt.date) -> int:

@@ -133,8 +133,9 @@ def _without_time(
     default=LOCAL,
     show_default=True,
     type=click.Choice(ENGINES),
-    help="Where files of reports are counted, and lists that are screened are tested: this "
-    "machine's threads, or the workers of Dask or Spark, which must see the same files.",
+    help="Where files of reports are counted, and summed up whole if they are many, and lists that "
+    "are screened are tested: this machine's threads, or the workers of Dask or Spark, which must "
+    "see the same files.",
 )
 @click.option(
     "--master",

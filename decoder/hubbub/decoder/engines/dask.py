@@ -14,10 +14,11 @@ import logging
 import pkgutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from hubbub.decoder.engines.interfaces import Kept
 from hubbub.decoder.engines.remote import (
     explained,
     own_versions,
@@ -66,12 +67,34 @@ class DaskEngine:
         tasks: Sequence[_Task],
     ) -> Iterator[_Result]:
         """Yield results in the order of tasks; see `Engine`."""
+        return self._results(work, shared, map(packed_task, tasks))
+
+    def keep(
+        self,
+        make: Callable[[_Shared, _Task], _Result],
+        shared: _Shared,
+        tasks: Sequence[_Task],
+    ) -> Kept[_Result]:
+        """Keep results in the workers' memory, which Dask spills to their disks; see `Keeper`."""
+        held = self._client.submit(_held, packed_work(make, shared), pure=False)
+        expected = (*own_versions(),)
+        return _KeptOnDask(
+            self._results,
+            [
+                self._client.submit(run, expected, held, packed_task(task), pure=False)
+                for task in tasks
+            ],
+        )
+
+    def _results(
+        self, work: Callable[[_Shared, Any], _Result], shared: _Shared, tasks: Iterable[Any]
+    ) -> Iterator[_Result]:
+        """Yield results of tasks that are bytes, or Dask's results of earlier ones."""
         expected = (*own_versions(),)
         under_way: deque[Any] = deque()
         try:
             held = self._client.submit(_held, packed_work(work, shared), pure=False)
-            for task in tasks:
-                packed = packed_task(task)
+            for packed in tasks:
                 under_way.append(self._client.submit(run, expected, held, packed, pure=False))
                 if len(under_way) > _AHEAD * max(1, self._threads()):
                     yield result_of(self._wait(under_way.popleft()))
@@ -101,6 +124,18 @@ class DaskEngine:
                 raise explained("dask", error) from error
             else:
                 return answer
+
+
+class _KeptOnDask:
+    """Results of tasks, each with a worker that has it."""
+
+    def __init__(self, results: Callable[..., Iterator[Any]], futures: list[Any]) -> None:
+        self._results = results
+        self._futures = futures
+
+    def map(self, work: Callable[[_Shared, Any], _Result], shared: _Shared) -> Iterator[_Result]:
+        """Yield results in order; see `Kept`."""
+        return self._results(work, shared, self._futures)
 
 
 def _held(packed: bytes) -> bytes:

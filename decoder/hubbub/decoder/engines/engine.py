@@ -1,64 +1,21 @@
-"""An engine maps a pure function over tasks; where the function runs is all that engines differ in.
+"""The engines that there are, by name: started or reached, and stopped or left at the end.
 
     with open_engine("spark", "spark://host:7077") as engine:
-        for counts in engine.map(count_task, params, tasks):
-            total += counts
+        for counts in engine.map(count_task, settings, tasks): ...
 
-`work(shared, task)` is a function of a module (or a partial of one), because engines send it by
-name; `shared` is one read-only value, which is sent to each worker once, however many tasks there
-are: None if there is nothing to share. All of it, and what `work` returns, must be picklable. Work
-writes to nothing that it was given.
-
-Invariants: results come in the order of their tasks, so that sums of floats don't depend on the
-engine or the number of cores; at most a few tasks a worker are ahead of the one that is waited for,
-so that memory doesn't grow with the number of tasks; the first exception of `work`, in the order of
-tasks, is raised as it was.
+Only the package of the engine that is asked for is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
 
+from hubbub.decoder.engines.interfaces import Engine
 from hubbub.decoder.errors import OptionError
-
-_Shared = TypeVar("_Shared")
-_Task = TypeVar("_Task")
-_Result = TypeVar("_Result")
 
 LOCAL = "local"
 ENGINES = (LOCAL, "dask", "spark")
-
-
-class Engine(Protocol):
-    """Anything that maps pure tasks.
-
-    Attributes
-    ----------
-    name : str
-        One of `ENGINES`.
-    """
-
-    @property
-    def name(self) -> str:
-        """Return which engine it is."""
-        ...
-
-    def map(
-        self,
-        work: Callable[[_Shared, _Task], _Result],
-        shared: _Shared,
-        tasks: Sequence[_Task],
-    ) -> Iterator[_Result]:
-        """Yield `work(shared, task)` of each task, in the order of tasks.
-
-        Raises
-        ------
-        EngineError
-            If the engine fails where it doesn't help to do a task again.
-        """
-        ...
 
 
 @contextmanager

@@ -65,7 +65,8 @@ def run(expected: tuple[str, int], packed: bytes, task: bytes) -> bytes:
     expected : tuple
         The `Versions` of who asks.
     packed, task : bytes
-        Of `packed_work` and `packed_task`.
+        Of `packed_work` and `packed_task`; or the answer to a task before, whose result is this
+        one's task, and whose failure is this one's.
     """
     own = own_versions()
     if own != expected:
@@ -76,8 +77,11 @@ def run(expected: tuple[str, int], packed: bytes, task: bytes) -> bytes:
             )
         )
     try:
+        given = pickle.loads(task)  # noqa: S301 - see above
+        if isinstance(given, Failure):
+            return task
         work, shared = _unpacked(packed)
-        return pickle.dumps(work(shared, pickle.loads(task)), protocol=5)  # noqa: S301 - see above
+        return pickle.dumps(work(shared, given), protocol=5)
     except Exception as error:
         return _pickled_failure(error)
 

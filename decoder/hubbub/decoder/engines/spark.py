@@ -1,8 +1,8 @@
 """Spark as an engine: a driver here, whose executors run hubbub in Python.
 
-Tasks and results are bytes; neither rows nor bits go through the JVM, and no type of Arrow or
-pandas. Each job has a task a core, and two jobs are under way, so that cores don't wait for the
-last task of a job.
+Tasks and results are bytes, those that are kept, too; neither rows that are counted go through the
+JVM, nor any type of Arrow or pandas. Each job has a task a core, and two jobs are under way, so
+that cores don't wait for the last task of a job.
 
 Invariant: with a master on this machine everything listens on loopback alone, and asks for the key
 that Spark makes for the session.
@@ -10,6 +10,7 @@ that Spark makes for the session.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import re
@@ -25,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hubbub.decoder.engines.interfaces import Kept
 from hubbub.decoder.engines.remote import (
     explained,
     own_versions,
@@ -41,6 +43,9 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 _JOBS = 2
 _FAILURES = 4  # as of Spark's clusters; of `local[N]` a task may not fail even once
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of a JVM that only hands bytes on: what the second compiler takes long for is seldom run again,
+and there is little garbage."""
 _LOCAL = re.compile(r"local(\[(\d+|\*)\])?")
 
 
@@ -56,6 +61,7 @@ class SparkEngine:
 
     def __init__(self, context: Any) -> None:
         self._context = context
+        self._kept: list[_KeptOnSpark] = []
 
     def map(
         self,
@@ -83,6 +89,26 @@ class SparkEngine:
             pool.shutdown(cancel_futures=True)
             held.unpersist()
 
+    def keep(
+        self,
+        make: Callable[[_Shared, _Task], _Result],
+        shared: _Shared,
+        tasks: Sequence[_Task],
+    ) -> Kept[_Result]:
+        """Keep results in the executors' memory, or on their disks; see `Keeper`."""
+        packed = [packed_task(task) for task in tasks]
+        held = self._context.broadcast(packed_work(make, shared))
+        do = partial(_run_partition, (*own_versions(),), held)
+        values = self._context.parallelize(packed, len(packed)).mapPartitions(do)
+        level = importlib.import_module("pyspark").StorageLevel.MEMORY_AND_DISK
+        self._kept.append(_KeptOnSpark(self._context, values.persist(level), held))
+        return self._kept[-1]
+
+    def release(self) -> None:
+        """Forget what is kept."""
+        while self._kept:
+            self._kept.pop().release()
+
     def _collect(self, do: Callable[..., Iterator[bytes]], tasks: list[bytes]) -> list[bytes]:
         found: list[bytes] = (
             self._context.parallelize(tasks, len(tasks)).mapPartitions(do).collect()
@@ -90,9 +116,38 @@ class SparkEngine:
         return found
 
 
+class _KeptOnSpark:
+    """A persisted partition a result; those that are lost are made again."""
+
+    def __init__(self, context: Any, values: Any, made_with: Any) -> None:
+        self._context = context
+        self._values = values
+        self._made_with = made_with
+
+    def map(self, work: Callable[[_Shared, Any], _Result], shared: _Shared) -> Iterator[_Result]:
+        """Yield results in order; see `Kept`."""
+        held = self._context.broadcast(packed_work(work, shared))
+        do = partial(_run_partition, (*own_versions(),), held)
+        try:
+            answers = self._values.mapPartitions(do).collect()
+        except Exception as error:
+            raise explained("spark", error) from error
+        finally:
+            held.unpersist()
+        yield from map(result_of, answers)
+
+    def release(self) -> None:
+        """Forget the results."""
+        self._values.unpersist()
+        self._made_with.unpersist()
+
+
 def _run_partition(expected: tuple[str, int], held: Any, tasks: Iterable[bytes]) -> Iterator[bytes]:
     for task in tasks:
         yield run(expected, held.value, task)
+        if not gc.get_freeze_count():
+            # Spark's daemon looks for garbage after each task, also in all that was imported.
+            gc.freeze()
 
 
 def _answers(job: Future[list[bytes]]) -> list[bytes]:
@@ -122,7 +177,11 @@ def open_spark(master: str | None) -> Iterator[SparkEngine]:
     sql = sys.modules.get("pyspark.sql")
     session = sql.SparkSession.getActiveSession() if sql else None
     if session is not None:
-        yield SparkEngine(session.sparkContext)
+        engine = SparkEngine(session.sparkContext)
+        try:
+            yield engine
+        finally:
+            engine.release()
         return
     settings = _configuration(pyspark, master)
     try:
@@ -183,5 +242,6 @@ def _configuration(pyspark: Any, master: str | None) -> Any:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.authenticate": "true",
+            "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         }
     return pyspark.SparkConf().setMaster(master).setAll(list(settings.items()))

@@ -19,14 +19,17 @@ from hubbub.decoder.arrays import FloatArray, IntArray, PositionArray, RealArray
 from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.likelihood.limits import require_tabulable
 from hubbub.decoder.likelihood.sums import (
+    CohortSums,
+    Components,
     Mixture,
     block_rows,
+    by_cohort,
     densities,
     distinct_positions,
-    in_order,
+    fill,
     ratio_rows,
 )
-from hubbub.decoder.reports.packed import Block
+from hubbub.decoder.reports.packed import Block, PackedReports
 from hubbub.protocol.params import RapporParams
 
 
@@ -93,12 +96,23 @@ def tabulate(mixture: Mixture, shares: FloatArray, shift: FloatArray) -> CellTab
         A small change of the shares; shift_i = sum_s shift_s L_is / mix_i. To first order
         the scores are those at `shares + shift`.
     """
-    params = mixture.reports.params
-    cells, precision = make_cells(params), mixture.precision
+    cells = make_cells(mixture.reports.params)
+    tables = np.zeros((3, mixture.reports.params.m, len(cells.half_left)))
+    asked = (mixture.components, cells, shares, shift)
+    fill(tuple(tables), mixture.reports.map(_tabulate, asked, mixture.threads))
+    return CellTables(cells, tables[0], tables[1], tables[2])
+
+
+def _tabulate(
+    asked: tuple[Components, Cells, FloatArray, FloatArray], reports: PackedReports, threads: int
+) -> CohortSums:
+    """Return the tables of the cohorts of a part."""
+    components, cells, shares, shift = asked
+    params, precision = components.params, components.precision
     at, by = shares.astype(precision), shift.astype(precision)
 
     def work(block: Block) -> tuple[RealArray, RealArray, RealArray]:
-        density = mixture.densities(block, precision)
+        density = components.densities(block, precision)
         mixed = at @ density
         weights = block.weights.astype(precision)
         once = weights / mixed * (1 - by @ density / mixed)
@@ -109,12 +123,8 @@ def tabulate(mixture: Mixture, shares: FloatArray, shift: FloatArray) -> CellTab
         unknown = _table(cells, left * (twice * density[0]), right)
         return score, _table(cells, left * left * twice, right * right), unknown
 
-    tables = np.zeros((3, params.m, len(cells.half_left)))
-    size = 1 + len(mixture.members) + len(cells.left) + len(cells.right)
-    for cohort, found in in_order(mixture.reports, block_rows(size), work, mixture.threads):
-        for table, part in zip(tables, found, strict=True):
-            table[cohort] += part
-    return CellTables(cells, tables[0], tables[1], tables[2])
+    size = len(shares) + len(cells.left) + len(cells.right)
+    return by_cohort(reports, block_rows(size), work, threads)
 
 
 def totals(cells: Cells, tables: Sequence[FloatArray], candidates: Candidates) -> FloatArray:

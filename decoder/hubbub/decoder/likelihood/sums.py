@@ -9,15 +9,15 @@ uniform positions, which depends on the number of ones alone.
 Densities are made a block at a time and dropped: no array grows with both reports and strings. Of
 many reports they are of single precision where sums tell how uncertain estimates are; the
 log-likelihood and its gradient, on which the certificate rests, are of double precision always.
-Invariant: the sums are the same to the bit whatever the number of threads, because blocks are fixed
-and their results are added in their order.
+Invariant: the sums are the same to the bit whatever the number of threads, and wherever parts of
+the reports are kept, because parts and blocks are fixed and what they give is added in their order.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -35,7 +35,7 @@ from hubbub.decoder.arrays import (
     PositionArray,
     RealArray,
 )
-from hubbub.decoder.reports.packed import Block, PackedReports
+from hubbub.decoder.reports.packed import Block, PackedReports, WholeReports
 from hubbub.protocol.params import RapporParams
 
 BLOCK_NUMBERS = 2**18
@@ -46,6 +46,8 @@ _MANY_ROWS = 2**17  # from here on rounding to single precision averages out
 Precision = np.dtype[np.floating[Any]]
 SINGLE: Precision = np.dtype(np.float32)
 DOUBLE: Precision = np.dtype(np.float64)
+CohortSums = dict[int, list[FloatArray]]
+"""Some sums over the reports of each cohort that a part of the reports has."""
 _Result = TypeVar("_Result")
 
 
@@ -220,18 +222,71 @@ class Moved(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mixture:
-    """A model of all reports: the unknown string and some members.
+class Components:
+    """What a mixture is made of: all that a part of the reports needs to know of it.
 
     Attributes
     ----------
     members : int16 array, shape (a, m, h)
         From `distinct_positions`.
+    precision : dtype
+        Of sums that tell how uncertain estimates are.
     """
 
-    reports: PackedReports
+    params: RapporParams
+    members: PositionArray
+    precision: Precision
+
+    def densities(self, block: Block, precision: Precision = DOUBLE) -> RealArray:
+        """Return L of the unknown and the members at a block's reports; shape (1 + a, n)."""
+        density = np.empty((1 + len(self.members), len(block.bits)), dtype=precision)
+        density[0] = unknown_density(block.bits, self.params)
+        if len(self.members):
+            rows = ratio_rows(block.bits, self.params, precision)
+            density[1:] = densities(rows, self.members[:, block.cohort])
+        return density
+
+    def relative(
+        self, block: Block, shares: FloatArray, others: PositionArray
+    ) -> tuple[RealArray, RealArray]:
+        """Return L / mix of the components and of other strings, shapes (1 + a, n) and (o, n)."""
+        members = self.members[:, block.cohort]
+        shape = (1 + len(members) + len(others), len(block.bits))
+        relative = np.empty(shape, dtype=self.precision)
+        relative[0] = unknown_density(block.bits, self.params)
+        rows = ratio_rows(block.bits, self.params, self.precision)
+        relative[1:] = densities(rows, np.concatenate([members, others[:, block.cohort]]))
+        relative /= shares.astype(self.precision) @ relative[: len(shares)]
+        return relative[: len(shares)], relative[len(shares) :]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """A model of all reports: the unknown string and some members.
+
+    Attributes
+    ----------
+    reports : WholeReports
+        Each sum goes over them once, part by part, wherever they are kept.
+    members : int16 array, shape (a, m, h)
+        From `distinct_positions`.
+    threads : int
+        For reports that are kept here.
+    """
+
+    reports: WholeReports
     members: PositionArray
     threads: int
+
+    @property
+    def components(self) -> Components:
+        """What parts of the reports need to know."""
+        return Components(self.reports.params, self.members, self.precision)
+
+    @property
+    def precision(self) -> Precision:
+        """Of sums that tell how uncertain estimates are."""
+        return SINGLE if self.reports.rows >= _MANY_ROWS else DOUBLE
 
     def evaluate(self, shares: FloatArray) -> Evaluation:
         """Return the log-likelihood, its gradient, and the information (minus the Hessian).
@@ -241,23 +296,12 @@ class Mixture:
         shares : float64 array, shape (1 + a,)
             Of the unknown and the members; positive somewhere, never negative.
         """
-        precision = self.precision
-
-        def work(block: Block) -> tuple[float, RealArray, RealArray]:
-            density = self.densities(block)
-            mixed = shares @ density
-            value = float(block.weights @ np.log(mixed))
-            gradient = density @ (block.weights / mixed)
-            scaled = np.empty_like(density, dtype=precision)
-            np.multiply(density, np.sqrt(block.weights) / mixed, out=scaled, casting="same_kind")
-            return value, gradient, scaled @ scaled.T
-
         size = 1 + len(self.members)
         value, gradient, information = 0.0, np.zeros(size), np.zeros((size, size))
-        for _, found in in_order(self.reports, block_rows(size), work, self.threads):
-            value += found[0]
-            gradient += found[1]
-            information += found[2]
+        for found in self.reports.map(_evaluate, (self.components, shares), self.threads):
+            value += found.value
+            gradient += found.gradient
+            information += found.information
         return Evaluation(value, gradient, information)
 
     def overlaps(self, shares: FloatArray, others: PositionArray) -> Overlaps:
@@ -269,46 +313,22 @@ class Mixture:
         others : int16 array, shape (o, m, h)
             From `distinct_positions`.
         """
-
-        def work(block: Block) -> tuple[RealArray, RealArray, RealArray]:
-            relative, other = self._relative(block, shares, others)
-            root = np.sqrt(block.weights).astype(other.dtype)
-            relative *= root
-            other *= root
-            return np.einsum("ij,ij->i", other, other), other @ relative.T, other @ root
-
-        size = 1 + len(self.members)
-        own, shared = np.zeros(len(others)), np.zeros((len(others), size))
+        own, shared = np.zeros(len(others)), np.zeros((len(others), 1 + len(self.members)))
         score = np.full(len(others), -float(self.reports.total))
-        rows = block_rows(size + len(others))
-        for _, found in in_order(self.reports, rows, work, self.threads):
-            own += found[0]
-            shared += found[1]
-            score += found[2]
+        asked = (self.components, shares, others)
+        for found in self.reports.map(_overlaps, asked, self.threads):
+            own += found.own
+            shared += found.shared
+            score += found.score
         return Overlaps(own, shared, score)
 
     def crossings(self, shares: FloatArray, others: PositionArray) -> Crossings:
         """Return other strings' scores by cohort, and more; parameters are those of `overlaps`."""
-
-        def work(block: Block) -> tuple[RealArray, RealArray, RealArray, RealArray]:
-            relative, other = self._relative(block, shares, others)
-            once = other * block.weights.astype(other.dtype)
-            twice = once * other
-            total = block.weights.sum()
-            return (
-                once.sum(axis=1) - total,
-                twice.sum(axis=1) - total,
-                once @ relative.T,
-                twice @ relative.T,
-            )
-
         cohorts, strings, size = self.reports.params.m, len(others), 1 + len(self.members)
         shape, each = (cohorts, strings), (cohorts, strings, size)
         totals = Crossings(np.zeros(shape), np.zeros(shape), np.zeros(each), np.zeros(each))
-        rows = block_rows(size + 2 * strings)
-        for cohort, found in in_order(self.reports, rows, work, self.threads):
-            for total, part in zip(totals, found, strict=True):
-                total[cohort] += part
+        asked = (self.components, shares, others)
+        fill(totals, self.reports.map(_crossings, asked, self.threads))
         return totals
 
     def moved(
@@ -331,64 +351,113 @@ class Mixture:
         Moved
             Changes by the first move, to first order, and by a component's own; shape (m, f, 2).
         """
-        precision, exact, nobody = self.precision, np.flatnonzero(exactly), self.members[:0]
-        first, own = moves[:, 0].astype(precision), moves[:, 1:].T.astype(precision)
-
-        def work(block: Block) -> tuple[RealArray, RealArray, RealArray, RealArray]:
-            relative, _ = self._relative(block, shares, nobody)
-            ratio, weights = relative[chosen], block.weights.astype(precision)
-            once = ratio * weights
-            twice = once * ratio
-            score, variance = once.sum(axis=1), twice.sum(axis=1)
-            change, by_own = first @ relative, own @ relative
-            left = 1 / np.maximum(1 + by_own[exact], _LEAST_MIX)
-            score_by_own = -_dot(once, by_own)
-            score_by_own[exact] = _dot(once[exact], left - 1)
-            variance_by_own = -2 * _dot(twice, by_own)
-            variance_by_own[exact] = _dot(twice[exact], left**2 - 1)
-            total = block.weights.sum()
-            return (
-                score - total,
-                variance - total,
-                np.stack([-once @ change, score_by_own], axis=-1),
-                np.stack([-2 * twice @ change, variance_by_own], axis=-1),
-            )
-
         shape, each = (self.reports.params.m, len(chosen)), (self.reports.params.m, len(chosen), 2)
         totals = Moved(np.zeros(shape), np.zeros(shape), np.zeros(each), np.zeros(each))
-        rows = block_rows(len(shares) + 4 * len(chosen))
-        for cohort, found in in_order(self.reports, rows, work, self.threads):
-            for total, part in zip(totals, found, strict=True):
-                total[cohort] += part
+        asked = (self.components, shares, moves, chosen, np.flatnonzero(exactly))
+        fill(totals, self.reports.map(_moved, asked, self.threads))
         return totals
 
-    @property
-    def precision(self) -> Precision:
-        """Of sums that tell how uncertain estimates are."""
-        return SINGLE if self.reports.rows >= _MANY_ROWS else DOUBLE
 
-    def densities(self, block: Block, precision: Precision = DOUBLE) -> RealArray:
-        """Return L of the unknown and the members at a block's reports; shape (1 + a, n)."""
-        params = self.reports.params
-        density = np.empty((1 + len(self.members), len(block.bits)), dtype=precision)
-        density[0] = unknown_density(block.bits, params)
-        if len(self.members):
-            rows = ratio_rows(block.bits, params, precision)
-            density[1:] = densities(rows, self.members[:, block.cohort])
-        return density
+def _evaluate(
+    asked: tuple[Components, FloatArray], reports: PackedReports, threads: int
+) -> Evaluation:
+    """Return a part's terms of `Mixture.evaluate`."""
+    components, shares = asked
+    precision = components.precision
 
-    def _relative(
-        self, block: Block, shares: FloatArray, others: PositionArray
-    ) -> tuple[RealArray, RealArray]:
-        """Return L / mix of the components and of other strings, shapes (1 + a, n) and (o, n)."""
-        params, precision = self.reports.params, self.precision
-        members = self.members[:, block.cohort]
-        relative = np.empty((1 + len(members) + len(others), len(block.bits)), dtype=precision)
-        relative[0] = unknown_density(block.bits, params)
-        rows = ratio_rows(block.bits, params, precision)
-        relative[1:] = densities(rows, np.concatenate([members, others[:, block.cohort]]))
-        relative /= shares.astype(precision) @ relative[: len(shares)]
-        return relative[: len(shares)], relative[len(shares) :]
+    def work(block: Block) -> tuple[float, RealArray, RealArray]:
+        density = components.densities(block)
+        mixed = shares @ density
+        value = float(block.weights @ np.log(mixed))
+        gradient = density @ (block.weights / mixed)
+        scaled = np.empty_like(density, dtype=precision)
+        np.multiply(density, np.sqrt(block.weights) / mixed, out=scaled, casting="same_kind")
+        return value, gradient, scaled @ scaled.T
+
+    size = len(shares)
+    value, gradient, information = 0.0, np.zeros(size), np.zeros((size, size))
+    for _, found in in_order(reports, block_rows(size), work, threads):
+        value += found[0]
+        gradient += found[1]
+        information += found[2]
+    return Evaluation(value, gradient, information)
+
+
+def _overlaps(
+    asked: tuple[Components, FloatArray, PositionArray], reports: PackedReports, threads: int
+) -> Overlaps:
+    """Return a part's terms of `Mixture.overlaps`, its score being the sum of L / mix."""
+    components, shares, others = asked
+
+    def work(block: Block) -> tuple[RealArray, RealArray, RealArray]:
+        relative, other = components.relative(block, shares, others)
+        root = np.sqrt(block.weights).astype(other.dtype)
+        relative *= root
+        other *= root
+        return np.einsum("ij,ij->i", other, other), other @ relative.T, other @ root
+
+    sums = Overlaps(
+        np.zeros(len(others)), np.zeros((len(others), len(shares))), np.zeros(len(others))
+    )
+    rows = block_rows(len(shares) + len(others))
+    for _, found in in_order(reports, rows, work, threads):
+        for total, part in zip(sums, found, strict=True):
+            total += part  # noqa: PLW2901 - in place
+    return sums
+
+
+def _crossings(
+    asked: tuple[Components, FloatArray, PositionArray], reports: PackedReports, threads: int
+) -> CohortSums:
+    """Return `Mixture.crossings` of the cohorts of a part."""
+    components, shares, others = asked
+
+    def work(block: Block) -> tuple[RealArray, ...]:
+        relative, other = components.relative(block, shares, others)
+        once = other * block.weights.astype(other.dtype)
+        twice = once * other
+        total = block.weights.sum()
+        return (
+            once.sum(axis=1) - total,
+            twice.sum(axis=1) - total,
+            once @ relative.T,
+            twice @ relative.T,
+        )
+
+    return by_cohort(reports, block_rows(len(shares) + 2 * len(others)), work, threads)
+
+
+def _moved(
+    asked: tuple[Components, FloatArray, FloatArray, IntArray, IntArray],
+    reports: PackedReports,
+    threads: int,
+) -> CohortSums:
+    """Return `Mixture.moved` of the cohorts of a part."""
+    components, shares, moves, chosen, exact = asked
+    precision, nobody = components.precision, components.members[:0]
+    first, own = moves[:, 0].astype(precision), moves[:, 1:].T.astype(precision)
+
+    def work(block: Block) -> tuple[RealArray, ...]:
+        relative, _ = components.relative(block, shares, nobody)
+        ratio, weights = relative[chosen], block.weights.astype(precision)
+        once = ratio * weights
+        twice = once * ratio
+        score, variance = once.sum(axis=1), twice.sum(axis=1)
+        change, by_own = first @ relative, own @ relative
+        left = 1 / np.maximum(1 + by_own[exact], _LEAST_MIX)
+        score_by_own = -_dot(once, by_own)
+        score_by_own[exact] = _dot(once[exact], left - 1)
+        variance_by_own = -2 * _dot(twice, by_own)
+        variance_by_own[exact] = _dot(twice[exact], left**2 - 1)
+        total = block.weights.sum()
+        return (
+            score - total,
+            variance - total,
+            np.stack([-once @ change, score_by_own], axis=-1),
+            np.stack([-2 * twice @ change, variance_by_own], axis=-1),
+        )
+
+    return by_cohort(reports, block_rows(len(shares) + 4 * len(chosen)), work, threads)
 
 
 def block_rows(numbers: int) -> int:
@@ -410,6 +479,27 @@ def in_order(
                 yield cohort, future.result()
         for cohort, future in waiting:
             yield cohort, future.result()
+
+
+def by_cohort(
+    reports: PackedReports, rows: int, work: Callable[[Block], Sequence[RealArray]], threads: int
+) -> CohortSums:
+    """Return what blocks add up to, of each cohort that has reports."""
+    sums: CohortSums = {}
+    for cohort, found in in_order(reports, rows, work, threads):
+        if cohort not in sums:
+            sums[cohort] = [np.zeros(part.shape) for part in found]
+        for total, part in zip(sums[cohort], found, strict=True):
+            total += part  # noqa: PLW2901 - in place
+    return sums
+
+
+def fill(totals: Sequence[FloatArray], parts: Iterable[CohortSums]) -> None:
+    """Write the sums of all parts' cohorts into arrays whose first axis is the cohort."""
+    for part in parts:
+        for cohort, sums in part.items():
+            for total, of_cohort in zip(totals, sums, strict=True):
+                total[cohort] = of_cohort
 
 
 def _dot(left: RealArray, right: RealArray) -> RealArray:

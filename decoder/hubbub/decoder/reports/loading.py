@@ -1,22 +1,24 @@
 """Stored reports -> counts: the decoder's one place that reads what the collector stored.
 
 A database and an exported directory of Parquet files answer the same questions, so that everything
-after this module is the same for both. Files are counted by an engine, task by task. Records of a
-database, and all that are also kept whole, are submitted as they are read, and counted on all
-cores meanwhile: small chunks are joined and large ones cut, so that whatever a store holds is
-counted in pieces of four megabytes, few of them at a time. Counts that are kept of forgotten
-reports are added to them. Sums of integers don't depend on the order, so neither do counts on the
-number of threads; and what the detector samples is the same, whichever way reports come to it.
+after this module is the same for both. Files are counted by an engine, task by task, and kept whole
+by its workers if they are many. Records of a database, and what is kept whole here, are submitted
+as they are read, and counted on all cores meanwhile: small chunks are joined and large ones cut, so
+that whatever a store holds is counted in pieces of four megabytes, few of them at a time. Counts
+that are kept of forgotten reports are added to them. Sums of integers don't depend on the order, so
+neither do counts on the number of threads; and what the detector samples is the same, whichever way
+reports come to it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
-from functools import partial
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from functools import partial, reduce
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.collector.errors import MissingFileError, ReportFileError
@@ -28,8 +30,9 @@ from hubbub.decoder.engines import Engine
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
-from hubbub.decoder.reports.packed import IN_MEMORY, PackedReports, ReportSpool
-from hubbub.decoder.reports.tasks import DayFile, count_tasks, plan_tasks
+from hubbub.decoder.reports.distributed import distribute, is_distributed
+from hubbub.decoder.reports.packed import IN_MEMORY, ReportSpool, WholeReports
+from hubbub.decoder.reports.tasks import DayFile, Task, count_tasks, plan_tasks
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
@@ -171,14 +174,14 @@ class ReportInput(NamedTuple):
     Attributes
     ----------
     anomalies : AnomalyReport, optional
-        None if there were only counts to look at.
-    whole : PackedReports, optional
+        None if nobody looked, or there were only counts to look at.
+    whole : WholeReports, optional
         The whole reports, if they were kept.
     """
 
     counts: CohortCounts
     anomalies: AnomalyReport | None = None
-    whole: PackedReports | None = None
+    whole: WholeReports | None = None
 
 
 @asynccontextmanager
@@ -207,7 +210,7 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
         yield store
 
 
-async def load_counts(
+async def load_reports(
     store_url: str,
     metric: Metric,
     since: dt.date | None = None,
@@ -217,7 +220,7 @@ async def load_counts(
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> CohortCounts:
+) -> ReportInput:
     """Count a metric's stored reports of the days `since` to `until`, both included.
 
     Parameters
@@ -229,11 +232,11 @@ async def load_counts(
     since, until : datetime.date, optional
         UTC days.
     engine : Engine, optional
-        Counts files, unless reports are also kept whole; None: this machine's threads.
+        Counts files, and keeps their reports whole if they are many; None: this machine's threads.
     detector : AnomalyDetector, optional
         Gets to see the same records.
     spool_for : callable
-        Returns what keeps whole reports, or None.
+        Returns what keeps whole reports here, or None if they aren't needed.
     progress : callable
         Called with the reports counted so far and the reports to count.
 
@@ -256,11 +259,16 @@ async def load_counts(
         done = partial(_progressed, progress, total, 0)
         spool = spool_for(total, await store.last_counted(key, since, until))
         spools = [spool] if spool else []
-        counts = empty_counts(metric.params)
-        if not spool and isinstance(store, ParquetReader):
-            days = (store, key, since, until)
-            for _day, more in _count_export(*days, metric.params, engine, detector, done):
-                counts += more
+        counts, whole = empty_counts(metric.params), None
+        if isinstance(store, ParquetReader) and (not spool or is_distributed(engine, total)):
+            with _naming_deleted_files():
+                files = _plan_export(store, key, since, until)
+                if spool and files.counted:  # exported only now
+                    spool = spool_for(total, files.counted[-1].day)
+                for _day, more in _count_export(files, metric.params, engine, detector, done):
+                    counts += more
+                if spool and engine:
+                    whole = distribute(engine, files.tasks, metric.params, counts)
         else:
             with Counting(
                 metric.params, detector=detector, spools=spools, progress=done
@@ -275,53 +283,67 @@ async def load_counts(
                             counting.keep_none()
                         counting.add_counts(stored.kept)
                 counts = counting.result()
+            whole = spool.finish() if spool else None
         versions = await store.versions(metric.name)
     if not counts.total:
         raise _no_reports(metric, since, until, versions)
-    return counts
+    return ReportInput(counts, detector.result() if detector else None, whole)
 
 
-def _count_export(
-    store: ParquetReader,
-    key: MetricVersion,
-    since: dt.date | None,
-    until: dt.date | None,
-    params: RapporParams,
-    engine: Engine | None,
-    detector: AnomalyDetector | None,
-    progress: Callable[[int], None],
-) -> Iterator[tuple[dt.date, CohortCounts]]:
-    """Yield counts of the days `since` to `until`; of a day possibly several, and in any order."""
+@contextmanager
+def _naming_deleted_files() -> Iterator[None]:
+    """Say of a file that is gone that it was there when its folder was listed."""
     from hubbub.collector.exchange.partitions import deleted_meanwhile  # noqa: PLC0415
 
+    try:
+        yield
+    except MissingFileError as error:
+        raise deleted_meanwhile(error) from error
+
+
+class _ExportFiles(NamedTuple):
+    """Files of some days.
+
+    Attributes
+    ----------
+    tasks : list of Task
+        Of those with reports.
+    counted : list of DayFile
+        Those with counts, in the order of days.
+    """
+
+    tasks: list[Task]
+    counted: list[DayFile]
+
+
+def _plan_export(
+    store: ParquetReader, key: MetricVersion, since: dt.date | None, until: dt.date | None
+) -> _ExportFiles:
+    """Return the files of the days `since` to `until`."""
     reports: list[DayFile] = []
     counted: list[DayFile] = []
     for file in store.files(key, since, until):
         if file.partition:
             chosen = counted if file.only_counts else reports
             chosen.append(DayFile(file.path, file.partition.day, file.reports))
-    try:
-        yield from _count_files(reports, counted, params, engine, detector, progress)
-    except MissingFileError as error:
-        raise deleted_meanwhile(error) from error
+    return _ExportFiles(plan_tasks(reports), sorted(counted, key=lambda file: str(file.day)))
 
 
-def _count_files(
-    reports: Sequence[DayFile],
-    counted: Sequence[DayFile],
+def _count_export(
+    files: _ExportFiles,
     params: RapporParams,
     engine: Engine | None,
     detector: AnomalyDetector | None,
     progress: Callable[[int], None],
 ) -> Iterator[tuple[dt.date, CohortCounts]]:
-    """Yield counts of files of reports, and of those of counts."""
-    tasks, done = plan_tasks(reports), 0
+    """Yield counts of days; of a day possibly several, and in any order."""
+    tasks, done = files.tasks, 0
     for task, of_task in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
         done += task.reports
         progress(done)
         if task.day:
             yield task.day, of_task.counts
-    for address, day, expected in counted:
+    for address, day, expected in files.counted:
         kept = read_counts_file(address)
         _check_shape(kept, params)
         if expected not in {None, kept.total}:
@@ -345,13 +367,13 @@ class DailyReports(NamedTuple):
         Counts of each day with reports, in ascending order.
     whole_by_day : dict
         The whole reports of each day with enough of them; empty if they weren't kept.
-    whole : PackedReports, optional
+    whole : WholeReports, optional
         Those of all these days together.
     """
 
     by_day: dict[dt.date, CohortCounts]
-    whole_by_day: dict[dt.date, PackedReports]
-    whole: PackedReports | None
+    whole_by_day: dict[dt.date, WholeReports]
+    whole: WholeReports | None
 
 
 async def load_days(
@@ -368,7 +390,7 @@ async def load_days(
 ) -> DailyReports:
     """Count each day by itself; days without reports are left out.
 
-    Other parameters and errors are those of `load_counts`.
+    Other parameters and errors are those of `load_reports`.
 
     Parameters
     ----------
@@ -380,7 +402,7 @@ async def load_days(
 
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
-    whole_by_day: dict[dt.date, PackedReports] = {}
+    whole_by_day: dict[dt.date, WholeReports] = {}
     done = 0
     async with open_reader(store_url) as store:
         await store.check(metric)
@@ -392,13 +414,23 @@ async def load_days(
             for day in sorted(await store.days(key))
             if not ((since and day < since) or (until and day > until))
         ]
-        if not together and isinstance(store, ParquetReader):
-            counted = partial(_progressed, progress, total, 0)
-            which = (store, key, since, until)
-            for day, more in _count_export(*which, metric.params, engine, detector, counted):
-                by_day[day] = by_day[day] + more if day in by_day else more
-            by_day = {day: by_day[day] for day in sorted(by_day) if by_day[day].total}
-            days = []
+        if isinstance(store, ParquetReader) and (not together or is_distributed(engine, total)):
+            with _naming_deleted_files():
+                files = _plan_export(store, key, since, until)
+                if together and files.counted:  # exported only now
+                    together = spool_for(total, files.counted[-1].day)
+                counted = partial(_progressed, progress, total, 0)
+                daily = _days_of_export(
+                    files,
+                    metric.params,
+                    engine,
+                    detector,
+                    counted,
+                    min_reports if together else None,
+                )
+                if not daily.by_day:
+                    raise _no_reports(metric, since, until, versions)
+                return daily
         for day in days:
             spools: list[ReportSpool] = []
             if together and await store.count(key, day, day) >= min_reports:
@@ -429,6 +461,38 @@ async def load_days(
     return DailyReports(by_day, whole_by_day, whole)
 
 
+def _days_of_export(
+    files: _ExportFiles,
+    params: RapporParams,
+    engine: Engine | None,
+    detector: AnomalyDetector | None,
+    progress: Callable[[int], None],
+    keep_from: int | None,
+) -> DailyReports:
+    """Count days on an engine, which also keeps those with at least so many reports, if asked."""
+    found: dict[dt.date, CohortCounts] = {}
+    for day, more in _count_export(files, params, engine, detector, progress):
+        found[day] = found[day] + more if day in found else more
+    by_day = {day: found[day] for day in sorted(found) if found[day].total}
+    if keep_from is None or engine is None:
+        return DailyReports(by_day, {}, None)
+    enough = {day: counts for day, counts in by_day.items() if counts.total >= keep_from}
+    keep = partial(_keep_days, engine, files.tasks, params)
+    whole_by_day = {day: keep({day: counts}) for day, counts in enough.items()}
+    return DailyReports(by_day, whole_by_day, keep(enough) if enough else None)
+
+
+def _keep_days(
+    engine: Engine,
+    tasks: Sequence[Task],
+    params: RapporParams,
+    by_day: Mapping[dt.date, CohortCounts],
+) -> WholeReports:
+    """Let an engine keep the reports of some of the days, counted already."""
+    chosen = [task for task in tasks if task.day in by_day]
+    return distribute(engine, chosen, params, reduce(add, by_day.values()))
+
+
 def _no_reports(
     metric: Metric, since: dt.date | None, until: dt.date | None, versions: Sequence[int]
 ) -> UndecodableError:
@@ -447,7 +511,7 @@ def load_file(
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> CohortCounts:
+) -> ReportInput:
     """Count the reports of one Parquet file, whoever wrote it.
 
     Parameters
@@ -455,7 +519,7 @@ def load_file(
     address : Location, path or str
         Its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8.
     engine, detector, spool_for, progress
-        As of `load_counts`.
+        As of `load_reports`.
 
     Raises
     ------
@@ -481,17 +545,22 @@ def load_file(
         check_definition(export_of(path), metric)
     params, total = metric.params, count_rows(path)
     done, spool = partial(_progressed, progress, total, 0), spool_for(total, None)
-    if not spool:
+    whole: WholeReports | None = None
+    if not spool or is_distributed(engine, total):
         tasks, counts, counted = plan_tasks([DayFile(path)]), empty_counts(params), 0
         for task, kept in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
             counts += kept.counts
             counted += task.reports
             done(counted)
-        return counts
-    with Counting(params, detector=detector, spools=[spool], progress=done) as counting:
-        for records in read_records(path, params.k, params.m):
-            counting.add(records.data)
-        return counting.result()
+        if spool and engine:
+            whole = distribute(engine, tasks, params, counts)
+    else:
+        with Counting(params, detector=detector, spools=[spool], progress=done) as counting:
+            for records in read_records(path, params.k, params.m):
+                counting.add(records.data)
+            counts = counting.result()
+        whole = spool.finish()
+    return ReportInput(counts, detector.result() if detector else None, whole)
 
 
 def _progressed(progress: Callable[[int, int], None], total: int, before: int, done: int) -> None:

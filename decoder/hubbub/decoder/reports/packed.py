@@ -4,16 +4,17 @@ The likelihood needs whole reports again and again, cohort by cohort. With up to
 reports are kept once, with their number; with more they stay one by one, in memory or, beyond a
 bound, in an unnamed temporary file.
 
-Invariant: the order of the blocks depends on the reports alone, so that sums over them come out the
-same on any machine.
+Invariant: the parts, and the order of their blocks, depend on the reports alone, so that sums over
+them come out the same on any machine, and wherever parts are kept.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,6 +28,12 @@ GROUPED_BITS = 16
 IN_MEMORY = 2**28
 _PENDING = 2**22
 _SORTED_AT_ONCE = 2**18
+
+
+PART_REPORTS = 2**22
+"""Reports up to which there is one part, unless there are too few cohorts for more."""
+_Result = TypeVar("_Result")
+_Shared = TypeVar("_Shared")
 
 
 class Block(NamedTuple):
@@ -44,9 +51,54 @@ class Block(NamedTuple):
     weights: FloatArray
 
 
+class WholeReports(Protocol):
+    """All reports of a metric, wherever they are kept, part by part."""
+
+    @property
+    def params(self) -> RapporParams:
+        """How they were made."""
+
+    @property
+    def total(self) -> int:
+        """Number of reports."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that a pass over the reports reads."""
+
+    @property
+    def by_cohort(self) -> FloatArray:
+        """Number of reports of each cohort, shape (m,)."""
+
+    def map(
+        self,
+        work: Callable[[_Shared, PackedReports, int], _Result],
+        shared: _Shared,
+        threads: int,
+    ) -> Iterator[_Result]:
+        """Yield `work(shared, part, threads)` of each part, in order.
+
+        Parameters
+        ----------
+        work : callable
+            A function of a module; it may be done in another process.
+        threads : int
+            That work may take of this process.
+        """
+
+
+def cut_cohorts(params: RapporParams, n_reports: int) -> list[range]:
+    """Return the cohorts of each part of so many reports."""
+    if params.k <= GROUPED_BITS:
+        n_reports = min(n_reports, params.m << params.k)
+    parts = min(params.m, max(1, -(-n_reports // PART_REPORTS)))
+    bounds = [params.m * part // parts for part in range(parts + 1)]
+    return [range(first, stop) for first, stop in itertools.pairwise(bounds)]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedReports:
-    """All reports of a metric; made by `pack` or a `ReportSpool`.
+    """Reports in memory, or mapped: all of a metric, or a part; made by `pack` or a `ReportSpool`.
 
     Attributes
     ----------
@@ -76,6 +128,24 @@ class PackedReports:
         if self.copies is None:
             return np.diff(self.starts).astype(np.float64)
         return np.diff(np.concatenate([[0.0], np.cumsum(self.copies)])[self.starts])
+
+    def map(
+        self,
+        work: Callable[[_Shared, PackedReports, int], _Result],
+        shared: _Shared,
+        threads: int,
+    ) -> Iterator[_Result]:
+        """Yield `work(shared, part, threads)` of each part, in order."""
+        for cohorts in cut_cohorts(self.params, self.total):
+            yield work(shared, self._part(cohorts), threads)
+
+    def _part(self, cohorts: range) -> PackedReports:
+        """View the reports of some cohorts."""
+        first, stop = self.starts[cohorts.start], self.starts[cohorts.stop]
+        starts = np.clip(self.starts, first, stop) - first
+        copies = None if self.copies is None else self.copies[first:stop]
+        total = stop - first if copies is None else copies.sum()
+        return PackedReports(self.params, starts, self.bits[first:stop], copies, int(total))
 
     def blocks(self, rows: int) -> Iterator[Block]:
         """Yield all reports, cohort by cohort, at most so many rows at a time."""
@@ -122,7 +192,7 @@ class ReportSpool:
             )
         self._reports += np.bincount(cohorts, minlength=self._params.m)
         if self._params.k <= GROUPED_BITS:
-            self._group(cohorts, table[:, COHORT_BYTES:])
+            self._group(cohorts, table[:, COHORT_BYTES:], np.ones(len(table), dtype=np.int64))
             return
         self._room -= table.size
         if self._room >= 0:
@@ -131,6 +201,14 @@ class ReportSpool:
         if self._file is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `finish` closes it
         self._file.write(table.tobytes())
+
+    def add_grouped(self, packed: PackedReports) -> None:
+        """Keep reports that were packed elsewhere, equal ones once."""
+        if packed.copies is None:
+            raise ValueError(f"k = {packed.params.k}: must be at most {GROUPED_BITS}")
+        cohorts = np.repeat(np.arange(self._params.m), np.diff(packed.starts))
+        self._reports += packed.by_cohort.astype(np.int64)
+        self._group(cohorts, packed.bits, packed.copies.astype(np.int64))
 
     def finish(self) -> PackedReports:
         """Return what was added, and forget it."""
@@ -150,11 +228,11 @@ class ReportSpool:
             self._file.close()
         return PackedReports(self._params, starts, bits, None, total)
 
-    def _group(self, cohorts: IntArray, bits: ByteArray) -> None:
+    def _group(self, cohorts: IntArray, bits: ByteArray, copies: IntArray) -> None:
         codes = cohorts << GROUPED_BITS
         for byte in range(bits.shape[1]):
             codes |= bits[:, byte].astype(np.int64) << (8 * byte)
-        self._codes.append(_counted(codes, np.ones(len(codes), dtype=np.int64)))
+        self._codes.append(_counted(codes, copies))
         if len(self._codes) > 1 and sum(len(codes) for codes, _ in self._codes) > _PENDING:
             self._merge()
 

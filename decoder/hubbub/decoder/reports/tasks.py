@@ -26,6 +26,7 @@ from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.protocol.counts import KeptCounts, keep_columns, keep_none
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import Columns
 
 TASK_REPORTS = 2**21
 """Reports from which on a task is large enough: about a tenth of a second's work."""
@@ -150,16 +151,22 @@ def count_task(settings: CountSettings, task: Task) -> TaskCounts:
         file any more.
     """
     params, step = settings
-    path = task.path
-    groups = range(task.first_row_group, task.last_row_group + 1)
     kept, keys, done = keep_none(params), [np.empty(0, dtype=np.uint64)], 0
-    for reports in read_columns(path, params.k, params.m, groups, task.stamp):
+    for reports in read_task(task, params):
         kept += keep_columns(reports, params)
         keys.append(repeat_keys(reports, -(task.first_report + done) % step, step))
         done += reports.reports
-    if done != task.reports:
-        raise ReportFileError(f"{path}: {done} rows in row groups of {task.reports}")
     return TaskCounts(kept, np.concatenate(keys))
+
+
+def read_task(task: Task, params: RapporParams) -> Iterator[Columns]:
+    """Yield a task's reports, some megabytes at a time (raises as `count_task`)."""
+    groups, done = range(task.first_row_group, task.last_row_group + 1), 0
+    for reports in read_columns(task.path, params.k, params.m, groups, task.stamp):
+        yield reports
+        done += reports.reports
+    if done != task.reports:
+        raise ReportFileError(f"{task.path}: {done} rows in row groups of {task.reports}")
 
 
 def count_tasks(

@@ -1,0 +1,190 @@
+"""Filters of closed days: made and stored by the upkeep, and kept in memory by who stores batches.
+
+A closed day's table takes no more ids. It is read once, its filter (`bloom`) is stored in parts
+under its digest, and last a trigger on the table names that digest. Each transaction reads these
+names, and looks in a table only for the ids that its filter, if it is in memory, doesn't deny.
+Invariants: a filter is used only of a table that names it in that transaction, and so takes no more
+ids; and where none is used, as it isn't loaded yet or is damaged, every id is looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import time
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store.bloom import WORD_BYTES, FilteredTables, IdFilter
+from hubbub.collector.store.ids import (
+    ID_BYTES,
+    Catalogue,
+    IdTable,
+    closing_trigger,
+    filter_trigger,
+)
+from hubbub.collector.store.interfaces import Database
+from hubbub.collector.store.schema import id_filters
+
+PART_BYTES = 1024**2
+"""What is stored or loaded at a time, so that nobody waits for long."""
+
+_RETRY_SECONDS = 60.0
+
+_log = logging.getLogger("hubbub.collector")
+
+
+async def make_filter(database: Database, before: dt.date) -> bool:
+    """Make the filter of the youngest table of days before one that has none.
+
+    Return whether there was one, and nobody else was at it. What is interrupted is done again.
+
+    Raises
+    ------
+    StoreError
+        If the database refuses; or the table was dropped, or the filter's parts deleted, meanwhile.
+    """
+    async with database.filtering_alone() as alone:
+        if not alone:
+            return False
+        catalogue = await database.id_catalogue()
+        await _delete_all_but(database, catalogue.filters.values())
+        limit = await database.first_day_in_use(before)
+        tables = [
+            table
+            for table in catalogue.tables
+            if table.last_day < limit and not table.holds_earlier and table not in catalogue.filters
+        ]
+        if not tables:
+            return False
+        table = max(tables, key=lambda table: table.last_day)
+        if table not in catalogue.closed:
+            async with database.write() as connection:
+                await database.refuse_ids(connection, table, closing_trigger(table))
+        number, of_other_size = await database.count_ids(table)
+        if of_other_size:
+            raise StoreError(f"{table.name}: {of_other_size} ids don't have {ID_BYTES} bytes")
+        made = IdFilter.for_ids(number)
+        async for ids in database.read_ids(table):
+            await asyncio.to_thread(made.add, ids)
+        await _store(database, table, made)
+        return True
+
+
+class LoadedFilters:
+    """The filters that a process has in memory.
+
+    Transactions use them in any thread; loading is done in the event loop, beside them.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._filters: dict[bytes, IdFilter] = {}  # replaced, never changed
+        self._damaged: set[bytes] = set()
+        self._seen = Catalogue((), frozenset(), {})
+        self._chosen = (self._seen, self._filters, FilteredTables({}))
+        self._loading: asyncio.Task[None] | None = None
+        self._retry_at = float("-inf")
+
+    def of(self, catalogue: Catalogue) -> FilteredTables:
+        """Return the tables of those that a transaction found which it need not search for all."""
+        self._seen = catalogue
+        loaded = self._filters
+        seen, used, tables = self._chosen
+        # The same objects as long as no name changes, and nothing is loaded.
+        if seen is not catalogue or used is not loaded:
+            digests = catalogue.filters.items()
+            there = {table: loaded[digest] for table, digest in digests if digest in loaded}
+            tables = FilteredTables(there)
+            self._chosen = (catalogue, loaded, tables)
+        return tables
+
+    def load_soon(self) -> None:
+        """Begin to load what the last transaction could have used, unless it is being loaded."""
+        if self._loading is None and self._missing() and time.monotonic() > self._retry_at:
+            self._loading = asyncio.create_task(self._load(), name="filters of batch ids")
+
+    async def load(self) -> None:
+        """Load all filters there are."""
+        self._seen = await self._database.id_catalogue()
+        self.load_soon()
+        if self._loading is not None:
+            await self._loading
+
+    async def close(self) -> None:
+        """Load no more."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.wait([self._loading])
+
+    def _missing(self) -> set[bytes]:
+        return set(self._seen.filters.values()) - self._filters.keys() - self._damaged
+
+    async def _load(self) -> None:
+        try:
+            for digest in self._missing():
+                found = await _read(self._database, digest)
+                in_force = set((await self._database.id_catalogue()).filters.values())
+                kept = {it: there for it, there in self._filters.items() if it in in_force}
+                if found is not None:
+                    self._filters = {**kept, digest: found}
+                elif digest in in_force:
+                    self._damaged.add(digest)
+                    _log.warning("a filter of batch ids is damaged, so their day is searched")
+        except Exception as error:
+            reason = error if isinstance(error, StoreError) else type(error).__name__
+            _log.warning("could not load a filter of batch ids and will try again: %s", reason)
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+        finally:
+            self._loading = None
+
+
+async def _store(database: Database, table: IdTable, made: IdFilter) -> None:
+    """Store a filter part by part; name it once all of them are there."""
+    digest, data = await asyncio.to_thread(lambda: made.digest), made.data
+    for part, start in enumerate(range(0, len(data), PART_BYTES)):
+        words = bytes(data[start : start + PART_BYTES])
+        row = {"digest": digest, "part": part, "words": words}
+        async with database.write() as connection:
+            await connection.execute(database.insert_if_absent(id_filters), [row])
+        database.note_written(len(words))
+    async with database.write() as connection:
+        if await _size(connection, digest) != len(data):
+            raise StoreError(f"the filter of {table.name} was deleted while it was made")
+        await database.refuse_ids(connection, table, filter_trigger(table, digest))
+
+
+async def _read(database: Database, digest: bytes) -> IdFilter | None:
+    """Return a filter; None if not all of it is there as it was made."""
+    async with database.read() as connection:
+        size = await _size(connection, digest)
+    if not size or size % WORD_BYTES:
+        return None
+    data = bytearray(size)
+    for part, start in enumerate(range(0, size, PART_BYTES)):
+        which = (id_filters.c.digest == digest, id_filters.c.part == part)
+        async with database.read() as connection:
+            words = await connection.scalar(sa.select(id_filters.c.words).where(*which))
+        if words is None or len(words) != min(PART_BYTES, size - start):
+            return None
+        data[start : start + len(words)] = words
+    found = IdFilter.of_data(data)
+    return found if await asyncio.to_thread(lambda: found.digest) == digest else None
+
+
+async def _size(connection: AsyncConnection, digest: bytes) -> int:
+    query = sa.select(sa.func.sum(sa.func.length(id_filters.c.words)))
+    return int(await connection.scalar(query.where(id_filters.c.digest == digest)) or 0)
+
+
+async def _delete_all_but(database: Database, digests: Iterable[bytes]) -> None:
+    """Delete filters that stand for no table any more, or were never complete."""
+    async with database.read() as connection:
+        stored = set((await connection.scalars(sa.select(id_filters.c.digest).distinct())).all())
+    if gone := stored - set(digests):
+        async with database.write() as connection:
+            await connection.execute(sa.delete(id_filters).where(id_filters.c.digest.in_(gone)))

@@ -1,0 +1,73 @@
+"""Batches of closed days that are sent again, while collectors make filters, load them, and die."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from hubbub.client import Batch
+from hubbub.collector.store import MetricVersion, NewBatch, open_store
+from hubbub.simulations.experiments.processes import running_collector
+from service.faults import kill
+from service.posting import make_batch, post
+
+_DAYS = 6
+_OFTEN = ["--upkeep-seconds", "0.1"]
+
+
+def test_batches_of_closed_days_are_known_while_filters_are_made_and_whoever_makes_them_is_killed(
+    metrics_file: Path, any_store_url: str
+) -> None:
+    """By the collector itself, by the one in its place, and by one that was there before both."""
+    batches = [make_batch() for _ in range(2 * _DAYS)]
+    asyncio.run(_store_on_days(any_store_url, batches))
+    new = 0
+    seldom = ["--upkeep-seconds", "86400"]
+    with running_collector(metrics_file, any_store_url, seldom) as before:
+        for patience in (1, _DAYS - 2):
+            with running_collector(metrics_file, any_store_url, _OFTEN) as collector:
+                while asyncio.run(_n_filters(any_store_url)) < patience:
+                    for url in (collector.url, before.url):
+                        new += _send(url, batches)
+                kill(collector.process.pid)
+                collector.process.wait()
+        for _ in range(3):  # the first lets its filters be loaded
+            new += _send(before.url, batches)
+    assert asyncio.run(_count(any_store_url)) == 3 * new
+
+
+def _send(url: str, batches: Sequence[Batch]) -> int:
+    """Send known batches again, and a new one; return how many were new."""
+    assert [post(url, batch).status for batch in batches] == [200] * len(batches)
+    assert post(url, make_batch()).status == 201
+    return 1
+
+
+async def _store_on_days(url: str, batches: Sequence[Batch]) -> None:
+    today = dt.datetime.now(dt.UTC).date()
+    async with open_store(url, create=True) as store:
+        for number, batch in enumerate(batches):
+            known = NewBatch(bytes.fromhex(batch.batch_id), {})
+            await store.append([known], today - dt.timedelta(days=number % _DAYS))
+        await store.append([NewBatch(bytes(16), {})], today)
+
+
+async def _count(url: str) -> int:
+    async with open_store(url, create=False) as store:
+        return await store.count(MetricVersion("homepage", 1))
+
+
+async def _n_filters(url: str) -> int:
+    driver = url.replace("postgresql:", "postgresql+asyncpg:")
+    engine = create_async_engine(driver.replace("sqlite:", "sqlite+aiosqlite:"))
+    try:
+        async with engine.connect() as connection:
+            query = sa.text("SELECT count(DISTINCT digest) FROM id_filters")
+            return int((await connection.execute(query)).scalar_one())
+    finally:
+        await engine.dispose()

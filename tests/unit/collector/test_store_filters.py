@@ -1,0 +1,527 @@
+"""Closed days: they take no more ids, and filters answer for those they have, or else they do."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import re
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.util import await_only
+
+from databases import PostgresqlServer
+from hubbub.collector.errors import StoreError
+from hubbub.collector.store import NewBatch, Store, filters, open_store
+from hubbub.collector.store.ids import (
+    Catalogue,
+    closing_trigger,
+    filter_trigger,
+    id_table,
+    parse_id_table,
+    parse_names,
+)
+from hubbub.collector.store.upkeep import Upkeep
+from unit.collector.batches import HOMEPAGE, make_new_batch
+from unit.collector.event_loop import in_event_loop
+
+_DAY = dt.date(2026, 3, 14)
+_TODAY = dt.date(2026, 3, 19)
+_SECONDS = 30.0
+
+
+def _later(days: int) -> dt.date:
+    return _DAY + dt.timedelta(days=days)
+
+
+def _batches(number: int) -> list[NewBatch]:
+    return [make_new_batch([each]) for each in range(number)]
+
+
+@in_event_loop
+async def test_batches_of_closed_days_are_known_to_old_and_new_collectors(
+    any_store_url: str,
+) -> None:
+    """Before and after the filters were made, and loaded; new batches are taken in between."""
+    batches = _batches(60)
+    async with open_store(any_store_url, create=True) as before:
+        for age in range(6):
+            assert all(await before.append(batches[age::6], _later(age)))
+        assert await _filter_all(before) == 4
+        async with open_store(any_store_url, create=True) as after:
+            for store in (before, after):
+                assert await store.append([*batches, make_new_batch()], _TODAY) == _all_but_last(60)
+            for store in (before, after):
+                await store.load_filters()
+                assert await store.append([*batches, make_new_batch()], _TODAY) == _all_but_last(60)
+                assert await store.append(_batches(1500), _TODAY) == [True] * 1500
+            assert all([await after.knows(batch.batch_id) for batch in batches])
+        assert await before.count(HOMEPAGE) == 60 + 4 * 3 + 3000
+
+
+@in_event_loop
+async def test_filters_are_loaded_by_themselves_and_then_closed_days_are_not_searched(
+    any_store_url: str,
+) -> None:
+    """Of new ones too, and by another collector than the one whose upkeep made them."""
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(6):
+            await store.append([make_new_batch()], _later(age))
+        searched = await _days_searched(store, any_store_url)
+        assert searched == [14, 15, 16, 17, 18, 19]
+        async with open_store(any_store_url, create=True) as other:
+            assert await other.filter_ids(_later(3))
+            await _until_left_out(store, any_store_url, {16})
+            await _filter_all(other)
+            await _until_left_out(store, any_store_url, {14, 15, 16, 17})
+
+
+@in_event_loop
+async def test_the_few_suspects_are_looked_for_on_closed_days_alone(any_store_url: str) -> None:
+    """Of 3,400 new ones about 14 are suspected of each day."""
+    batches = _batches(8000)
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(4):
+            await store.append(batches[age::4], _later(age))
+        await _filter_all(store, today=_later(5))
+        await store.load_filters()
+        new = _batches(3400)
+        assert (
+            await store.append([*new, *batches[::50]], _later(5)) == [True] * 3400 + [False] * 160
+        )
+        assert await store.append(new, _later(5)) == [False] * 3400
+
+
+@in_event_loop
+async def test_closed_day_takes_no_ids_from_whoever_would_insert_them(any_store_url: str) -> None:
+    """Such as a collector of an earlier version, whose clock is days behind."""
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(3):
+            await store.append([make_new_batch()], _later(age))
+        assert await store.filter_ids(_later(2))
+        for day, expected in ((_later(1), "takes no more ids"), (_later(0), None)):
+            if expected is None:
+                await _insert(any_store_url, secrets.token_bytes(16), day)
+                continue
+            with pytest.raises(sa.exc.DBAPIError, match=expected):
+                await _insert(any_store_url, secrets.token_bytes(16), day)
+
+
+@in_event_loop
+async def test_batches_under_a_clock_that_is_behind_are_kept_with_those_of_the_next_open_day(
+    any_store_url: str,
+) -> None:
+    """Known once, at once and until that day is forgotten; their reports keep their own day."""
+    late = _batches(20)
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(5):
+            await store.append([make_new_batch()], _later(age))
+        await _filter_all(store)
+        for each in (store, store):
+            await each.load_filters()
+        assert await store.append(late, _later(1)) == [True] * 20
+        assert await store.append(late, _later(1)) == [False] * 20
+        assert await store.append(late, _TODAY) == [False] * 20
+        days = [count.day for count in await store.overview() if count.reports > 3]
+        assert days == [_later(1)]
+        quarantined = await store.append_quarantined(_batches(3), _later(1), 10**6)
+        assert quarantined == [True] * 3
+        assert await store.forget_ids(_later(4)) == 4
+        assert await store.append(late, _TODAY) == [False] * 20
+        assert await store.forget_ids(_later(5)) == 1
+        assert await store.append(late, _TODAY) == [True] * 20
+
+
+@in_event_loop
+async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(
+    postgresql_url: str,
+) -> None:
+    """Held before its commit, when its id can't be read yet."""
+    batch = make_new_batch()
+    closing: list[asyncio.Task[bool]] = []
+
+    def close(connection: sa.Connection) -> None:
+        found = "SELECT day FROM batch_ids WHERE batch_id = $1"
+        if not closing and connection.exec_driver_sql(found, (batch.batch_id,)).all():
+            closing.append(asyncio.create_task(other.filter_ids(_later(2))))
+            done, _ = await_only(asyncio.wait(closing, timeout=0.5))
+            assert not done
+
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        for age in (0, 3):
+            await one.append([make_new_batch()], _later(age))
+        with _listening("commit", close):
+            assert await one.append([batch], _DAY) == [True]
+        assert await closing[0]
+        await other.load_filters()
+        assert await other.append([batch], _later(3)) == [False]
+
+
+@in_event_loop
+async def test_day_that_was_forgotten_and_begun_again_is_not_answered_for_by_its_old_filter(
+    any_store_url: str,
+) -> None:
+    """Forgotten by a collector of an earlier version, which knows nothing of filters."""
+    batch = make_new_batch()
+    async with open_store(any_store_url, create=True) as store:
+        for age in (0, 3):
+            await store.append([make_new_batch()], _later(age))
+        await _filter_all(store, today=_later(3))
+        await store.load_filters()
+        assert 14 not in await _days_searched(store, any_store_url, _later(3))
+        await _execute(any_store_url, f"DROP TABLE {id_table(_DAY).name}")
+        async with open_store(any_store_url, create=True) as other:
+            assert await other.append([batch], _DAY) == [True]
+        assert await store.append([batch], _later(3)) == [False]
+        await _filter_all(store)
+        assert await store.append([batch], _later(3)) == [False]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE id_filters SET words = (SELECT words FROM id_filters WHERE part = 1)",
+        "DELETE FROM id_filters WHERE part = 0",
+        "DELETE FROM id_filters WHERE part = (SELECT max(part) FROM id_filters)",
+        "UPDATE id_filters SET words = substr(words, 1, 9) WHERE part = 1",
+        "DELETE FROM id_filters",
+    ],
+)
+@in_event_loop
+async def test_damaged_filter_is_told_of_and_its_day_searched(
+    any_store_url: str,
+    damage: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(filters, "PART_BYTES", 64)
+    batches = _batches(100)
+    async with open_store(any_store_url, create=True) as store:
+        await store.append(batches, _DAY)
+        await store.append([make_new_batch()], _later(3))
+        await _filter_all(store, today=_later(3))
+        await _execute(any_store_url, damage)
+        with caplog.at_level(logging.WARNING, logger="hubbub.collector"):
+            for _ in range(2):
+                await store.load_filters()
+                assert await store.append(batches, _later(3)) == [False] * 100
+    assert caplog.messages == ["a filter of batch ids is damaged, so their day is searched"]
+
+
+@in_event_loop
+async def test_filters_that_can_not_be_read_are_told_of_and_read_later(
+    any_store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(filters, "_RETRY_SECONDS", 0.2)
+    batch = make_new_batch()
+    async with open_store(any_store_url, create=True) as store:
+        await store.append([batch], _DAY)
+        await store.append([make_new_batch()], _later(3))
+        await _filter_all(store, today=_later(3))
+        await _execute(any_store_url, "ALTER TABLE id_filters RENAME TO elsewhere")
+        with caplog.at_level(logging.WARNING, logger="hubbub.collector"):
+            for _ in range(3):
+                await store.load_filters()
+                assert await store.append([batch], _later(3)) == [False]
+        (message,) = set(caplog.messages)
+        assert message.startswith("could not load a filter of batch ids and will try again: store:")
+        assert (await Upkeep(store, 14, None, 0).run_once(_TODAY)).faults["filter"]
+        await _execute(any_store_url, "ALTER TABLE elsewhere RENAME TO id_filters")
+        await _until_left_out(store, any_store_url, {14})
+
+
+@in_event_loop
+async def test_making_a_filter_may_be_cut_off_at_any_statement(
+    any_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was begun is completed by the next, and all batches are known in between."""
+    monkeypatch.setattr(filters, "PART_BYTES", 64)
+    batches = _batches(80)
+    statements = 0
+    cut_at = 0
+
+    def cut_off(*_: object) -> None:
+        nonlocal statements
+        statements += 1
+        if statements == cut_at:
+            raise OSError("cut off")
+
+    async with (
+        open_store(any_store_url, create=True) as store,
+        open_store(any_store_url, create=True) as other,
+    ):
+        for age in (0, 1, 4):
+            await store.append(batches[:40] if age == 0 else [make_new_batch()], _later(age))
+        while True:
+            cut_at += 1
+            statements = 0
+            with _listening("before_cursor_execute", cut_off):
+                try:
+                    assert await store.filter_ids(_later(1))
+                except StoreError:
+                    pass
+                else:
+                    break
+            assert cut_at < 100
+            await other.load_filters()
+            new = make_new_batch()
+            assert await other.append([*batches[:40], new], _later(4)) == _all_but_last(40)
+            assert await other.append([new], _later(4)) == [False]
+        assert cut_at > 10
+        await other.load_filters()
+        assert await other.append(batches[:40], _later(4)) == [False] * 40
+        assert await _days_searched(other, any_store_url, _later(4)) == [15, 18]
+
+
+@in_event_loop
+async def test_filters_of_days_that_were_forgotten_are_deleted(any_store_url: str) -> None:
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(5):
+            await store.append([make_new_batch()], _later(age))
+        await _filter_all(store)
+        assert await _stored_filters(any_store_url) == 4
+        upkeep = Upkeep(store, 3, None, 0)
+        done = await upkeep.run_once(_later(5))
+        assert (done.forgotten, done.faults) == (2, {})
+        assert await _stored_filters(any_store_url) == 2
+
+
+@in_event_loop
+async def test_days_that_may_still_be_written_are_not_closed(any_store_url: str) -> None:
+    """Today's and yesterday's; and in PostgreSQL, whose collectors have several clocks, what was
+    written last, whatever the clock of the upkeep says."""
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(3):
+            await store.append([make_new_batch()], _later(age))
+        done = await Upkeep(store, 14, None, 0).run_once(_later(2))
+        assert done.faults == {}
+        await _until_left_out(store, any_store_url, {14}, _later(2))
+        assert {15, 16} <= set(await _days_searched(store, any_store_url, _later(2)))
+        await _filter_all(store, today=_later(9))
+        new = make_new_batch()
+        assert await store.append([new], _later(2)) == [True]
+        assert await store.append([new], _later(2)) == [False]
+
+
+@in_event_loop
+async def test_ids_of_before_they_were_kept_by_day_stay_without_a_filter(
+    postgresql_url: str,
+) -> None:
+    batch = make_new_batch()
+    async with open_store(postgresql_url, create=True) as store:
+        await _execute(
+            postgresql_url,
+            "CREATE TABLE batch_ids_until_20260314 (LIKE batch_ids, PRIMARY KEY (batch_id))",
+        )
+        await _execute(
+            postgresql_url,
+            "ALTER TABLE batch_ids ATTACH PARTITION batch_ids_until_20260314 "
+            "FOR VALUES FROM (MINVALUE) TO ('2026-03-15')",
+        )
+        assert await store.append([batch], _later(-3)) == [True]
+        await store.append([make_new_batch()], _later(3))
+        assert await _filter_all(store) == 0
+        assert await store.append([batch], _later(3)) == [False]
+
+
+@in_event_loop
+async def test_day_with_ids_that_are_none_gets_no_filter(any_store_url: str) -> None:
+    """Read end to end, those after one that is too short would be others."""
+    batches = _batches(20)
+    async with open_store(any_store_url, create=True) as store:
+        await store.append(batches, _DAY)
+        await _insert(any_store_url, bytes(15), _DAY)
+        await store.append([make_new_batch()], _later(3))
+        expected = "batch_ids_20260314: 1 ids don't have 16 bytes"
+        assert (await Upkeep(store, 14, None, 0).run_once(_later(3))).faults == {"filter": expected}
+        assert await store.append(batches, _later(3)) == [False] * 20
+
+
+@in_event_loop
+async def test_store_of_the_schema_before_gets_filters(any_store_url: str) -> None:
+    batches = _batches(20)
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(4):
+            await store.append(batches[age::4], _later(age))
+    await _execute(any_store_url, "DROP TABLE id_filters")
+    if any_store_url.startswith("postgresql"):
+        await _execute(any_store_url, "DROP FUNCTION refuse_batch_ids()")
+    await _execute(any_store_url, "UPDATE hubbub_schema SET version_num = '0006'")
+    async with open_store(any_store_url, create=True) as store:
+        assert await _filter_all(store, today=_later(3)) == 2
+        await store.load_filters()
+        assert await _days_searched(store, any_store_url, _later(3)) == [16, 17]
+        assert await store.append(batches, _later(3)) == [False] * 20
+
+
+@in_event_loop
+async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url: str) -> None:
+    """While its ids are read; another collector then leaves making it to the first."""
+    begun: list[asyncio.Task[None]] = []
+
+    async def use() -> None:
+        assert await other.append([make_new_batch()], _later(3)) == [True]
+        assert await other.append([make_new_batch()], _later(4)) == [True]
+        assert await other.append([make_new_batch()], _later(1)) == [True]
+        assert await other.forget_ids(_later(1)) == 1
+        await other.prepare_day(_later(5))
+        assert not await other.filter_ids(_later(3))
+
+    def use_meanwhile(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "string_agg" in statement and not begun:
+            begun.append(asyncio.create_task(use()))
+            await_only(begun[0])
+
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        for number in range(4):
+            await one.append([make_new_batch()], _later(number))
+        with _listening("before_cursor_execute", use_meanwhile):
+            assert await one.filter_ids(_later(2))
+    assert begun
+
+
+@in_event_loop
+async def test_reader_of_all_days_delays_no_filter(postgresql_url: str) -> None:
+    """As pg_dump is, which holds a lock on every table."""
+    async with open_store(postgresql_url, create=True) as store:
+        for age in (0, 3):
+            await store.append([make_new_batch()], _later(age))
+        async with _connection(postgresql_url) as reader:
+            await reader.exec_driver_sql("SELECT count(*) FROM batch_ids, id_filters")
+            assert await store.filter_ids(_later(2))
+
+
+@in_event_loop
+async def test_ids_are_searched_by_keys_and_closed_days_left_out_of_plans(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """Whether or not the planner knows the partitions."""
+    statements: dict[str, str] = {}
+
+    def remember(_connection: object, _cursor: object, sql: str, *_: object) -> None:
+        for beginning in ("INSERT INTO batch_ids", "SELECT id FROM unnest"):
+            if sql.strip().startswith(beginning):
+                statements[beginning] = re.sub(r"\$\d", "'{}'", sql)
+
+    async with open_store(postgresql_url, create=True) as store:
+        known = make_new_batch()
+        for number in range(5):
+            some = [make_new_batch() for _ in range(1000)]
+            await store.append([known, *some] if number == 0 else some, _later(number))
+        await _filter_all(store, today=_later(4))
+        await store.load_filters()
+        with _listening("before_cursor_execute", remember):
+            await store.append([known, make_new_batch()], _later(4))
+    for _ in range(2):
+        plans = {
+            beginning: postgresql.execute(f"EXPLAIN {sql}", url=postgresql_url)
+            for beginning, sql in statements.items()
+        }
+        of_new, of_suspects = plans["INSERT INTO batch_ids"], plans["SELECT id FROM unnest"]
+        assert re.findall(r"Index Scan using batch_ids_202603(\d\d)_pkey", of_new) == ["17"]
+        assert of_suspects.count("Index Cond: (batch_id = ") == 5
+        assert "Seq Scan" not in of_new + of_suspects
+        postgresql.execute("VACUUM (ANALYZE) batch_ids", url=postgresql_url)
+
+
+def test_names_tell_tables_and_what_became_of_them() -> None:
+    one, other = id_table(_DAY), id_table(_later(1))
+    digest = bytes(range(16))
+    until = parse_id_table("batch_ids_until_20260301")
+    assert until is not None
+    names = [one.name, other.name, until.name, closing_trigger(one), filter_trigger(one, digest)]
+    names += [closing_trigger(other), f"{one.name}_of_mine", f"{one.name}_filter_00", "x"]
+    found = parse_names(names)
+    assert found == Catalogue((one, other, until), frozenset({one, other}), {one: digest})
+    assert len(filter_trigger(one, digest)) < 64  # PostgreSQL would cut it off
+    days = [_later(-1), _DAY, _later(1), _later(2)]
+    assert [found.taking(day) for day in days] == [_later(-1), _later(2), _later(2), _later(2)]
+
+
+async def _filter_all(store: Store, today: dt.date = _TODAY) -> int:
+    """Do what the upkeep does until nothing is left; return how many filters were made."""
+    made = 0
+    while await store.filter_ids(today - dt.timedelta(days=1)):
+        made += 1
+    return made
+
+
+def _all_but_last(known: int) -> list[bool]:
+    return [False] * known + [True]
+
+
+async def _days_searched(store: Store, url: str, day: dt.date = _TODAY) -> list[int]:
+    """Append a new batch, and return in which days of March it was looked for."""
+    seen: set[int] = set()
+
+    def look(connection: sa.Connection, _cursor: object, sql: str, values: Any, *_: object) -> None:
+        if url.startswith("sqlite"):
+            if "EXISTS" in sql:
+                seen.update(map(int, re.findall(r"FROM batch_ids_202603(\d\d)", sql)))
+        elif "INSERT INTO batch_ids" in sql and "EXPLAIN" not in sql:
+            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
+            seen.update(map(int, re.findall(r"batch_ids_202603(\d\d)_pkey", plan)), [day.day])
+
+    with _listening("before_cursor_execute", look):
+        assert await store.append([make_new_batch()], day) == [True]
+    return sorted(seen)
+
+
+async def _until_left_out(store: Store, url: str, days: set[int], day: dt.date = _TODAY) -> None:
+    async with asyncio.timeout(_SECONDS):
+        while days & set(await _days_searched(store, url, day)):
+            await asyncio.sleep(0.01)
+
+
+async def _stored_filters(url: str) -> int:
+    async with _connection(url) as connection:
+        query = sa.text("SELECT count(DISTINCT digest) FROM id_filters")
+        return int((await connection.execute(query)).scalar_one())
+
+
+async def _insert(url: str, batch_id: bytes, day: dt.date) -> None:
+    async with _connection(url) as connection:
+        if url.startswith("sqlite"):
+            statement = f"INSERT INTO {id_table(day).name} VALUES (?)"  # noqa: S608
+            await connection.exec_driver_sql(statement, (batch_id,))
+        else:
+            statement = "INSERT INTO batch_ids VALUES ($1, $2)"
+            await connection.exec_driver_sql(statement, (batch_id, day))
+
+
+async def _execute(url: str, statement: str) -> None:
+    async with _connection(url) as connection:
+        await connection.exec_driver_sql(statement)
+
+
+@contextmanager
+def _listening(event: str, listener: Any) -> Iterator[None]:
+    sa.event.listen(sa.Engine, event, listener)
+    try:
+        yield
+    finally:
+        sa.event.remove(sa.Engine, event, listener)
+
+
+@asynccontextmanager
+async def _connection(url: str) -> AsyncIterator[AsyncConnection]:
+    """Connect as another program would, with one transaction."""
+    driver = url.replace("postgresql:", "postgresql+asyncpg:")
+    engine = create_async_engine(driver.replace("sqlite:", "sqlite+aiosqlite:"))
+    try:
+        async with engine.begin() as connection:
+            yield connection
+    finally:
+        await engine.dispose()

@@ -1,0 +1,112 @@
+"""What is decoded on Dask is what threads decode, to the last bit, whatever the type and method."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine_tasks import die_once, refuse_three, scaled
+from factories import make_params
+from hubbub.collector.errors import ReportFileError
+from hubbub.decoder.engines import Keeper
+from hubbub.decoder.errors import UndecodableError
+from hubbub.decoder.likelihood.choice import Choice, Method
+from hubbub.decoder.reports.distributed import DistributedReports, distribute
+from hubbub.decoder.reports.loading import load_reports
+from hubbub.decoder.reports.packed import PackedReports, cut_cohorts
+from hubbub.decoder.reports.tasks import DayFile, plan_tasks
+from stored_metrics import NAMES, NOISE, WAYS, WORDS, Stored, numbers_of
+from unit.decoder.packed import reports_of
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let three days of 2,000 reports be several tasks, and several parts."""
+    monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 500)
+    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 900)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("what", WAYS)
+def test_dask_decodes_an_export_as_threads_do_a_database(
+    tmp_path: Path, dask: Keeper, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    metric, value, options = WAYS[what]
+    stored = Stored(tmp_path, metric, value)
+    export, expected = stored.export(), numbers_of(stored.decode(**options))
+    monkeypatch.setattr("hubbub.decoder.job.open_engine", lambda *_: nullcontext(dask))
+    assert numbers_of(stored.decode(export, engine="dask", **options)) == expected
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_many_reports_stay_with_workers_and_few_come(
+    tmp_path: Path, dask: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = Stored(tmp_path, WORDS, "word 3")
+    spool_for = Choice(Method.LIKELIHOOD, NOISE, len(NAMES)).spool_for
+    loading = load_reports(stored.export(), WORDS, engine=dask, spool_for=spool_for)
+    many = asyncio.run(loading).whole
+    assert isinstance(many, DistributedReports)
+    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 6_000)
+    loading = load_reports(stored.export(), WORDS, engine=dask, spool_for=spool_for)
+    few = asyncio.run(loading).whole
+    assert isinstance(few, PackedReports)
+    assert (many.total, many.rows) == (few.total, few.rows)
+    np.testing.assert_array_equal(many.by_cohort, few.by_cohort)
+
+
+def test_parts_are_all_cohorts_once_and_hold_their_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 100)
+    params = make_params(k=24, h=2, m=7, f=0.1, p=0.1, q=0.9)
+    reports = reports_of({"a": 300, "b": 90}, params)
+    parts = list(reports.map(lambda _shared, part, _threads: part, None, 1))
+    assert len(parts) == len(cut_cohorts(params, 390)) == 4
+    assert [len(cut_cohorts(params, n)) for n in (0, 100, 101, 10**9)] == [1, 1, 2, 7]
+    assert sum(part.total for part in parts) == 390
+    np.testing.assert_array_equal(np.concatenate([part.bits for part in parts]), reports.bits)
+    np.testing.assert_array_equal(sum(part.by_cohort for part in parts), reports.by_cohort)
+
+
+def test_what_dask_keeps_is_used_again_and_made_again_if_it_is_lost(
+    dask: Keeper, tmp_path: Path
+) -> None:
+    kept = dask.keep(scaled, 3, range(12))
+    assert list(kept.map(scaled, 2)) == [6 * task for task in range(12)]
+    kept = dask.keep(scaled, 1, range(12))
+    assert list(kept.map(die_once, tmp_path / "flag")) == list(range(12))
+    assert list(kept.map(scaled, 5)) == [5 * task for task in range(12)]
+
+
+def test_what_cant_be_kept_is_the_error_of_whoever_asks_for_it(dask: Keeper) -> None:
+    results = dask.keep(refuse_three, None, range(5)).map(scaled, 2)
+    assert [next(results) for _ in range(3)] == [0, 2, 4]
+    with pytest.raises(ValueError, match="three"):
+        next(results)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_file_that_is_gone_when_workers_read_it_is_named(tmp_path: Path, dask: Keeper) -> None:
+    export = Stored(tmp_path, WORDS, "word 3").export().removeprefix("parquet:")
+    path = min(Path(export).rglob("*.parquet"))
+    counts = asyncio.run(load_reports(f"parquet:{export}", WORDS)).counts
+    tasks = plan_tasks([DayFile(path) for path in sorted(Path(export).rglob("*.parquet"))])
+    path.unlink()
+    with pytest.raises(ReportFileError, match="No such file"):
+        list(distribute(dask, tasks, NOISE, counts).map(_rows, None, 1))
+
+
+def test_more_than_a_worker_can_keep_is_refused(
+    tmp_path: Path, dask: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbub.decoder.reports.distributed.MOST_BYTES", 1_000)
+    counts = asyncio.run(load_reports(Stored(tmp_path, WORDS, "word 3").url, WORDS)).counts
+    with pytest.raises(UndecodableError, match="24,000 bytes of reports in cohorts 0 to 7"):
+        distribute(dask, [], NOISE, counts)
+
+
+def _rows(_shared: None, part: PackedReports, _threads: int) -> int:
+    return part.rows
