@@ -18,6 +18,7 @@ import pytest
 
 from factories import make_metric, make_params
 from hubbub.collector.errors import MissingFileError
+from hubbub.collector.exchange import storage
 from hubbub.collector.exchange.partitions import ParquetReader
 from hubbub.collector.exchange.storage import resolve
 from hubbub.collector.store import MetricVersion, open_store
@@ -38,7 +39,9 @@ def running_s3() -> Iterator[Proxy]:
     with s3_server() as url, proxy_before(url) as proxy, pytest.MonkeyPatch.context() as patch:
         for name, value in proxy.environment.items():
             patch.setenv(name, value)
+        storage._remote.cache_clear()  # of a bucket of this name on another server
         yield proxy
+        storage._remote.cache_clear()
 
 
 class Export:
