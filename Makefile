@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package test-spark lint bench engines change suite calibration planning releases paper kills law fuzz model soak fortnight growth mixing clean
+.PHONY: help demo test test-browser test-package test-spark lint bench engines change suite calibration planning releases paper kills law fuzz model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -97,6 +97,10 @@ growth: $(READY)  ## ingest and upkeep with ten million batch ids, beside one mi
 mixing: $(READY)  ## what it costs to mix a day that is over, and what ingest notices of it
 	PYTHONPATH=tests $(BIN)/python -m evaluation.mixing --store postgresql --reports 20000000
 	PYTHONPATH=tests $(BIN)/python -m evaluation.mixing --store sqlite --reports 20000000
+
+cluster: $(READY)  ## a whole service on one machine, of which one of each process is killed (15 minutes; needs Java 17, as test-spark)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[spark]'
+	PYTHONPATH=tests $(BIN)/python -m evaluation.cluster
 
 clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) out dist build .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -68,6 +68,18 @@ def test_oldest_report_goes_when_the_disk_is_full(tmp_path: Path) -> None:
     assert status.waiting >= 30
 
 
+def test_what_is_left_on_disk_is_told_after_closing(tmp_path: Path) -> None:
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    for _ in range(3):
+        telemetry.record("homepage", "x")
+    telemetry.close(0)
+    assert telemetry.status().waiting == 3
+    later = Telemetry(make_registry(), NOWHERE, tmp_path)
+    assert later.status().waiting == 3
+    later.forget()
+    assert later.status().waiting == 0
+
+
 def test_oldest_report_goes_when_memory_is_full(tmp_path: Path) -> None:
     """No thread runs before the recorder is drained, because all is recorded under its lock."""
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path, batch_size=10, max_pending=10)

@@ -19,7 +19,16 @@ from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableErr
 from hubbub.client.forks import no_fork
 from hubbub.client.interface import Preview, Status
 from hubbub.client.ledger import Account, Spending, Verdict
-from hubbub.client.recorder import FORGOTTEN, REPLACED, WITHDRAWN, Entry, Recorder, Settings, log
+from hubbub.client.recorder import (
+    CLOSED,
+    FORGOTTEN,
+    REPLACED,
+    WITHDRAWN,
+    Entry,
+    Recorder,
+    Settings,
+    log,
+)
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, batch_to_json
@@ -134,10 +143,12 @@ class BaseTelemetry:
         """Return counters and, if recording is off, the reason; waits for nothing."""
         recorder = self._recorder
         with recorder.changed:
+            # What is on disk when this is closed is left to the next run.
+            is_usable = recorder.disabled in {None, CLOSED}
             return Status(
                 recorded=recorder.recorded,
                 delivered=recorder.delivered,
-                waiting=len(recorder.pending) + (0 if recorder.disabled else self._on_disk),
+                waiting=len(recorder.pending) + (self._on_disk if is_usable else 0),
                 stale=recorder.stale,
                 dropped=dict(recorder.dropped),
                 disabled=recorder.disabled or recorder.unavailable,
@@ -274,7 +285,7 @@ class BaseTelemetry:
         """Begin to deliver, after recording was started."""
         raise NotImplementedError
 
-    def _shut(self, reason: str = "closed") -> None:
+    def _shut(self, reason: str = CLOSED) -> None:
         """Stop recording for good."""
         with self._recorder.changed:
             self._closed = True

@@ -38,6 +38,7 @@ from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Report
 
+CLOSED = "closed"
 EXPIRED = "expired metric"
 REPLACED = "secret replaced"
 FORGOTTEN = "forgotten"
@@ -169,7 +170,7 @@ class Recorder:
         try:
             with self.changed:
                 if self.disabled is not None:
-                    raise _NotRecordedError("closed" if self.disabled == "closed" else "disabled")
+                    raise _NotRecordedError(CLOSED if self.disabled == CLOSED else "disabled")
                 recipe, now = self._recipe(metric), time.time()
                 decision = self._decide(recipe, value, now)
                 if decision.verdict is Verdict.REFUSED:

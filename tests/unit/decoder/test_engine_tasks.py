@@ -154,6 +154,17 @@ def test_workers_without_hubbub_are_named(tmp_path: Path) -> None:
     assert "a worker has no hubbub" in decode_on_dask_with(tmp_path)
 
 
+def test_workers_that_die_at_their_start_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'spawn_main' in ' '.join(sys.orig_argv):\n    os._exit(3)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(EngineError, match="workers didn't start"), open_engine("dask"):
+        pass
+
+
 def decode_on_dask_with(site: Path) -> str:
     """Return the error of a map over a scheduler and a worker that import from `site` first."""
     path = os.pathsep.join([str(site), str(Path(__file__).parents[2])])

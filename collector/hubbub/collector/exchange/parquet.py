@@ -34,6 +34,8 @@ DEFINITION = "_definition.json"
 """The file beside the days of a version that says how its reports were made."""
 
 _BATCH_BYTES = 2**20
+_REQUEST_BYTES = 2**23
+"""How much is fetched from other storage at a time: an export's row group in a request a column."""
 
 
 def require_pyarrow() -> Any:
@@ -107,9 +109,10 @@ def open_parquet(location: Location) -> Any:
     """
     filesystem, path = location.arrow()
     parquet = require_pyarrow().parquet
+    buffer_size = _BATCH_BYTES if location.is_local else _REQUEST_BYTES
     with storage_errors(location):
         return parquet.ParquetFile(
-            path, filesystem=filesystem, pre_buffer=False, buffer_size=_BATCH_BYTES
+            path, filesystem=filesystem, pre_buffer=False, buffer_size=buffer_size
         )
 
 

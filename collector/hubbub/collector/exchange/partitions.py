@@ -322,7 +322,7 @@ class ParquetReader(Reader):
                     # one is as good.
                     del self._read[partition]
                     if has_begun or attempt or self._files(partition) == files:
-                        raise _vanished(error) from error
+                        raise deleted_meanwhile(error) from error
 
     async def count(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -428,7 +428,8 @@ def _reports(file: ReportFile) -> int:
     return read_counts_file(file.path).total if file.only_counts else count_rows(file.path)
 
 
-def _vanished(error: MissingFileError) -> MissingFileError:
+def deleted_meanwhile(error: MissingFileError) -> MissingFileError:
+    """Return the error of a file that was there when its folder was listed."""
     return MissingFileError(
         f"{error}; it was deleted while it was read, as by another export of its day: run this "
         "again"

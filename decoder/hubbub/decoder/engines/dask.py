@@ -187,12 +187,17 @@ def _require_hubbub(client: Any) -> None:
 
 
 def _own_cluster(distributed: Any) -> Any:
-    return distributed.LocalCluster(
-        n_workers=cores(),
-        threads_per_worker=1,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        worker_dashboard_address="127.0.0.1:0",
-        security=True,
-        silence_logs=logging.CRITICAL,
-    )
+    try:
+        return distributed.LocalCluster(
+            n_workers=cores(),
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            security=True,
+            silence_logs=logging.CRITICAL,
+        )
+    except (OSError, RuntimeError) as error:
+        raise EngineError(
+            f"--engine dask: this machine's own workers didn't start: {error}"
+        ) from error

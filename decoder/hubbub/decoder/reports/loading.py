@@ -16,12 +16,12 @@ import datetime as dt
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from hubbub.collector.errors import ReportFileError
+from hubbub.collector.errors import MissingFileError, ReportFileError
 from hubbub.collector.exchange.counts import read_counts_file
 from hubbub.collector.exchange.parquet import count_rows, read_records
 from hubbub.collector.exchange.storage import Address, resolve
@@ -261,13 +261,14 @@ async def load_reports(
         spools = [spool] if spool else []
         counts, whole = empty_counts(metric.params), None
         if isinstance(store, ParquetReader) and (not spool or is_distributed(engine, total)):
-            files = _plan_export(store, key, since, until)
-            if spool and files.counted:  # exported only now
-                spool = spool_for(total, files.counted[-1].day)
-            for _day, more in _count_export(files, metric.params, engine, detector, done):
-                counts += more
-            if spool and engine:
-                whole = distribute(engine, files.tasks, metric.params, counts)
+            with _naming_deleted_files():
+                files = _plan_export(store, key, since, until)
+                if spool and files.counted:  # exported only now
+                    spool = spool_for(total, files.counted[-1].day)
+                for _day, more in _count_export(files, metric.params, engine, detector, done):
+                    counts += more
+                if spool and engine:
+                    whole = distribute(engine, files.tasks, metric.params, counts)
         else:
             with Counting(
                 metric.params, detector=detector, spools=spools, progress=done
@@ -287,6 +288,17 @@ async def load_reports(
     if not counts.total:
         raise _no_reports(metric, since, until, versions)
     return ReportInput(counts, detector.result() if detector else None, whole)
+
+
+@contextmanager
+def _naming_deleted_files() -> Iterator[None]:
+    """Say of a file that is gone that it was there when its folder was listed."""
+    from hubbub.collector.exchange.partitions import deleted_meanwhile  # noqa: PLC0415
+
+    try:
+        yield
+    except MissingFileError as error:
+        raise deleted_meanwhile(error) from error
 
 
 class _ExportFiles(NamedTuple):
@@ -403,16 +415,22 @@ async def load_days(
             if not ((since and day < since) or (until and day > until))
         ]
         if isinstance(store, ParquetReader) and (not together or is_distributed(engine, total)):
-            files = _plan_export(store, key, since, until)
-            if together and files.counted:  # exported only now
-                together = spool_for(total, files.counted[-1].day)
-            counted = partial(_progressed, progress, total, 0)
-            daily = _days_of_export(
-                files, metric.params, engine, detector, counted, min_reports if together else None
-            )
-            if not daily.by_day:
-                raise _no_reports(metric, since, until, versions)
-            return daily
+            with _naming_deleted_files():
+                files = _plan_export(store, key, since, until)
+                if together and files.counted:  # exported only now
+                    together = spool_for(total, files.counted[-1].day)
+                counted = partial(_progressed, progress, total, 0)
+                daily = _days_of_export(
+                    files,
+                    metric.params,
+                    engine,
+                    detector,
+                    counted,
+                    min_reports if together else None,
+                )
+                if not daily.by_day:
+                    raise _no_reports(metric, since, until, versions)
+                return daily
         for day in days:
             spools: list[ReportSpool] = []
             if together and await store.count(key, day, day) >= min_reports:
