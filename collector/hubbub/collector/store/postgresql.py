@@ -260,22 +260,29 @@ class PostgresqlDatabase(Database):
 
     async def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
         """Read some pages of the table at a time, each time in a transaction of its own."""
-        measuring = (
-            "SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::int"
-        )
+        measuring = """
+            SELECT pg_relation_filenode(name) AS file,
+                pg_relation_size(name) / current_setting('block_size')::int AS pages
+            FROM (SELECT $1::text::regclass AS name)
+        """
         reading = f"""
             SELECT string_agg(batch_id, '') AS ids FROM {table.name}
             WHERE ctid >= format('(%s,0)', $1::bigint)::tid
             AND ctid < format('(%s,0)', $2::bigint)::tid
         """  # noqa: S608
         async with self.read() as connection:
-            pages = (await connection.exec_driver_sql(measuring, (table.name,))).scalar_one()
-        for page in range(0, pages, _PAGES_READ):
+            there = (await connection.exec_driver_sql(measuring, (table.name,))).one()
+        for page in range(0, there.pages, _PAGES_READ):
             async with self.read() as connection:
                 which = (page, page + _PAGES_READ)
                 row = (await connection.exec_driver_sql(reading, which)).one()
             if row.ids:
                 yield row.ids
+        async with self.read() as connection:
+            now = (await connection.exec_driver_sql(measuring, (table.name,))).one()
+        if now.file != there.file:
+            # By VACUUM FULL or CLUSTER, which move rows to pages that were read before.
+            raise StoreError(f"{table.name}: was rewritten while it was read")
 
     async def load_filters(self) -> None:
         """Load them."""
@@ -447,7 +454,7 @@ class PostgresqlDatabase(Database):
 async def _begin_beside_others(connection: AsyncConnection) -> asyncpg.Connection:
     """Begin on this connection, or on another if the server was restarted and this one is dead.
 
-    Nothing was asked of it before, so nothing is repeated. If it got no lock, it is in a transaction
+    Nothing was asked of it before, so nothing is repeated. One that got no lock is in a transaction
     nevertheless, in which the pool, which knows of none, would hand it out.
     """
     for _ in range(_CONNECTIONS + 1):  # all of the pool may be dead, and the next is new
