@@ -19,6 +19,7 @@ from sqlalchemy.util import await_only
 from databases import PostgresqlServer
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import NewBatch, Store, filters, open_store
+from hubbub.collector.store import postgresql as postgresql_module
 from hubbub.collector.store.ids import (
     Catalogue,
     closing_trigger,
@@ -404,6 +405,39 @@ async def test_reader_of_all_days_delays_no_filter(postgresql_url: str) -> None:
         async with _connection(postgresql_url) as reader:
             await reader.exec_driver_sql("SELECT count(*) FROM batch_ids, id_filters")
             assert await store.filter_ids(_later(2))
+
+
+@in_event_loop
+async def test_table_that_is_rewritten_while_it_is_read_gets_no_filter_of_less(
+    postgresql: PostgresqlServer, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VACUUM FULL moves rows from pages that aren't read yet to those that are."""
+    monkeypatch.setattr(postgresql_module, "_PAGES_READ", 2)
+    rewritten: list[str] = []
+
+    def rewrite(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "string_agg" in statement:
+            rewritten.append(statement)
+            if len(rewritten) == 6:
+                postgresql.execute("VACUUM FULL batch_ids_20260314", url=postgresql_url)
+
+    batches = _batches(1000)
+    async with open_store(postgresql_url, create=True) as store:
+        # Transactions that were rolled back have left room before these ids.
+        await store.append([make_new_batch()], _DAY)
+        ids = "SELECT sha256(n::text::bytea), '2026-03-14' FROM generate_series(1, 2000) n"
+        insert = f"INSERT INTO batch_ids {ids}"
+        postgresql.execute(f"BEGIN; {insert}; ROLLBACK", url=postgresql_url)
+        await store.append(batches, _DAY)
+        await store.append([make_new_batch()], _later(3))
+        with _listening("before_cursor_execute", rewrite):
+            with pytest.raises(StoreError, match="batch_ids_20260314: was rewritten while it was"):
+                await store.filter_ids(_later(2))
+            await store.load_filters()
+            assert await store.append(batches, _later(3)) == [False] * 1000
+            assert await store.filter_ids(_later(2))
+        await store.load_filters()
+        assert await store.append(batches, _later(3)) == [False] * 1000
 
 
 @in_event_loop

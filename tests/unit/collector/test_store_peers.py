@@ -181,6 +181,36 @@ async def test_reader_whose_statement_is_planned_while_a_table_is_made_misses_no
 
 
 @in_event_loop
+async def test_reader_with_a_plan_of_before_a_table_was_made_misses_nothing(
+    postgresql_url: str,
+) -> None:
+    """The server keeps the plan of what was asked several times, and all tables are locked."""
+    mixed: list[str] = []
+
+    def mix_once_locked(_connection: Any, _cursor: Any, statement: str, *_others: Any) -> None:
+        if statement.startswith("LOCK TABLE") and not mixed:
+            mixed.append(statement)
+            sa.util.await_only(asyncio.create_task(mix()))
+
+    async def mix() -> None:
+        with contextlib.suppress(StoreError):  # the reader keeps the empty table
+            await store.mix(_TOMORROW)
+        assert max(await _keys(store)) < 0
+
+    async with (
+        open_store(postgresql_url, create=True) as store,
+        open_store(postgresql_url, create=False) as reader,
+    ):
+        await store.append([make_new_batch()], _DAY)
+        for _ in range(8):
+            assert len(await stored_segments(reader)) == 1
+        engine = reader._database.reading.sync_engine
+        sa.event.listen(engine, "after_cursor_execute", mix_once_locked)
+        assert len(await stored_segments(reader)) == 1
+    assert mixed
+
+
+@in_event_loop
 async def test_reader_needs_rights_on_segments_and_none_on_the_tables_of_days(
     postgresql: PostgresqlServer, postgresql_url: str
 ) -> None:

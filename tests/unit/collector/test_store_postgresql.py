@@ -6,14 +6,18 @@ import asyncio
 import datetime as dt
 import logging
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from databases import GUARDED, PostgresqlServer
 from factories import make_metric
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import open_store
+from hubbub.collector.store.postgresql import _WAIT_FOR_ALL_DAYS
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop
 
@@ -160,6 +164,62 @@ async def test_commit_with_unknown_outcome_is_an_error_and_may_be_repeated(
         assert len(statements) == 1
         assert await store.append([batch], _DAY) == [True]
         assert await store.count(HOMEPAGE) == (6 if is_open else 3)
+
+
+@pytest.mark.parametrize("cut", ["by the server", "by the caller"])
+@in_event_loop
+async def test_transaction_that_was_cut_off_while_it_waited_spoils_no_connection(
+    postgresql: PostgresqlServer, postgresql_url: str, cut: str
+) -> None:
+    """Or the server would refuse all that come over it, as parts of the one that failed."""
+    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory'"
+    async with open_store(postgresql_url, create=True) as store:
+        for _ in range(2):  # the first one opens the day
+            await store.append([make_new_batch()], _DAY)
+        async with _holding_all_days(postgresql_url):
+            storing = asyncio.create_task(store.append([make_new_batch()], _DAY))
+            while not (process := postgresql.execute(waiting)):
+                await asyncio.sleep(0.01)
+            if cut == "by the server":  # as a statement that takes too long is
+                postgresql.execute(f"SELECT pg_cancel_backend({process})")
+            else:
+                storing.cancel()
+            with pytest.raises((StoreError, asyncio.CancelledError)):
+                await storing
+            while postgresql.execute(waiting):
+                await asyncio.sleep(0.01)
+        for _ in range(3):
+            assert await store.append([make_new_batch()], _DAY) == [True]
+        assert await store.count(HOMEPAGE) == 15
+
+
+@in_event_loop
+async def test_nobody_notices_a_restart_after_which_no_connection_is_alive(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'"
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        async with _holding_all_days(postgresql_url):
+            many = [asyncio.create_task(store.append([make_new_batch()], _DAY)) for _ in range(8)]
+            while postgresql.execute(waiting) != "4":
+                await asyncio.sleep(0.01)
+        await asyncio.gather(*many)
+        postgresql.stop()
+        postgresql.start()
+        assert await store.append([make_new_batch()], _DAY) == [True]
+
+
+@asynccontextmanager
+async def _holding_all_days(url: str) -> AsyncIterator[None]:
+    """Keep all from inserting ids, as who opens another day does."""
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(_WAIT_FOR_ALL_DAYS)
+            yield
+    finally:
+        await engine.dispose()
 
 
 @pytest.mark.parametrize("create", [True, False])

@@ -46,7 +46,8 @@ async def make_filter(database: Database, before: dt.date) -> bool:
     Raises
     ------
     StoreError
-        If the database refuses; or the table was dropped, or the filter's parts deleted, meanwhile.
+        If the database refuses; or the table was dropped or rewritten, or the filter's parts
+        deleted, meanwhile.
     """
     async with database.filtering_alone() as alone:
         if not alone:
@@ -68,9 +69,12 @@ async def make_filter(database: Database, before: dt.date) -> bool:
         number, of_other_size = await database.count_ids(table)
         if of_other_size:
             raise StoreError(f"{table.name}: {of_other_size} ids don't have {ID_BYTES} bytes")
-        made = IdFilter.for_ids(number)
+        made, read = IdFilter.for_ids(number), 0
         async for ids in database.read_ids(table):
             await asyncio.to_thread(made.add, ids)
+            read += len(ids) // ID_BYTES
+        if read != number:
+            raise StoreError(f"{table.name}: {read} ids were read, expected {number}")
         await _store(database, table, made)
         return True
 

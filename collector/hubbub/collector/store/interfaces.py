@@ -339,7 +339,13 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
-        """Yield all ids of a closed table, many at a time, end to end, in any order."""
+        """Yield all ids of a closed table, many at a time, end to end, in any order.
+
+        Raises
+        ------
+        StoreError
+            After the last ones, if they may not be all, as the table was rewritten meanwhile.
+        """
 
     @abc.abstractmethod
     async def load_filters(self) -> None:

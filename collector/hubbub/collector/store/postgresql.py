@@ -113,6 +113,12 @@ _DURABLE = ("on", "remote_apply")
 _KEEP_TABLES = sa.text("LOCK TABLE segments IN ACCESS SHARE MODE")
 """All tables of segments: none that is there when a transaction's snapshot is taken is dropped."""
 
+_HEAR_OF_TABLES = sa.text("SELECT 1 FROM pg_inherits LIMIT 0")
+"""Takes the transaction's snapshot, then a lock, and so hears of all tables made before it.
+
+Who has all locks already doesn't hear of them, and goes by plans that were kept.
+"""
+
 _WAIT_TO_CLOSE = sa.text(f"SET LOCAL lock_timeout = '{_CLOSING_SECONDS}s'")
 _WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
@@ -137,11 +143,12 @@ class PostgresqlDatabase(Database):
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """Begin a transaction that sees each report once, wherever it is moved meanwhile.
 
-        All of it sees the moment of its first statement. A plan that was made before a table was
-        would miss what has been moved there until a later moment.
+        All of it sees the moment of its first query. A plan that was made before a table was would
+        miss what has been moved there until a later moment, whether it is made now or was kept.
         """
         async with super().read() as connection:
             await connection.execute(_KEEP_TABLES)
+            await connection.execute(_HEAR_OF_TABLES)
             yield connection
 
     @asynccontextmanager
@@ -196,10 +203,7 @@ class PostgresqlDatabase(Database):
                 yield connection
                 await driver.execute("COMMIT")
             except BaseException:
-                try:
-                    await driver.execute("ROLLBACK")
-                except BaseException:
-                    driver.terminate()
+                await _roll_back(driver)
                 raise
 
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
@@ -256,22 +260,29 @@ class PostgresqlDatabase(Database):
 
     async def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
         """Read some pages of the table at a time, each time in a transaction of its own."""
-        measuring = (
-            "SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::int"
-        )
+        measuring = """
+            SELECT pg_relation_filenode(name) AS file,
+                pg_relation_size(name) / current_setting('block_size')::int AS pages
+            FROM (SELECT $1::text::regclass AS name)
+        """
         reading = f"""
             SELECT string_agg(batch_id, '') AS ids FROM {table.name}
             WHERE ctid >= format('(%s,0)', $1::bigint)::tid
             AND ctid < format('(%s,0)', $2::bigint)::tid
         """  # noqa: S608
         async with self.read() as connection:
-            pages = (await connection.exec_driver_sql(measuring, (table.name,))).scalar_one()
-        for page in range(0, pages, _PAGES_READ):
+            there = (await connection.exec_driver_sql(measuring, (table.name,))).one()
+        for page in range(0, there.pages, _PAGES_READ):
             async with self.read() as connection:
                 which = (page, page + _PAGES_READ)
                 row = (await connection.exec_driver_sql(reading, which)).one()
             if row.ids:
                 yield row.ids
+        async with self.read() as connection:
+            now = (await connection.exec_driver_sql(measuring, (table.name,))).one()
+        if now.file != there.file:
+            # By VACUUM FULL or CLUSTER, which move rows to pages that were read before.
+            raise StoreError(f"{table.name}: was rewritten while it was read")
 
     async def load_filters(self) -> None:
         """Load them."""
@@ -443,19 +454,31 @@ class PostgresqlDatabase(Database):
 async def _begin_beside_others(connection: AsyncConnection) -> asyncpg.Connection:
     """Begin on this connection, or on another if the server was restarted and this one is dead.
 
-    Nothing was asked of it before, so nothing is repeated.
+    Nothing was asked of it before, so nothing is repeated. One that got no lock is in a transaction
+    nevertheless, in which the pool, which knows of none, would hand it out.
     """
-    for _ in range(_CONNECTIONS):
+    for _ in range(_CONNECTIONS + 1):  # all of the pool may be dead, and the next is new
         driver = await _driver(connection)
         try:
             await driver.execute(_BEGIN_BESIDE_OTHERS)
-        except Exception:
-            if not driver.is_closed():
+        except BaseException as error:
+            if not driver.is_closed() or not isinstance(error, Exception):
+                await _roll_back(driver)
                 raise
             await connection.invalidate()
         else:
             return driver
     raise StoreError("store: all connections were closed while they were unused")
+
+
+async def _roll_back(driver: asyncpg.Connection) -> None:
+    """End the transaction that a connection may be in, and if that fails the connection."""
+    try:
+        await driver.execute("ROLLBACK")
+    except BaseException as error:
+        driver.terminate()
+        if not isinstance(error, Exception):
+            raise
 
 
 async def _driver(connection: AsyncConnection) -> asyncpg.Connection:
