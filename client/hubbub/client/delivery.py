@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder
 from hubbub.client.ledger import Account, AnswerKey, Verdict
-from hubbub.client.outbox import LeasedBatch, Outbox, in_turns, spool
+from hubbub.client.outbox import MAY_HAVE_ARRIVED, LeasedBatch, Outbox, in_turns, spool
 from hubbub.client.recorder import Entry, Settings
 from hubbub.client.storage import (
     Storage,
@@ -51,9 +51,9 @@ class Settled(NamedTuple):
     delivered, refused : int
         Reports.
     reason : str
-        Why they were refused.
+        Why they were refused, or given up.
     gone : int
-        Reports that should be sent again, but have been deleted meanwhile.
+        Reports that should be sent, or sent again, but have been deleted meanwhile.
     """
 
     delivered: int = 0
@@ -135,12 +135,14 @@ class DeliveryScheduler:
         self._not_before = self._asked_to_wait_until = 0.0
         if answer.outcome is Outcome.DELIVERED:
             if batch.rest and answer.is_new:
-                self._outbox.go_on(batch)
-                return Settled(delivered=batch.reports)
-            # An id that was known may have come with all reports before.
-            self._outbox.remove(batch)
-            return Settled(delivered=batch.reports + batch.rest)
-        return Settled(0, self._refuse(batch, answer.refused), refusal_reason(answer))
+                is_there = self._outbox.go_on(batch)
+            else:
+                is_there = self._outbox.remove(batch)
+                if is_there and batch.rest:
+                    # The id was known: all reports may have come under it before, or these alone.
+                    return Settled(batch.reports, batch.rest, MAY_HAVE_ARRIVED)
+            return Settled(batch.reports, gone=0 if is_there else batch.rest)
+        return self._refuse(batch, answer)
 
     def _make_batch_if_due(self, now: float, hurry: bool) -> float:
         spooled = self._outbox.spooled()
@@ -159,15 +161,17 @@ class DeliveryScheduler:
             return 0.0
         return wait
 
-    def _refuse(self, batch: LeasedBatch, indices: tuple[int, ...]) -> int:
-        """Drop the reports that were named, or all; return how many."""
-        if indices:
-            body, kept = without_reports(batch.body, indices)
+    def _refuse(self, batch: LeasedBatch, answer: Answer) -> Settled:
+        """Drop the reports that were named, or all."""
+        reason = refusal_reason(answer)
+        if answer.refused:
+            body, kept = without_reports(batch.body, answer.refused)
             if 0 < kept < batch.reports:
                 self._outbox.shorten(batch, body, kept)
-                return batch.reports - kept
-        self._outbox.remove(batch)
-        return batch.reports + batch.rest
+                return Settled(0, batch.reports - kept, reason)
+        if self._outbox.remove(batch):
+            return Settled(0, batch.reports + batch.rest, reason)
+        return Settled(0, batch.reports, reason, gone=batch.rest)
 
     def _back_off(self, asked: float | None) -> None:
         """Wait a uniform time below a doubling bound (full jitter), and at least what was asked."""

@@ -32,6 +32,7 @@ _Item = TypeVar("_Item")
 DAMAGED = "damaged on disk"
 TOO_OLD = "too old"
 NO_ROOM = "no room on disk"
+MAY_HAVE_ARRIVED = "may have arrived before"
 MOST_BYTES = 1_000_000
 """Largest body of a batch; by default collectors accept 1 MiB."""
 
@@ -162,10 +163,11 @@ class Outbox:
                 self._drop(connection, "batches", key, reports, DAMAGED)
         return None
 
-    def remove(self, batch: LeasedBatch) -> None:
-        """Forget a batch that is settled."""
+    def remove(self, batch: LeasedBatch) -> bool:
+        """Forget a batch that is settled; return whether it was still there."""
         with self._storage.transaction(self._secret) as connection:
-            connection.execute("DELETE FROM batches WHERE id = ?", (batch.key,))
+            query = "DELETE FROM batches WHERE id = ?"
+            return connection.execute(query, (batch.key,)).rowcount == 1
 
     def release(self, batch: LeasedBatch) -> bool:
         """Give up the lease, for a later attempt; return whether the batch is still there."""
@@ -181,17 +183,23 @@ class Outbox:
                 (body, _checksum(body), reports, batch.key),
             )
 
-    def go_on(self, batch: LeasedBatch) -> None:
-        """Leave the rest of a batch, of which nothing has ever arrived, under an id of its own."""
+    def go_on(self, batch: LeasedBatch) -> bool:
+        """Make a batch of its own of the rest of one; return whether it was still there.
+
+        Nothing of the rest may ever have arrived. Another process may be waiting for an answer to
+        the same part: its key then finds nothing.
+        """
+        query = "SELECT body, created FROM batches WHERE id = ?"
         with self._storage.transaction(self._secret) as connection:
-            query = "SELECT body FROM batches WHERE id = ?"
-            for (body,) in connection.execute(query, (batch.key,)).fetchall():
+            found = connection.execute(query, (batch.key,)).fetchall()
+            connection.execute("DELETE FROM batches WHERE id = ?", (batch.key,))
+            for body, created in found:
                 rest, kept = without_reports(body, range(batch.reports), new_batch_id())
                 connection.execute(
-                    "UPDATE batches SET body = ?, checksum = ?, reports = ?, holder = 0 "
-                    "WHERE id = ?",
-                    (rest, _checksum(rest), kept, batch.key),
+                    "INSERT INTO batches (reports, body, checksum, created) VALUES (?, ?, ?, ?)",
+                    (kept, rest, _checksum(rest), created),
                 )
+        return bool(found)
 
     def trim(self, now: float) -> None:
         """Drop batches that are too old, and the oldest of what is beyond the cap."""

@@ -11,7 +11,7 @@ import { toHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
 import { HubbubError } from "./errors.js";
 import { Nap } from "./nap.js";
-import { batchSpooled, countsOf, leaseOldest, release, renew, trim } from "./outbox.js";
+import { batchSpooled, countsOf, leaseOldest, MAY_HAVE_ARRIVED, release, renew, trim } from "./outbox.js";
 
 /** After a request's time: what a slow machine may need to store its result. */
 const LEASE_MARGIN = 5_000;
@@ -199,7 +199,7 @@ export class Delivery {
     });
     if (this.#stopped) return;
     if (outcome.kind !== "delivered") onError(outcome.error);
-    // An id that was known may have come with all reports before.
+    // An id that was known may have come with all reports before, or with these alone.
     const goesOn = outcome.kind === "delivered" && outcome.isNew;
     const settled = settledBy(outcome, (goesOn ? reports : batch.reports).length);
     const { there, counts } = await store.change(({ outbox }) => {
@@ -208,7 +208,7 @@ export class Delivery {
       return { there: was, counts: countsOf(outbox) };
     });
     this.#underWay = null;
-    if (there) this.#count(outcome, settled.size);
+    if (there) this.#count(outcome, settled.size, reports.length);
     this.notice(counts);
     if (outcome.kind !== "retry") {
       this.#failures = 0;
@@ -218,10 +218,12 @@ export class Delivery {
     await this.#nap.sleepThrough(wait, () => this.#stopped);
   }
 
-  /** @param {import("./sender.js").Outcome} outcome @param {number} settled */
-  #count(outcome, settled) {
-    if (outcome.kind === "delivered") this.#options.onDelivered(settled);
-    else if (outcome.kind !== "retry") {
+  /** @param {import("./sender.js").Outcome} outcome @param {number} settled @param {number} sent */
+  #count(outcome, settled, sent) {
+    if (outcome.kind === "delivered") {
+      this.#options.onDelivered(sent);
+      this.#options.onDropped(MAY_HAVE_ARRIVED, settled - sent);
+    } else if (outcome.kind !== "retry") {
       this.#options.onRefused(outcome.reason, settled, outcome.error);
     }
   }

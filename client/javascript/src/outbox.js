@@ -11,6 +11,7 @@ import { uniformBelow } from "./keyed.js";
 
 export const QUEUE_FULL = "queue full";
 export const TOO_OLD = "too old";
+export const MAY_HAVE_ARRIVED = "may have arrived before";
 
 /** The collector knows a batch's id for 14 days; a batch's day is all that is kept of its time. */
 const LONGEST_DAYS = 13;

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.client.delivery import DeliveryScheduler, Settled, system_chance
-from hubbub.client.outbox import NO_ROOM, LeasedBatch, Outbox
+from hubbub.client.outbox import MAY_HAVE_ARRIVED, NO_ROOM, LeasedBatch, Outbox
 from hubbub.client.transport import Answer, Outcome, failure, judge, refusal_reason
 from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
 from unit.client.outboxes import another_process_holds, id_in, numbers_in, opened, put
 
 DELIVERED = Answer(Outcome.DELIVERED)
+NEW = Answer(Outcome.DELIVERED, is_new=True)
 REFUSED = "refused by the collector"
 UNREACHABLE = failure(ConnectionRefusedError(), 0.0)
 NEARLY_ONE = 1.0 - 2.0**-53
@@ -27,13 +28,20 @@ NOON = 1_700_000_000.0
 class Desk:
     """A scheduler on a real outbox, with a clock that is set and a die that is loaded."""
 
-    def __init__(self, folder: Path, outbox: Outbox, batch_size: int, seconds: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        outbox: Outbox,
+        batch_size: int,
+        seconds: float,
+        most_reports: int | None = None,
+    ) -> None:
         self._folder = folder
         self.outbox = outbox
         self.now = NOON
         self.chance = 0.5
         self.scheduler = DeliveryScheduler(
-            outbox, batch_size, seconds, lambda: self.now, lambda: self.chance
+            outbox, batch_size, seconds, lambda: self.now, lambda: self.chance, most_reports
         )
 
     def spool(self, *numbers: int) -> None:
@@ -62,6 +70,14 @@ class Desk:
 def desk(tmp_path: Path) -> Iterator[Desk]:
     with opened(tmp_path) as outbox:
         yield Desk(tmp_path, outbox, batch_size=5, seconds=60.0)
+
+
+@pytest.fixture
+def narrow(desk: Desk, tmp_path: Path) -> Desk:
+    """The same outbox, of which a request has room for two reports, with a batch of five."""
+    desk.spool(1, 2, 3, 4, 5)
+    desk.answer(UNREACHABLE)
+    return Desk(tmp_path, desk.outbox, batch_size=2, seconds=60.0, most_reports=2)
 
 
 def too_many_requests(seconds: float) -> Answer:
@@ -130,6 +146,43 @@ def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk: Desk) -
         list(range(i, i + 5)) for i in range(0, 20, 5)
     ]
     assert desk.outbox.waiting() == 0
+
+
+def test_large_batch_goes_in_parts_that_are_all_of_it_once_under_ids_of_their_own(
+    narrow: Desk,
+) -> None:
+    sent = [narrow.batch()]
+    while narrow.scheduler.settle(sent[-1], NEW) and narrow.outbox.waiting():
+        sent.append(narrow.batch())
+    assert [batch.reports for batch in sent] == [2, 2, 1]
+    assert sorted(n for batch in sent for n in numbers_in(batch.body)) == [1, 2, 3, 4, 5]
+    assert len({id_in(batch.body) for batch in sent}) == 3
+
+
+def test_rest_is_dropped_and_counted_if_the_first_part_may_have_come_with_it(narrow: Desk) -> None:
+    assert narrow.answer(DELIVERED) == Settled(2, 3, MAY_HAVE_ARRIVED)
+    assert narrow.outbox.waiting() == 0
+
+
+@pytest.mark.parametrize("late", [DELIVERED, UNREACHABLE, refused()])
+def test_late_answer_to_a_part_that_others_sent_too_settles_nothing_of_the_rest(
+    narrow: Desk, late: Answer
+) -> None:
+    part = narrow.batch()
+    assert narrow.scheduler.settle(part, NEW) == Settled(2)
+    rest = narrow.batch(hurry=True)
+    settled = narrow.scheduler.settle(part, late)
+    assert settled.delivered + settled.refused <= part.reports
+    assert narrow.outbox.waiting() == 3
+    assert narrow.scheduler.settle(rest, NEW) == Settled(2)
+    assert narrow.outbox.waiting() == 1
+
+
+@pytest.mark.parametrize("answer", [NEW, DELIVERED])
+def test_rest_that_was_deleted_while_a_part_was_sent_is_told(narrow: Desk, answer: Answer) -> None:
+    part = narrow.batch()
+    narrow.outbox.clear(narrow.now)
+    assert narrow.scheduler.settle(part, answer) == Settled(2, gone=3)
 
 
 def test_idle_scheduler_is_in_no_hurry_to_look_again(desk: Desk) -> None:

@@ -180,6 +180,31 @@ async def test_reports_are_merged_while_a_large_day_is_being_mixed(sqlite_url: s
 
 
 @in_event_loop
+async def test_last_reports_are_merged_though_filters_take_long(sqlite_url: str) -> None:
+    began, is_merged = asyncio.Event(), asyncio.Event()
+
+    class _ManyIds(Store):
+        async def filter_ids(self, before: dt.date) -> bool:
+            began.set()
+            await is_merged.wait()
+            return await super().filter_ids(before)
+
+    async with open_store(sqlite_url, create=True) as opened:
+        store = _ManyIds(opened._database)
+
+        async def wait_until_merged() -> None:
+            await _until(store, lambda segments: segments == 1)
+            is_merged.set()
+
+        async with running_upkeep(Upkeep(store, 14, None, _FOR_EVER)):
+            await began.wait()
+            await _append_two(store)
+            waiting = asyncio.create_task(wait_until_merged())
+        waiting.cancel()
+        assert len(await stored_segments(store)) == 1
+
+
+@in_event_loop
 async def test_steps_of_the_upkeep_fail_alone(sqlite_url: str, tmp_path: Path) -> None:
     async with open_store(sqlite_url, create=True) as store:
         upkeep = Upkeep(store, 14, 7, _FOR_EVER)

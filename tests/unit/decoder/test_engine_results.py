@@ -15,7 +15,12 @@ from hubbub.collector.errors import ReportFileError
 from hubbub.decoder.engines import Keeper
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.choice import Choice, Method
-from hubbub.decoder.reports.distributed import DistributedReports, distribute
+from hubbub.decoder.reports.distributed import (
+    DistributedReports,
+    PackSettings,
+    distribute,
+    pack_cohorts,
+)
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.decoder.reports.packed import PackedReports, cut_cohorts
 from hubbub.decoder.reports.tasks import DayFile, plan_tasks
@@ -97,6 +102,16 @@ def test_file_that_is_gone_when_workers_read_it_is_named(tmp_path: Path, dask: K
     path.unlink()
     with pytest.raises(ReportFileError, match="No such file"):
         list(distribute(dask, tasks, NOISE, counts).map(_rows, None, 1))
+
+
+def test_day_may_have_no_reports_of_the_cohorts_that_a_worker_keeps(tmp_path: Path) -> None:
+    export = Stored(tmp_path, WORDS, "word 3", n=1).export().removeprefix("parquet:")
+    tasks = plan_tasks([DayFile(path) for path in sorted(Path(export).rglob("*.parquet"))])
+    asked = PackSettings(NOISE, tuple(tasks))
+    parts = [pack_cohorts(asked, range(cohort, cohort + 1)) for cohort in range(NOISE.m)]
+    whole = pack_cohorts(asked, range(NOISE.m))
+    assert sum(part.total for part in parts) == whole.total == 3
+    np.testing.assert_array_equal(np.concatenate([part.bits for part in parts]), whole.bits)
 
 
 def test_more_than_a_worker_can_keep_is_refused(

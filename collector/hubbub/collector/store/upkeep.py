@@ -11,7 +11,6 @@ on the word of a clock that has jumped.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -262,6 +261,7 @@ class Upkeep:
             _log_faults(await self._end(today, is_clock_right=is_clock_right))
 
         async with asyncio.TaskGroup() as tasks:
+            stopping = tasks.create_task(self._wait_for_stop(), name="stop")
             while True:
                 is_last = self._stopping.is_set()
                 today = dt.datetime.now(dt.UTC).date()
@@ -274,10 +274,16 @@ class Upkeep:
                     ending = tasks.create_task(end(today, is_clock_right=is_right), name="mixing")
                 if is_last:
                     return
-                await asyncio.wait([ending], timeout=self._seconds)
+                await asyncio.wait(
+                    [ending, stopping],
+                    timeout=self._seconds,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
                 if ending.done():
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._stopping.wait(), self._seconds)
+                    await asyncio.wait([stopping], timeout=self._seconds)
+
+    async def _wait_for_stop(self) -> None:
+        await self._stopping.wait()
 
     def stop(self) -> None:
         """Let `run_for_ever` run a last time and return."""

@@ -290,7 +290,8 @@ def _sort_into(bits: ByteArray, starts: IntArray, chunks: Iterable[ByteArray]) -
         cohorts = _cohorts_of(chunk)
         order = np.argsort(cohorts, kind="stable")
         present, first = np.unique(cohorts[order], return_index=True)
-        for cohort, rows in zip(present, np.split(order, first[1:]), strict=True):
+        # Before the first there is nothing, and of a chunk without records nothing else.
+        for cohort, rows in zip(present, np.split(order, first)[1:], strict=True):
             bits[free[cohort] : free[cohort] + len(rows)] = chunk[rows, COHORT_BYTES:]
             free[cohort] += len(rows)
     for cohort in range(len(starts) - 1):
