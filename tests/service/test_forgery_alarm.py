@@ -74,7 +74,7 @@ class _Admin(NamedTuple):
 
         def runs() -> float:
             time.sleep(0.1)
-            return self.total("hubbub_upkeep_runs_total", task="index", result="done")
+            return self.total("hubbub_upkeep_runs_total", task="filter", result="done")
 
         before = runs()
         # One may have been under way.
