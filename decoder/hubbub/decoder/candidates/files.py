@@ -399,18 +399,32 @@ def read_list(path: str) -> CandidateList:
     table = _TableInMaking()
     for file in list_files(path):
         before = table.given
-        with readable(file, lambda: table.given - before):  # noqa: B023 - called in this round
-            location = resolve(file)
-            # Of an object that is replaced meanwhile pyarrow may give bytes that never were in it.
-            stamp = None if location.is_local else location.stamp()
+        # The lambda is called in this round alone.
+        with readable(file, lambda: table.given - before), _unchanged(file):  # noqa: B023
             for piece in read_pieces(file):
                 canonical = canonical_forms(piece.encoded, piece.place)
                 table.add(canonical, hash_words(canonical))
-            if stamp is not None and location.stamp() != stamp:
-                raise changed(file)
     if not table.given:
         raise no_string(path)
     return table.finished()
+
+
+@contextmanager
+def _unchanged(path: str) -> Iterator[None]:
+    """Refuse an object that is replaced while it is read, whatever was found in it.
+
+    Of such an object pyarrow may give bytes that never were in it.
+    """
+    location = resolve(path)
+    stamp = None if location.is_local else location.stamp()
+    try:
+        yield
+    except CandidateError as error:
+        if stamp is not None and location.stamp() != stamp:
+            raise changed(path) from error
+        raise
+    if stamp is not None and location.stamp() != stamp:
+        raise changed(path)
 
 
 def no_string(address: str) -> CandidateError:
