@@ -430,6 +430,28 @@ async def test_reader_of_all_days_delays_no_filter(postgresql_url: str) -> None:
 
 
 @in_event_loop
+async def test_loss_of_the_lock_is_told(postgresql: PostgresqlServer, postgresql_url: str) -> None:
+    """As when the server is restarted, or this process was frozen."""
+    which = f"locktype = 'advisory' AND objid = {postgresql_module._FILTERS}"
+    ending = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE {which}"  # noqa: S608
+    ended: list[str] = []
+
+    def end(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "string_agg" in statement:
+            ended.append(postgresql.execute(ending))
+
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        await store.append([make_new_batch()], _later(3))
+        with (
+            _listening("before_cursor_execute", end),
+            pytest.raises(StoreError, match="store: lost its lock, which others may have"),
+        ):
+            await store.filter_ids(_later(2))
+    assert ended == ["t"]
+
+
+@in_event_loop
 async def test_table_that_is_rewritten_while_it_is_read_gets_no_filter_of_less(
     postgresql: PostgresqlServer, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
