@@ -284,6 +284,31 @@ async def test_making_a_filter_may_be_cut_off_at_any_statement(
 
 
 @in_event_loop
+async def test_filter_that_another_process_completes_meanwhile_is_not_made_again(
+    sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor deleted, as when `maintain` runs beside a service."""
+    made: list[asyncio.Task[bool]] = []
+
+    def complete(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "SELECT DISTINCT id_filters.digest" in statement and not made:
+            made.append(asyncio.create_task(other.filter_ids(_later(1))))
+            await_only(made[0])
+
+    async with (
+        open_store(sqlite_url, create=True) as store,
+        open_store(sqlite_url, create=True) as other,
+    ):
+        await store.append(_batches(10), _DAY)
+        with _listening("before_cursor_execute", complete):
+            assert not await store.filter_ids(_later(1))
+        assert made[0].result()
+        await store.load_filters()
+        assert await _days_searched(store, sqlite_url) == [_TODAY.day]
+    assert caplog.messages == []
+
+
+@in_event_loop
 async def test_filters_of_days_that_were_forgotten_are_deleted(any_store_url: str) -> None:
     async with open_store(any_store_url, create=True) as store:
         for age in range(5):
@@ -405,6 +430,28 @@ async def test_reader_of_all_days_delays_no_filter(postgresql_url: str) -> None:
         async with _connection(postgresql_url) as reader:
             await reader.exec_driver_sql("SELECT count(*) FROM batch_ids, id_filters")
             assert await store.filter_ids(_later(2))
+
+
+@in_event_loop
+async def test_loss_of_the_lock_is_told(postgresql: PostgresqlServer, postgresql_url: str) -> None:
+    """As when the server is restarted, or this process was frozen."""
+    which = f"locktype = 'advisory' AND objid = {postgresql_module._FILTERS}"
+    ending = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE {which}"  # noqa: S608
+    ended: list[str] = []
+
+    def end(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "string_agg" in statement:
+            ended.append(postgresql.execute(ending))
+
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        await store.append([make_new_batch()], _later(3))
+        with (
+            _listening("before_cursor_execute", end),
+            pytest.raises(StoreError, match="store: lost its lock, which others may have"),
+        ):
+            await store.filter_ids(_later(2))
+    assert ended == ["t"]
 
 
 @in_event_loop

@@ -13,7 +13,6 @@ import asyncio
 import datetime as dt
 import logging
 import time
-from collections.abc import Iterable
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -52,8 +51,8 @@ async def make_filter(database: Database, before: dt.date) -> bool:
     async with database.filtering_alone() as alone:
         if not alone:
             return False
+        await _delete_unnamed(database)
         catalogue = await database.id_catalogue()
-        await _delete_all_but(database, catalogue.filters.values())
         limit = await database.first_day_in_use(before)
         tables = [
             table
@@ -185,10 +184,13 @@ async def _size(connection: AsyncConnection, digest: bytes) -> int:
     return int(await connection.scalar(query.where(id_filters.c.digest == digest)) or 0)
 
 
-async def _delete_all_but(database: Database, digests: Iterable[bytes]) -> None:
+async def _delete_unnamed(database: Database) -> None:
     """Delete filters that stand for no table any more, or were never complete."""
     async with database.read() as connection:
         stored = set((await connection.scalars(sa.select(id_filters.c.digest).distinct())).all())
-    if gone := stored - set(digests):
+    if stored - set((await database.id_catalogue()).filters.values()):
         async with database.write() as connection:
-            await connection.execute(sa.delete(id_filters).where(id_filters.c.digest.in_(gone)))
+            # Another process may have named one meanwhile, and in SQLite can't any more.
+            named = (await database.id_catalogue()).filters.values()
+            unnamed = id_filters.c.digest.in_(stored - set(named))
+            await connection.execute(sa.delete(id_filters).where(unnamed))

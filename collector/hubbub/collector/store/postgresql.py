@@ -387,8 +387,10 @@ class PostgresqlDatabase(Database):
                 yield lambda: not beating.done()
             finally:
                 ended.set()
-                with contextlib.suppress(Exception):  # the lock is lost, and others may have it
+                with contextlib.suppress(Exception):  # told below, unless something else is
                     await beating
+            if beating.exception():
+                raise StoreError("store: lost its lock, which others may have taken meanwhile")
 
     async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
         """Read slices, for which the server fetches only the pieces of 2 kB that hold them."""
