@@ -16,7 +16,7 @@ from factories import make_registry, make_report
 from hubbub.client import Batch, batch_to_json
 from hubbub.client.sealing import Sealer
 from hubbub.collector.cli import main
-from hubbub.collector.errors import MissingFileError, ReportFileError
+from hubbub.collector.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.collector.exchange.manifests import MANIFEST, Manifest, read_manifest
 from hubbub.collector.exchange.partitions import ParquetReader
 from hubbub.collector.exchange.storage import resolve
@@ -126,6 +126,16 @@ def test_credentials_do_not_belong_into_addresses(operator: Operator) -> None:
 def test_other_addresses_find_their_file_system(address: str, kind: str, path: str) -> None:
     filesystem, found = resolve(address).arrow()
     assert (filesystem.type_name, found) == (kind, path)
+
+
+@pytest.mark.parametrize("address", ["s3:reports/x", "S3:/secret@reports", "parquet:s3://secret"])
+def test_what_is_nearly_an_address_is_refused_and_makes_no_folder_of_that_name(
+    address: str,
+) -> None:
+    with pytest.raises(StoreError, match=r"address \w+:\.\.\.: expected a path") as refused:
+        resolve(address)
+    assert "secret" not in str(refused.value)
+    assert resolve(f"./{address}").is_local
 
 
 def test_day_that_is_exported_again_while_it_is_read(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from unit.decoder.stores import filled_store, plausible_records
         (("--rows", "0"), "0 is not in the range x>=1"),
         (("--min-reports", "0"), "0 is not in the range x>=1"),
         (("--store", "mysql://host/db"), "store 'mysql://host/db': must be sqlite:///PATH"),
+        (("--store", "s3://reports/out"), "that of an export begins with parquet:, such as"),
     ],
 )
 def test_mistake_is_named(metrics_file: Path, arguments: tuple[str, ...], reason: str) -> None:

@@ -43,6 +43,8 @@ RETRY_SECONDS = 60
 _AHEAD_BYTES = 2**22
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_NEITHER = re.compile(rf"(parquet|{'|'.join(SCHEMES)}):", re.IGNORECASE)
+"""How what is meant as an address may begin, and would be a path of that name."""
 _AZURE_HOST = re.compile(r"([a-z0-9-]+)@([a-z0-9]+)\.(dfs|blob)\.core\.windows\.net")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,221}")
 
@@ -275,6 +277,12 @@ def resolve(address: Address) -> Location:
     text = os.fspath(address)
     found = _ADDRESS.fullmatch(text) if isinstance(address, str) else None
     if not found:
+        if isinstance(address, str) and (begun := _NEITHER.match(text)):
+            # The rest isn't repeated: it may hold a secret.
+            raise StoreError(
+                f"address {begun[1]}:...: expected a path, or an address such as s3://BUCKET/PATH; "
+                "parquet: belongs before the --store of hubbub-decoder alone"
+            )
         return Location("", PurePosixPath(text))
     scheme, rest = found[1].lower(), found[2]
     if scheme not in SCHEMES:

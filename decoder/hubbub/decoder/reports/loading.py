@@ -21,7 +21,7 @@ from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from hubbub.collector.errors import MissingFileError, ReportFileError
+from hubbub.collector.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.collector.exchange.counts import read_counts_file
 from hubbub.collector.exchange.parquet import count_rows, read_records
 from hubbub.collector.exchange.storage import Address, resolve
@@ -201,8 +201,15 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
     """
     # Here and below: files of counts need no database's library, which takes long to import.
     from hubbub.collector.exchange.partitions import SCHEME, ParquetReader  # noqa: PLC0415
+    from hubbub.collector.exchange.storage import SCHEMES  # noqa: PLC0415
     from hubbub.collector.store import open_store  # noqa: PLC0415
 
+    if (scheme := url.partition("://")[0].lower()) in SCHEMES:
+        # The rest isn't repeated: it may hold a secret.
+        raise StoreError(
+            f"store {scheme}://...: that of an export begins with {SCHEME}, such as "
+            f"{SCHEME}s3://BUCKET/PATH"
+        )
     if url.startswith(SCHEME):
         yield ParquetReader(url.removeprefix(SCHEME))
         return
