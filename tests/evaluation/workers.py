@@ -1,9 +1,9 @@
 """`python -m evaluation.workers`: two collectors with two workers each, beside one with one worker.
 
 All share one PostgreSQL server, each service with a database of its own, and take batches in turns:
-at a rate that a single worker can take, and as many as they can. Workers commit what has arrived
-since their last transaction, so that more of them make smaller transactions of the same load; what
-that costs the collectors, and the server, is what is printed.
+at a rate that a single worker can take, at that rate for each worker, and as many as they can.
+Workers commit what has arrived since their last transaction, so that more of them make smaller
+transactions of the same load; what that costs the collectors, and the server, is what is printed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m evaluation.workers", description=__doc__)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--rate", type=float, default=400.0, help="requests a second at part load")
+    parser.add_argument("--rate", type=float, default=400.0, help="requests a second, part load")
     given = parser.parse_args(arguments)
     table = Table("load", "", "one worker", "two collectors x 2", "ratio")
     with ExitStack() as stack:
@@ -74,9 +74,17 @@ def main(arguments: list[str] | None = None) -> None:
                     for _ in range(collectors)
                 ]
             )
-        for load, rate in ((f"{given.rate:,.0f} requests/s", given.rate), ("full", None)):
+        loads: dict[str, tuple[float | None, float | None]] = {
+            f"{given.rate:,.0f} requests/s": (given.rate, given.rate),
+            f"{given.rate:,.0f} requests/s a worker": (given.rate, 4 * given.rate),
+            "full": (None, None),
+        }
+        for load, rates in loads.items():
             turns = [
-                tuple(asyncio.run(_measure(service, given.seconds, rate)) for service in services)
+                tuple(
+                    asyncio.run(_measure(service, given.seconds, rate))
+                    for service, rate in zip(services, rates, strict=True)
+                )
                 for _ in range(given.turns)
             ]
             for name in Cost._fields:
