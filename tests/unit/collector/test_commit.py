@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from hubbub.collector.errors import StoreError
 from hubbub.collector.ingest import commit as commit_module
-from hubbub.collector.ingest.commit import ENOUGH, Commit, is_due, running_group_commit
+from hubbub.collector.ingest.commit import (
+    ENOUGH,
+    LONGEST_WAIT,
+    Commit,
+    Senders,
+    is_due,
+    running_group_commit,
+)
 from hubbub.collector.store import open_store
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
@@ -193,14 +200,27 @@ async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url: str)
         assert await commit.submit(make_new_batch())
 
 
-@given(waiting=_counts, previous=_counts, connections=_counts)
-def test_more_batches_are_never_less_due(waiting: int, previous: int, connections: int) -> None:
-    is_now = is_due(waiting, previous, connections)
-    assert is_due(waiting + 1, previous, connections) >= is_now
-    assert is_due(waiting, previous, connections + 1) <= is_now
-    assert is_due(max(waiting, ENOUGH), previous, connections)
-    assert is_due(max(waiting, connections), previous, connections)
-    assert is_due(waiting, 1, connections)
+@given(waiting=_counts, connections=_counts, is_alone=st.booleans())
+def test_more_batches_are_never_less_due(waiting: int, connections: int, is_alone: bool) -> None:
+    is_now = is_due(waiting, connections, is_alone=is_alone)
+    assert is_due(waiting + 1, connections, is_alone=is_alone) >= is_now
+    assert is_due(waiting, connections + 1, is_alone=is_alone) <= is_now
+    assert is_due(max(waiting, ENOUGH), connections, is_alone=is_alone)
+    assert is_due(max(waiting, connections), connections, is_alone=is_alone)
+    assert is_due(waiting, connections, is_alone=True)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.floats(0, 2 * LONGEST_WAIT)), min_size=1))
+def test_who_sends_is_alone_unless_another_connection_has_sent_of_late(
+    sent: list[tuple[int, float]],
+) -> None:
+    senders, now, before = Senders(), 0.0, list[tuple[int, float]]()
+    for connection, pause in sent:
+        now += pause
+        others = [when for other, when in before if other != connection]
+        expected = all(now - when > LONGEST_WAIT for when in others)
+        assert senders.is_alone(connection, now) is expected
+        before.append((connection, now))
 
 
 @in_event_loop
@@ -210,14 +230,16 @@ async def test_few_batches_wait_for_others(store_url: str, long_wait: None) -> N
         open_store(store_url, create=True) as store,
         running_group_commit(store, told.append, connections=lambda: 1000) as commit,
     ):
-        await asyncio.gather(*[commit.submit(make_new_batch()) for _ in range(2)])
-        waiting = [asyncio.create_task(commit.submit(make_new_batch())) for _ in range(ENOUGH - 1)]
+        assert await commit.submit(make_new_batch(), 1)
+        waiting = [
+            asyncio.create_task(commit.submit(make_new_batch(), i)) for i in range(2, 1 + ENOUGH)
+        ]
         await store.ping()
         assert commit.depth == ENOUGH - 1
-        assert await commit.submit(make_new_batch())
+        assert await commit.submit(make_new_batch(), 1)
         assert await asyncio.gather(*waiting) == [True] * (ENOUGH - 1)
         await asyncio.sleep(0)
-    assert [len(one.batches) for one in told] == [2, ENOUGH]
+    assert [len(one.batches) for one in told] == [1, ENOUGH]
 
 
 @in_event_loop
@@ -226,8 +248,8 @@ async def test_waiting_for_others_ends_though_nobody_comes(store_url: str) -> No
         open_store(store_url, create=True) as store,
         running_group_commit(store, _ignore, connections=lambda: 1000) as commit,
     ):
-        await asyncio.gather(*[commit.submit(make_new_batch()) for _ in range(2)])
-        assert await commit.submit(make_new_batch())
+        assert await commit.submit(make_new_batch(), 1)
+        assert await commit.submit(make_new_batch(), 2)
 
 
 @in_event_loop
@@ -241,10 +263,10 @@ async def test_nobody_waits_who_is_alone_or_if_all_wait(
         running_group_commit(store, _ignore, connections=lambda: connections) as commit,
     ):
         for _ in range(3):
-            assert await commit.submit(make_new_batch())
+            assert await commit.submit(make_new_batch(), 1)
         connections = 3
         for _ in range(3):
-            three = [commit.submit(make_new_batch()) for _ in range(3)]
+            three = [commit.submit(make_new_batch(), i) for i in range(3)]
             assert await asyncio.gather(*three) == [True] * 3
 
 
@@ -257,12 +279,13 @@ async def test_nobody_waits_for_others_when_the_service_ends(
         open_store(store_url, create=True) as store,
         running_group_commit(store, _ignore, connections=lambda: 1000) as commit,
     ):
-        await asyncio.gather(*[commit.submit(make_new_batch()) for _ in range(2)])
-        waiting = [asyncio.create_task(commit.submit(make_new_batch())) for _ in range(2)]
-        await asyncio.sleep(0)
+        assert await commit.submit(make_new_batch(), 1)
+        waiting = [asyncio.create_task(commit.submit(make_new_batch(), i)) for i in (2, 3)]
+        await store.ping()
+        assert commit.depth == 2
         commit.end_waiting()
         assert await asyncio.gather(*waiting) == [True] * 2
-        assert await commit.submit(make_new_batch())
+        assert await commit.submit(make_new_batch(), 4)
 
 
 def _committed(database: Path) -> int:

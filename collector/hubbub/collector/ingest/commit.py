@@ -33,7 +33,7 @@ _QUIET_SECONDS = 10.0
 _log = logging.getLogger("hubbub.collector")
 
 
-def is_due(waiting: int, previous: int, connections: int) -> bool:
+def is_due(waiting: int, connections: int, *, is_alone: bool) -> bool:
     """Return whether to commit what waits now, instead of waiting for more.
 
     A client that sends one batch after the other never waits, nor do few who fill all connections.
@@ -42,12 +42,35 @@ def is_due(waiting: int, previous: int, connections: int) -> bool:
     ----------
     waiting : int
         Batches that have arrived.
-    previous : int
-        Those of the group before. If there was no more than one, others are unlikely to come soon.
     connections : int
         How many are open. If a batch of each waits, no more can come over them.
+    is_alone : bool
+        Whether all that came of late has come over the connection of the latest batch (`Senders`).
     """
-    return previous <= 1 or waiting >= min(ENOUGH, connections)
+    return is_alone or waiting >= min(ENOUGH, connections)
+
+
+class Senders:
+    """Tells whether anybody else has sent of late; remembers two moments and one connection."""
+
+    def __init__(self) -> None:
+        self._latest = 0
+        self._latest_at = self._other_at = float("-inf")
+
+    def is_alone(self, connection: int, now: float) -> bool:
+        """Return whether no other connection has sent within `LONGEST_WAIT`.
+
+        Parameters
+        ----------
+        connection : int
+            A number that stands for the one over which a batch came.
+        now : float
+            Seconds, by a clock that doesn't go back.
+        """
+        if connection != self._latest:
+            self._latest, self._other_at = connection, self._latest_at
+        self._latest_at = now
+        return now - self._other_at > LONGEST_WAIT
 
 
 class Commit(NamedTuple):
@@ -96,7 +119,7 @@ class GroupCommit:
         self._connections = connections
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._previous = 0
+        self._senders = Senders()
         self._is_ending = False
         self._believed: dt.date | None = None
         self._logged_at = float("-inf")
@@ -108,8 +131,15 @@ class GroupCommit:
         """How many batches wait for the next transaction."""
         return len(self._waiting)
 
-    async def submit(self, batch: NewBatch) -> bool:
+    async def submit(self, batch: NewBatch, connection: int = 0) -> bool:
         """Store a batch durably, all of it; return whether it was new.
+
+        Parameters
+        ----------
+        batch : NewBatch
+        connection : int
+            A number that stands for the one over which it came; nothing is done with it but to see
+            whether others send, too.
 
         Raises
         ------
@@ -122,7 +152,9 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         waiting = _Waiting(batch, loop.create_future())
         self._waiting.append(waiting)
-        if self._is_ending or is_due(len(self._waiting), self._previous, self._connections()):
+        is_alone = self._senders.is_alone(connection, loop.time())
+        is_now = is_due(len(self._waiting), self._connections(), is_alone=is_alone)
+        if self._is_ending or is_now:
             self._due.set()
         elif self._timer is None:
             self._timer = loop.call_later(LONGEST_WAIT, self._due.set)
@@ -153,7 +185,6 @@ class GroupCommit:
             self._timer.cancel()
             self._timer = None
         group, self._waiting = self._waiting, []
-        self._previous = len(group)
         return group
 
     async def _check_clock(self, today: dt.date) -> None:

@@ -144,7 +144,7 @@ class Frontend:
             apart = batch.n_quarantined if refused else 0
             reports = sum([records.reports for records in batch.records.values()]) + apart
             try:
-                is_new = await self._store_once(batch, key, reports)
+                is_new = await self._store_once(batch, key, reports, id(request.transport))
             except QuarantineFullError as error:
                 raise refused or error from None
             if is_new:
@@ -179,7 +179,9 @@ class Frontend:
                 return error.batch, error
             raise
 
-    async def _store_once(self, batch: NewBatch, key: str | None, reports: int) -> bool:
+    async def _store_once(
+        self, batch: NewBatch, key: str | None, reports: int, connection: int
+    ) -> bool:
         """Store a batch at the expense of its key; return whether it was new.
 
         One that is stored already costs no quota, and is acknowledged again without any: its sender
@@ -200,7 +202,7 @@ class Frontend:
                     return False
             raise
         try:
-            is_new = await self._commit.submit(batch)
+            is_new = await self._commit.submit(batch, connection)
         except QuarantineFullError:
             # What was acknowledged before is so again, whatever room there is now.
             if not await self._store.knows(batch.batch_id):
