@@ -46,6 +46,8 @@ _FAILURES = 4  # as of Spark's clusters; of `local[N]` a task may not fail even 
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of a JVM that only hands bytes on: what the second compiler takes long for is seldom run again,
 and there is little garbage."""
+_JAVA_MEMORY = "512m"
+"""Of such a JVM, whose default of 1 GB it fills with garbage before it looks for any."""
 _LOCAL = re.compile(r"local(\[(\d+|\*)\])?")
 
 
@@ -243,5 +245,6 @@ def _configuration(pyspark: Any, master: str | None) -> Any:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.authenticate": "true",
             "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+            "spark.driver.memory": _JAVA_MEMORY,
         }
     return pyspark.SparkConf().setMaster(master).setAll(list(settings.items()))
