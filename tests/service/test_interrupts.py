@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 TRIALS = 6
-# As the installed script is, but it says when Python has got as far as to our first line.
+# As the installed script is, but it says when Python has got as far as to our first line; and it
+# takes Ctrl-C as on a terminal, though shells let what runs in the background ignore it.
 SCRIPT = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from hubbub.collector.interrupts import quiet_interrupts
 quiet_interrupts()
 print("here", flush=True)
