@@ -106,12 +106,9 @@ async def test_closed_day_takes_no_ids_from_whoever_would_insert_them(any_store_
         for age in range(3):
             await store.append([make_new_batch()], _later(age))
         assert await store.filter_ids(_later(2))
-        for day, expected in ((_later(1), "takes no more ids"), (_later(0), None)):
-            if expected is None:
-                await _insert(any_store_url, secrets.token_bytes(16), day)
-                continue
-            with pytest.raises(sa.exc.DBAPIError, match=expected):
-                await _insert(any_store_url, secrets.token_bytes(16), day)
+        with pytest.raises(sa.exc.DBAPIError, match="takes no more ids"):
+            await _insert(any_store_url, secrets.token_bytes(16), _later(1))
+        await _insert(any_store_url, secrets.token_bytes(16), _later(0))
 
 
 @in_event_loop
@@ -124,8 +121,7 @@ async def test_batches_under_a_clock_that_is_behind_are_kept_with_those_of_the_n
         for age in range(5):
             await store.append([make_new_batch()], _later(age))
         await _filter_all(store)
-        for each in (store, store):
-            await each.load_filters()
+        await store.load_filters()
         assert await store.append(late, _later(1)) == [True] * 20
         assert await store.append(late, _later(1)) == [False] * 20
         assert await store.append(late, _TODAY) == [False] * 20

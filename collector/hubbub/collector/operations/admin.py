@@ -29,8 +29,10 @@ from hubbub.collector.store import MetricVersion, Store
 from hubbub.protocol.registry import Registry
 
 RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
-LAST_COUNTED_HEADER = "Hubbub-Last-Counted-Day"
 """The header of an export with the width of its records."""
+
+LAST_COUNTED_HEADER = "Hubbub-Last-Counted-Day"
+"""The header of an export with the last day of which only counts are kept, if there is one."""
 
 _SEND_SECONDS = 60.0
 _EXPORTS = 2
