@@ -12,11 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
-import importlib.util
 import json
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,13 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.calibration.cases import zipf
-from evaluation.engines import cpu_seconds
+from evaluation.engines import cpu_seconds, of_each_engine
 from evaluation.screening import ChildMemory
 from factories import make_metric, make_params
 from hubbub.collector.exchange.parquet import write_records
 from hubbub.decoder.candidates.listing import hashed
 from hubbub.decoder.decoding import Decoding, decode
-from hubbub.decoder.engines import ENGINES, open_engine
+from hubbub.decoder.engines import open_engine
 from hubbub.decoder.likelihood.choice import Choice, Method
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.records import Records, record_width
@@ -117,13 +114,7 @@ def main() -> None:
         write(Path(folder), options.reports)
         print("engine  CPU s    sums  ratio  seconds     MB  child MB  passes  detected  results")
         first = None
-        for engine in ENGINES:
-            if engine == "spark" and importlib.util.find_spec("pyspark") is None:
-                print("spark   isn't installed: make test-spark installs it")
-                continue
-            command = [sys.executable, "-m", "evaluation.distributed", "--find", engine, folder]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            found = json.loads(done.stdout.splitlines()[-1])
+        for engine, found in of_each_engine("evaluation.distributed", "--find", folder):
             first = first or found
             print(
                 f"{engine:6} {found['cpu']:6.1f} {found['sums']:7.1f}"

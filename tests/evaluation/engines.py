@@ -17,8 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,20 +35,22 @@ _DAYS = 10
 _BLOCK = 2**20
 
 
+def random_records(rng: np.random.Generator, reports: int, at_once: int) -> Iterator[Records]:
+    """Yield random reports of the metric, so many at a time."""
+    width = record_width(METRIC.params.k)
+    for start in range(0, reports, at_once):
+        rows = rng.integers(0, 256, (min(at_once, reports - start), width), dtype=np.uint8)
+        rows[:, 0], rows[:, 1] = rows[:, 0] % METRIC.params.m, 0
+        yield Records(width, rows.tobytes())
+
+
 def write(folder: Path, reports: int) -> None:
     """Write random reports, as an export has them."""
-    rng, width = np.random.default_rng(1), record_width(METRIC.params.k)
-
-    def blocks(left: int) -> Iterator[Records]:
-        while left:
-            rows = rng.integers(0, 256, (min(left, _BLOCK), width), dtype=np.uint8)
-            rows[:, 0], rows[:, 1] = rows[:, 0] % METRIC.params.m, 0
-            left -= len(rows)
-            yield Records(width, rows.tobytes())
-
+    rng = np.random.default_rng(1)
     for day in range(_DAYS):
         path = f"metric=homepage/version=1/day=2026-11-{day + 1:02d}/part-0.parquet"
-        write_records(folder / path, width, blocks(reports // _DAYS))
+        records = random_records(rng, reports // _DAYS, _BLOCK)
+        write_records(folder / path, record_width(METRIC.params.k), records)
 
 
 def cpu_seconds() -> float:
@@ -70,6 +73,19 @@ def cpu_seconds() -> float:
         total += seconds[process]
         waiting += parents.get(process, [])
     return total
+
+
+def of_each_engine(
+    module: str, option: str, place: str, ways: Sequence[str] = ENGINES
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what a module prints as JSON when it is told to work in each way, in new processes."""
+    for way in ways:
+        if way == "spark" and importlib.util.find_spec("pyspark") is None:
+            print("spark isn't installed: make test-spark installs it")
+            continue
+        command = [sys.executable, "-m", module, option, way, place]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        yield way, json.loads(done.stdout.splitlines()[-1])
 
 
 def count(engine_name: str, folder: str) -> None:
@@ -99,13 +115,7 @@ def main() -> None:
         write(Path(folder), options.reports)
         print("engine  CPU s  counting  M/CPU-s  ratio  seconds  counts")
         local = None
-        for engine in ENGINES:
-            if engine == "spark" and importlib.util.find_spec("pyspark") is None:
-                print("spark   isn't installed: make test-spark installs it")
-                continue
-            command = [sys.executable, "-m", "evaluation.engines", "--count", engine, folder]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found = json.loads(done.stdout.splitlines()[-1])
+        for engine, found in of_each_engine("evaluation.engines", "--count", folder):
             local = local or found
             print(
                 f"{engine:6} {found['cpu']:6.1f} {found['counting']:9.1f}"

@@ -26,12 +26,11 @@ import numpy as np
 from rich.table import Table
 
 from databases import running_postgresql
-from evaluation.engines import METRIC, cpu_seconds
+from evaluation.engines import METRIC, cpu_seconds, random_records
 from hubbub.collector.exchange.exporting import export_partitions, plan_export
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.reports.loading import load_reports
-from hubbub.protocol.records import Records, record_width
 
 _DAYS = 10
 _FIRST = dt.date(2026, 11, 1)
@@ -51,17 +50,13 @@ class Took(NamedTuple):
 
 async def fill(url: str, reports: int) -> None:
     """Store the same random reports in any store, as segments of the size that merging makes."""
-    rng, width = np.random.default_rng(1), record_width(METRIC.params.k)
+    rng = np.random.default_rng(1)
     async with open_store(url, create=True) as store:
         await store.declare([METRIC])
         for number in range(_DAYS):
-            day, left = _FIRST + dt.timedelta(days=number), reports // _DAYS
-            while left:
-                rows = rng.integers(0, 256, (min(left, _SEGMENT), width), dtype=np.uint8)
-                rows[:, 0], rows[:, 1] = rows[:, 0] % METRIC.params.m, 0
-                left -= len(rows)
-                records = {_KEY: Records(width, rows.tobytes())}
-                await store.append([NewBatch(secrets.token_bytes(16), records)], day)
+            day = _FIRST + dt.timedelta(days=number)
+            for records in random_records(rng, reports // _DAYS, _SEGMENT):
+                await store.append([NewBatch(secrets.token_bytes(16), {_KEY: records})], day)
 
 
 async def export(url: str, folder: str) -> None:

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.util
 import json
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,7 +23,7 @@ import numpy as np
 
 from evaluation.calibration.cases import made_up_case, zipf
 from evaluation.calibration.trials import Case, collect_reports
-from evaluation.engines import cpu_seconds
+from evaluation.engines import cpu_seconds, of_each_engine
 from factories import make_params
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.decoding import Decoding, decode
@@ -136,13 +133,8 @@ def main() -> None:
         write(path, options.candidates, tuple(collect_reports(_case(), 1)[1].candidates))
         print("way        CPU s    work  ratio  seconds     MB  child MB  detected  rows")
         first = None
-        for way in options.ways:
-            if way == "spark" and importlib.util.find_spec("pyspark") is None:
-                print("spark      isn't installed: make test-spark installs it")
-                continue
-            command = [sys.executable, "-m", "evaluation.screening", "--find", way, str(path)]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            found = json.loads(done.stdout.splitlines()[-1])
+        screening = of_each_engine("evaluation.screening", "--find", str(path), options.ways)
+        for way, found in screening:
             first = first or found
             print(
                 f"{way:9} {found['cpu']:6.1f} {found['work']:7.1f}"

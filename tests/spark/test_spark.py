@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine_tasks import die, die_once, refuse_three, scaled, write_export
+from engine_tasks import check_kept, die, die_once, refuse_three, scaled, write_export
 from evaluation.calibration.cases import made_up_case, zipf
 from evaluation.calibration.trials import collect_reports
 from factories import make_metric, make_params
@@ -84,11 +84,7 @@ def test_an_export_is_decoded_as_threads_decode_a_database(
 def test_what_is_kept_is_used_again_and_made_again_if_it_is_lost(
     tmp_path: Path, spark: Keeper
 ) -> None:
-    kept = spark.keep(scaled, 3, range(12))
-    assert list(kept.map(scaled, 2)) == [6 * task for task in range(12)]
-    kept = spark.keep(scaled, 1, range(12))
-    assert list(kept.map(die_once, tmp_path / "flag")) == list(range(12))
-    assert list(kept.map(scaled, 5)) == [5 * task for task in range(12)]
+    check_kept(spark, tmp_path / "flag")
     results = spark.keep(refuse_three, None, range(5)).map(scaled, 2)
     with pytest.raises(ValueError, match="three"):
         list(results)

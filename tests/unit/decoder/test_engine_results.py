@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine_tasks import die_once, refuse_three, scaled
+from engine_tasks import check_kept, refuse_three, scaled
 from factories import make_params
 from hubbub.collector.errors import ReportFileError
 from hubbub.decoder.engines import Keeper
@@ -79,11 +79,7 @@ def test_parts_are_all_cohorts_once_and_hold_their_reports(monkeypatch: pytest.M
 def test_what_dask_keeps_is_used_again_and_made_again_if_it_is_lost(
     dask: Keeper, tmp_path: Path
 ) -> None:
-    kept = dask.keep(scaled, 3, range(12))
-    assert list(kept.map(scaled, 2)) == [6 * task for task in range(12)]
-    kept = dask.keep(scaled, 1, range(12))
-    assert list(kept.map(die_once, tmp_path / "flag")) == list(range(12))
-    assert list(kept.map(scaled, 5)) == [5 * task for task in range(12)]
+    check_kept(dask, tmp_path / "flag")
 
 
 def test_what_cant_be_kept_is_the_error_of_whoever_asks_for_it(dask: Keeper) -> None:
