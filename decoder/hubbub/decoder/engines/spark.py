@@ -73,8 +73,7 @@ class SparkEngine:
     ) -> Iterator[_Result]:
         """Yield results in the order of tasks; see `Engine`."""
         size = max(1, self._context.defaultParallelism)
-        held = self._context.broadcast(packed_work(work, shared))
-        do = partial(_run_partition, (*own_versions(),), held)
+        held, do = _sent(self._context, work, shared)
         under_way: deque[Future[list[bytes]]] = deque()
         pool = ThreadPoolExecutor(_JOBS, "job")
         try:
@@ -99,8 +98,7 @@ class SparkEngine:
     ) -> Kept[_Result]:
         """Keep results in the executors' memory, or on their disks; see `Keeper`."""
         packed = [packed_task(task) for task in tasks]
-        held = self._context.broadcast(packed_work(make, shared))
-        do = partial(_run_partition, (*own_versions(),), held)
+        held, do = _sent(self._context, make, shared)
         values = self._context.parallelize(packed, len(packed)).mapPartitions(do)
         level = importlib.import_module("pyspark").StorageLevel.MEMORY_AND_DISK
         self._kept.append(_KeptOnSpark(self._context, values.persist(level), held))
@@ -128,8 +126,7 @@ class _KeptOnSpark:
 
     def map(self, work: Callable[[_Shared, Any], _Result], shared: _Shared) -> Iterator[_Result]:
         """Yield results in order; see `Kept`."""
-        held = self._context.broadcast(packed_work(work, shared))
-        do = partial(_run_partition, (*own_versions(),), held)
+        held, do = _sent(self._context, work, shared)
         try:
             answers = self._values.mapPartitions(do).collect()
         except Exception as error:
@@ -142,6 +139,14 @@ class _KeptOnSpark:
         """Forget the results."""
         self._values.unpersist()
         self._made_with.unpersist()
+
+
+def _sent(
+    context: Any, work: Callable[[_Shared, Any], Any], shared: _Shared
+) -> tuple[Any, Callable[[Iterable[bytes]], Iterator[bytes]]]:
+    """Return what executors get once, and what they do with it to the tasks of a partition."""
+    held = context.broadcast(packed_work(work, shared))
+    return held, partial(_run_partition, (*own_versions(),), held)
 
 
 def _run_partition(expected: tuple[str, int], held: Any, tasks: Iterable[bytes]) -> Iterator[bytes]:
