@@ -142,6 +142,14 @@ def test_reports_that_tell_nothing_are_refused(n_reports: int) -> None:
         decoded({"alpha": n_reports}, NOISY, ["alpha", *names(20)])
 
 
+@pytest.mark.parametrize("n_reports", [8, 20])
+@pytest.mark.filterwarnings("error")
+def test_reports_of_which_an_absent_string_learns_nothing_are_refused(n_reports: int) -> None:
+    """A handful of equal ones, so that the information about it isn't even above 0."""
+    with pytest.raises(UndecodableError, match=f"{n_reports} reports tell too little"):
+        decoded({"s 0": n_reports}, CROWDED, names(30, "s"))
+
+
 @pytest.mark.parametrize("asked", [Method.AUTO, Method.LIKELIHOOD])
 def test_least_squares_takes_over_unless_the_likelihood_is_asked_for(asked: Method) -> None:
     candidates = hashed(["alpha", *names(20)], NOISY)

@@ -52,6 +52,21 @@ class _Block(NamedTuple):
     unknown: tuple[FloatArray | None, ...]
 
 
+class _BitSets(NamedTuple):
+    """The sets of bits that a string's listed values set in one cohort.
+
+    Attributes
+    ----------
+    sets : int16 array, shape (sets, h)
+        Different ones, as from `distinct_positions`.
+    groups : int64 array, shape (values,)
+        Which of them each value has; the unknown, which comes last, has the number after them.
+    """
+
+    sets: PositionArray
+    groups: IntArray
+
+
 class Scatter(NamedTuple):
     """What random strings that nobody has would find in the reports; a mean over such strings.
 
@@ -77,10 +92,13 @@ class AssociationMixture:
     ----------
     positions : tuple of int16 arrays, shape (a, m, h), or None
         Of strings, from `distinct_positions`; None for a boolean.
+    bit_sets : tuple of tuples, one a cohort, or None
+        The same, sorted by what they set: every sum needs it.
     """
 
     reports: AssociationReports
     positions: tuple[PositionArray | None, ...]
+    bit_sets: tuple[tuple[_BitSets, ...] | None, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -219,24 +237,21 @@ class AssociationMixture:
     def _sets(self, cohort: int) -> tuple[list[PositionArray], IntArray]:
         """Return each variable's different sets of bits, and which of their product cells have."""
         sets, groups, size = [], np.zeros(1, dtype=np.int64), 1
-        for variable, given in enumerate(self.positions):
+        for variable, listed in enumerate(self.bit_sets):
             own = self._groups(cohort, variable)
-            if given is None:
+            if listed is None:
                 sets.append(np.array([[1], [0]], dtype=np.int16))
                 size = 2
             else:
-                sets.append(np.unique(given[:, cohort], axis=0))
+                sets.append(listed[cohort].sets)
                 size = len(sets[-1]) + 1
             groups = (groups[:, None] * size + own).ravel()
         return sets, groups
 
     def _groups(self, cohort: int, variable: int) -> IntArray:
         """Return which set of bits each value of a variable has; the unknown comes last."""
-        given = self.positions[variable]
-        if given is None:
-            return np.arange(2)
-        sets, groups = np.unique(given[:, cohort], axis=0, return_inverse=True)
-        return np.append(groups.ravel(), len(sets))
+        listed = self.bit_sets[variable]
+        return np.arange(2) if listed is None else listed[cohort].groups
 
     def _factors(self, block: _Block, sets: list[PositionArray]) -> list[FloatArray]:
         """Return each variable's densities of its sets of bits, shapes (sets, n)."""
@@ -289,4 +304,15 @@ def mixture_of(
     distinct = tuple(
         None if own is None else distinct_positions(own, reports.params) for own in positions
     )
-    return AssociationMixture(reports, distinct)
+    return AssociationMixture(reports, distinct, tuple(map(_bit_sets, distinct)))
+
+
+def _bit_sets(positions: PositionArray | None) -> tuple[_BitSets, ...] | None:
+    """Return the different sets of bits of each cohort; None for a boolean."""
+    if positions is None:
+        return None
+    found = []
+    for cohort in range(positions.shape[1]):
+        sets, groups = np.unique(positions[:, cohort], axis=0, return_inverse=True)
+        found.append(_BitSets(sets, np.append(groups.ravel(), len(sets))))
+    return tuple(found)

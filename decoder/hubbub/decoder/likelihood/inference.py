@@ -88,10 +88,18 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
     estimate a variance tau^2 beyond 1 / V, taken to be the same everywhere and estimated by moments
     over all cells; the best weights of such estimates turn G into G / (1 + tau^2 V). Without
     unlisted strings tau is 0 and the score the likelihood's own.
+
+    Raises
+    ------
+    UndecodableError
+        If an absent string's share would have a standard error of 100% or more.
     """
     variance = tables.information - reports[:, None]
     chance = np.bincount(tables.cells.of_tuple) / len(tables.cells.of_tuple)
-    floor = _LEAST_VARIANCE * float((variance @ chance).mean())
+    of_absent = variance @ chance
+    # Of a handful of reports it may even be negative, and then there is no floor.
+    _require_information(float(of_absent.sum()), int(reports.sum()))
+    floor = _LEAST_VARIANCE * float(of_absent.mean())
     excess = float(((tables.score**2 - variance) @ chance).sum())
     excess_variance = max(0.0, excess / float((variance**2 @ chance).sum()))
     table = _weighed(tables.score, variance, excess_variance, floor)
