@@ -1,6 +1,5 @@
 """Random histories of a real collector, beside a model that is a dictionary and a multiset.
 
-What the model knows: the batches that were taken (by id), the records that must be stored, and the
 What the model knows: the batches that were taken (by id), the records that must be stored, the ids
 that the store has forgotten, the counts of reports that were counted, and what is in quarantine, as
 the registry doesn't know it yet. After each step both must agree. HUBBUB_MODEL_EXAMPLES says how

@@ -151,7 +151,10 @@ def test_collector_holds_nothing_readable_and_the_decoder_finds_what_was_reporte
     assert parties.key.public.key_id in kept  # so the search finds what is there
     assert b"homepage" not in kept
     places = {kept[i : i + WIDTH] for i in range(len(kept) - WIDTH + 1)}
-    assert len(places & {plain(report) for report in reports}) < 5
+    # Of zeros and few other bytes there are some in pages, too.
+    telling = {record for record in map(plain, reports) if len(set(record) - {0}) > 3}
+    assert len(telling) > 1000
+    assert len(places & telling) < 5
 
     out = parties.folder / "out"
     said("hubbub-collector", "export", "--store", f"sqlite:///{database}", "--to", out)

@@ -47,14 +47,6 @@ def collect(draw: Callable[[int], int], n: int, k: int) -> BitArray:
     return unpack(packed, k)
 
 
-def permanent_bits(params: RapporParams, n: int, bits: int, name: str = "homepage") -> BitArray:
-    """Return the permanent responses of n clients to the same filter."""
-    metric = make_metric(name, params=params)
-    return collect(
-        lambda client: Encoder(metric, make_secret(client)).permanent_response(bits), n, params.k
-    )
-
-
 def lanes(bits: int, k: int) -> BitArray:
     return unpack(bits.to_bytes(k // 8, "little"), k).ravel()
 
@@ -71,30 +63,26 @@ def assert_law(sample: BitArray, expected: FloatArray) -> None:
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
-def test_bits_of_a_report_are_exact_and_independent(
+def test_permanent_responses_and_reports_are_exact_and_independent(
     params: RapporParams, rng: np.random.Generator
 ) -> None:
-    """All clients' reports of one value: 128 rates, 8,128 pairs.
+    """All clients' responses to one value, 1 w.p. f/2 + (1 - f) B, and a report of each.
 
-    P(false alarm) < 1e-6 for the rates and for the pairs each (Bonferroni, normal approximation).
+    128 rates and 8,128 pairs of either (step 2 of the paper, and both steps). P(false alarm) < 1e-6
+    for the rates and for the pairs each (Bonferroni, normal approximation).
     """
     bits = bloom_bits(VALUE, 0, params)
-    metric = make_metric(params=params)
+    metric, k = make_metric(params=params), params.k
 
-    def report(client: int) -> int:
+    def response_and_report(client: int) -> int:
         encoder = Encoder(metric, make_secret(client))
-        return report_bits(encoder, encoder.permanent_response(bits), rng.bytes)
+        permanent = encoder.permanent_response(bits)
+        return permanent | report_bits(encoder, permanent, rng.bytes) << k
 
-    sample = collect(report, CLIENTS, params.k)
-    assert_law(sample, chances(lanes(bits, params.k), params.p_star, params.q_star))
-
-
-@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
-def test_permanent_responses_are_exact_and_independent(params: RapporParams) -> None:
-    """Step 2 of the paper over 100,000 secrets: 1 w.p. f/2 + (1 - f) B. P(false alarm) < 1e-6."""
-    bits = bloom_bits(VALUE, 0, params)
-    expected = chances(lanes(bits, params.k), params.f / 2, 1 - params.f / 2)
-    assert_law(permanent_bits(params, CLIENTS, bits), expected)
+    sample = collect(response_and_report, CLIENTS, 2 * k)
+    true_bits = lanes(bits, k)
+    assert_law(sample[:, :k], chances(true_bits, params.f / 2, 1 - params.f / 2))
+    assert_law(sample[:, k:], chances(true_bits, params.p_star, params.q_star))
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
