@@ -52,11 +52,16 @@ def _ask_in_python(tables: Sequence[memoryview], group: int) -> int:
         choices = []
         for batch_id in ids:
             number = int.from_bytes(batch_id)
-            bits = _PAIRS[number & 4095] | _PAIRS[number >> 12 & 4095] | _PAIRS[number >> 32 & 4095]
-            choices.append((number >> 96, bits))
+            bits = _PAIRS[number & 4095] | _PAIRS[number >> 12 & 4095]
+            choices.append((number >> 96, number >> 64 & 0xFFFFFFFF, bits))
         for words in tables:
             length = len(words)
-            [n for n, bits in choices if words[n * length >> 32] & bits == bits]
+            [
+                one
+                for one, other, bits in choices
+                if words[one * length >> 32] & bits == bits
+                and words[other * length >> 32] & bits == bits
+            ]
     return _IDS_A_TURN
 
 

@@ -1,9 +1,9 @@
 """Filters of batch ids: a few bits an id, which say "surely not there" or "perhaps".
 
-A blocked Bloom filter: an id chooses one word of 64 bits, and six bits in it, so that a question is
-one read of memory. The choices are parts of the id itself, for ids are random. Invariants: an id
-that was added is never denied; and ids that somebody has chosen badly only make "perhaps" more
-frequent, because a word that is full denies nothing.
+A blocked Bloom filter: an id chooses two words of 64 bits, and four bits in each, so that to ask
+takes two reads of memory. The choices are parts of the id itself, for ids are random. Invariants:
+an id that was added is never denied; and ids that somebody has chosen badly only make "perhaps"
+more frequent, because a word that is full denies nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hubbub.collector.store.ids import ID_BYTES, IdTable
 WORD_BYTES = 8
 
 BITS_PER_ID = 16
-"""So many that one of 247 ids that aren't there may be (`false_positive_rate`)."""
+"""So many that one of 889 ids that aren't there may be (`false_positive_rate`)."""
 
-BITS_SET = 6
-"""Of the word that an id chooses; some of them may be the same."""
+BITS_SET = 4
+"""Of each of the two words that an id chooses; some of them may be the same."""
 
 _WORD = np.dtype("<u8")
 _WORD_BITS = 8 * WORD_BYTES
-_SCHEME = b"hubbub-ids-1"
+_SCHEME = b"hubbub-ids-2"
 """Goes into the digest: a filter that chooses bits in another way isn't taken for one of these."""
 
 _PAIRS = np.array([1 << (i % 64) | 1 << (i // 64) for i in range(4096)], np.uint64)
@@ -93,12 +93,13 @@ class FilteredTables:
         if not self.tables or not ids:
             return []
         chosen, bits = _choices(b"".join(ids))
-        found = np.empty((len(self.tables), len(ids)), _WORD)
+        found = np.empty((len(self.tables), len(chosen)), _WORD)
         for words, places, row in zip(
             self._words, _places(chosen, self._lengths), found, strict=True
         ):
             words.take(places, out=row, mode="clip")  # "raise" would copy the row
-        which, where = np.nonzero((found & bits) == bits)
+        are_set = (found & bits) == bits
+        which, where = np.nonzero(are_set[:, : len(ids)] & are_set[:, len(ids) :])
         hits = zip(which.tolist(), where.tolist(), strict=True)
         return [(self.tables[table], ids[place]) for table, place in hits]
 
@@ -107,7 +108,8 @@ def false_positive_rate(bits_per_id: float = BITS_PER_ID, bits_set: int = BITS_S
     """Return the chance that a random id may be there that isn't.
 
     The number of ids that have chosen a word is Poisson; given it, the number of bits that are set
-    in it is that of full boxes after so many throws; and the id's own bits have to be among them.
+    in it is that of full boxes after so many throws; and the id's own bits have to be among them,
+    in both words.
 
     Parameters
     ----------
@@ -115,7 +117,7 @@ def false_positive_rate(bits_per_id: float = BITS_PER_ID, bits_set: int = BITS_S
         Positive.
     bits_set : int
     """
-    load = _WORD_BITS / bits_per_id
+    load = 2 * _WORD_BITS / bits_per_id
     most = int(load + 12 * load**0.5 + 24)  # ids in a word; more have no weight in floating point
     full = np.zeros(_WORD_BITS + 1)  # chance that so many bits are set
     full[0] = 1.0
@@ -127,15 +129,17 @@ def false_positive_rate(bits_per_id: float = BITS_PER_ID, bits_set: int = BITS_S
         weight *= load / (ids + 1)
         for _ in range(bits_set):
             full = full * share + np.concatenate(([0.0], (full * (1 - share))[:-1]))
-    return rate
+    return rate**2
 
 
 def _choices(ids: bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return what ids choose: numbers below 2**32 for their words, and bits there."""
-    parts = np.frombuffer(ids, ">u4").reshape(-1, ID_BYTES // 4).astype(np.uint64)
-    chosen, _, third, last = parts.T
-    bits = _PAIRS[third & 4095] | _PAIRS[last & 4095] | _PAIRS[last >> 12 & 4095]
-    return chosen, bits
+    """Return what ids choose: numbers below 2**32 for their words, and bits there.
+
+    First one word of each id, then the other of each.
+    """
+    parts = np.frombuffer(ids, ">u4").reshape(-1, ID_BYTES // 4).astype(np.uint64).T
+    bits = _PAIRS[parts[2:] & 4095] | _PAIRS[parts[2:] >> 12 & 4095]
+    return parts[:2].ravel(), bits.ravel()
 
 
 def _places(chosen: NDArray[np.uint64], words: int | NDArray[np.uint64]) -> NDArray[np.intp]:
