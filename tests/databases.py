@@ -126,6 +126,10 @@ class PostgresqlServer:
         done = subprocess.run([*command, *options], check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
+    def run(self, program: str, *options: str | Path) -> None:
+        """Run one of PostgreSQL's programs as whoever runs the tests."""
+        subprocess.run([self._programs / program, *options], check=True, capture_output=True)
+
     def _run(self, program: str, *options: str | Path) -> None:
         subprocess.run(
             [self._programs / program, *options],

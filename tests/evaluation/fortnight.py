@@ -35,8 +35,11 @@ _DAY = 86_400.0
 _REPORTS = 10
 _CONNECTIONS = 4
 _UPKEEP_SECONDS = 0.2
-_SLACK = {"ids": 1.5, "reports": 1.5, "counted_days": 1.5, "disk": 1.5, "memory": 1.25}
-"""Without upkeep all but memory would grow by more; a log that will be emptied is disk, too."""
+_SLACK = {"ids": 1.5, "reports": 1.5, "counted_days": 1.5, "disk": 1.5, "memory": 1.05}
+"""Without upkeep all but memory would grow by more; a log that will be emptied is disk, too.
+
+Holes in the heap of the C library were 6% in seven weeks (`hubbub.collector.store.receiving`).
+"""
 
 
 class Plan(NamedTuple):

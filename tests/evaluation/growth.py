@@ -1,12 +1,10 @@
 """`python -m evaluation.growth`: ingest and upkeep with many batch ids, against those with few.
 
 Two stores of one kind are filled with ids of all days in force, the one with a million, the other
-with as many as asked for; then closed days get their filters, both take batches in turns, and are
-maintained. What a batch costs depends on the depth of the keys of the last two days, which grows by
-a level with each factor of a hundred or more, and on whether these keys are in memory, as they are
-here. PostgreSQL's
-checkpoints are put off meanwhile: after each it logs a page whole when it first changes, which is
-more for larger keys, and matters the less the more batches come between two checkpoints. With
+with as many as asked for, and get the filters that the upkeep would have made meanwhile; then both
+take batches in turns, and are maintained. What a batch costs depends on how large the key is that
+ids go to: in SQLite that of today, in PostgreSQL that of today's last section, which is logged page
+by page when a page first changes after a checkpoint; there is none while it is measured. With
 --migrate a store of the schema before is filled instead, and migrated. It fails if a loaded id
 isn't recognised.
 """
@@ -46,7 +44,8 @@ from databases import running_postgresql
 from evaluation.soak.generator import generate
 from factories import registry_toml
 from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
-from hubbub.collector.store.ids import id_table
+from hubbub.collector.store.ids import IdTable, id_section, id_table
+from hubbub.collector.store.postgresql import SECTIONS_OF_A_SIZE
 from hubbub.collector.store.upkeep import Upkeep
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.protocol.records import Records
@@ -54,6 +53,7 @@ from hubbub.simulations.experiments.processes import running_collector
 from service.faults import cpu_seconds
 
 _ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10
+_SECTION_IDS = 1_250_000  # fill a small one
 _BATCHES, _GROUPS = 64, 100
 _CONNECTIONS, _SLOWLY = 64, 20
 _ADD_KEY = "ALTER TABLE {} ADD PRIMARY KEY (batch_id) WITH (fillfactor = 70)"
@@ -74,6 +74,8 @@ _COPIED = np.dtype(
     [("fields", ">i2"), ("id_bytes", ">i4"), ("id", "V16"), ("day_bytes", ">i4"), ("day", ">i4")]
 )
 """A row in the binary format of COPY."""
+
+_COPIED_TO_SECTION = np.dtype([*_COPIED.descr, ("section_bytes", ">i4"), ("section", ">i2")])
 
 _OPEN = """
 import asyncio, sys, time
@@ -129,8 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of a turn over HTTP")
     parser.add_argument("--migrate", action="store_true")
     given = parser.parse_args(arguments)
-    if given.days < 3:
-        sys.exit(f"--days {given.days}: must be 3 or more, as two are forgotten")
+    if given.days < 2:
+        sys.exit(f"--days {given.days}: must be 2 or more, as one is forgotten")
     with _addresses(given.store) as (few, many):
         if given.migrate:
             asyncio.run(_migrate(many, given.ids, given.days))
@@ -162,7 +164,6 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float
         rows = [
             *await _over_http(few, many, turns, seconds),
             *await _into_stores(few, many, turns, today),
-            await _once("upkeep", few, many, lambda it: _maintain(it.store, days, today)),
             await _once("forgetting a day", few, many, lambda it: _forget(it.store, days, today)),
         ]
     table = Table(title=f"{few.store.dialect}, {days} days in force", title_justify="left")
@@ -184,20 +185,23 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float
 @asynccontextmanager
 async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterator[Filled]:
     """Fill a new store with an equal number of ids for each of the last days."""
-    load = _fill_partition if url.startswith("postgresql") else _insert
+    load = _fill_sections if url.startswith("postgresql") else _insert
     begun = time.perf_counter()
     async with open_store(url, create=True) as store:
         empty = await store.size_bytes()
         some: list[bytes] = []
+        filter_seconds = 0.0
         for age in reversed(range(days)):
             day = today - dt.timedelta(days=age)
             # Its first batch makes the day's table.
             await store.append([NewBatch(secrets.token_bytes(_ID_BYTES), {})], day)
-            some += await load(url, day, ids // days, id_table(day).name)
+            filter_begun = time.perf_counter()
+            if await store.filter_ids(day):
+                filter_seconds = time.perf_counter() - filter_begun
+            some += await load(store, url, day, ids // days)
         await _settle(url)
         seconds = time.perf_counter() - begun
-        filter_seconds = await _filter_closed_days(store, today)
-        for _ in range(2):  # without filters, and with them
+        for _ in range(2):  # before the filters are loaded, and with them
             known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
             if any(known):
                 sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
@@ -214,16 +218,6 @@ async def _load_filters(url: str) -> float:
         begun = time.perf_counter()
         await store.load_filters()
         return time.perf_counter() - begun
-
-
-async def _filter_closed_days(store: Store, today: dt.date) -> float:
-    """Do what the upkeep has done since each day ended; return the seconds of one, or 0."""
-    seconds = [0.0]
-    begun = time.perf_counter()
-    while await store.filter_ids(today - dt.timedelta(days=1)):
-        seconds.append(time.perf_counter() - begun)
-        begun = time.perf_counter()
-    return seconds[-1]
 
 
 async def _migrate(url: str, ids: int, days: int) -> None:
@@ -279,18 +273,45 @@ async def _run_sqlite(url: str, *statements: str) -> None:
         connection.commit()
 
 
-async def _fill_partition(url: str, day: dt.date, ids: int, table: str) -> list[bytes]:
-    """Copy ids, then make the key again, as full as one that grew; return a few ids."""
-    await _run_postgresql(url, f"ALTER TABLE {table} DROP CONSTRAINT {table}_pkey")
-    some = await _copy(url, day, ids, table)
-    await _run_postgresql(url, _ADD_KEY.format(table))
+async def _fill_sections(store: Store, url: str, day: dt.date, ids: int) -> list[bytes]:
+    """Copy ids, and do what the upkeep does whenever a section is full; return a few ids."""
+    some: list[bytes] = []
+    while ids > 0:
+        section = await _last_section(url, day)
+        number = min(ids, _SECTION_IDS << section // SECTIONS_OF_A_SIZE)
+        some += await _fill_section(url, id_section(day, section), number)
+        await store.filter_ids(day)
+        ids -= number
     return some
 
 
-async def _copy(url: str, day: dt.date, ids: int, table: str) -> list[bytes]:
+async def _last_section(url: str, day: dt.date) -> int:
+    connection = await asyncpg.connect(url)
+    query = "SELECT count(*) - 1 FROM pg_inherits WHERE inhparent = $1::text::regclass"
+    number = await connection.fetchval(query, id_table(day).name)
+    await connection.close()
+    return int(number)
+
+
+async def _fill_section(url: str, section: IdTable, ids: int) -> list[bytes]:
+    """Copy ids, then make the key again, as full as one that grew; return a few ids."""
+    name = section.name
+    await _run_postgresql(url, f"ALTER TABLE {name} DROP CONSTRAINT {name}_pkey")
+    some = await _copy(url, section.last_day, ids, name, section.section)
+    await _run_postgresql(url, _ADD_KEY.format(name))
+    return some
+
+
+async def _copy(
+    url: str, day: dt.date, ids: int, table: str, section: int | None = None
+) -> list[bytes]:
     """Load random ids into a table without a key by COPY; return a few of them."""
-    rows = np.zeros(ids, _COPIED)
-    rows["fields"], rows["id_bytes"], rows["day_bytes"] = 2, _ID_BYTES, 4
+    columns = ["batch_id", "day"]
+    rows = np.zeros(ids, _COPIED if section is None else _COPIED_TO_SECTION)
+    if section is not None:
+        columns.append("section")
+        rows["section_bytes"], rows["section"] = 2, section
+    rows["fields"], rows["id_bytes"], rows["day_bytes"] = len(columns), _ID_BYTES, 4
     rows["id"] = np.frombuffer(secrets.token_bytes(_ID_BYTES * ids), "V16")
     rows["day"] = (day - _EPOCH).days
     stream = b"PGCOPY\n\xff\r\n\0" + bytes(8) + rows.tobytes() + b"\xff\xff"
@@ -298,17 +319,17 @@ async def _copy(url: str, day: dt.date, ids: int, table: str) -> list[bytes]:
     await connection.copy_to_table(
         table,
         source=io.BytesIO(stream),
-        columns=["batch_id", "day"],
+        columns=columns,
         format="binary",
     )
     await connection.close()
     return [bytes(row["id"]) for row in rows[:: max(1, ids // 10)]]
 
 
-async def _insert(url: str, _day: dt.date, ids: int, table: str) -> list[bytes]:
+async def _insert(_store: Store, url: str, day: dt.date, ids: int) -> list[bytes]:
     """Insert random ids into a day's table in the order in which they come; return a few."""
     drawn = _drawn(ids)
-    _insert_rows(url, f"INSERT INTO {table} VALUES (?)", zip(drawn))  # noqa: S608
+    _insert_rows(url, f"INSERT INTO {id_table(day).name} VALUES (?)", zip(drawn))  # noqa: S608
     return drawn[:: max(1, ids // 10)]
 
 
@@ -382,16 +403,25 @@ async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> l
 
 
 async def _into_stores(few: Filled, many: Filled, turns: int, today: dt.date) -> list[Row]:
-    """Append batches to each store in turns, without HTTP."""
+    """Append batches to each store in turns, without HTTP, and merge them by the upkeep."""
     rates: dict[int, list[float]] = {few.ids: [], many.ids: []}
     costs: dict[int, list[float]] = {few.ids: [], many.ids: []}
+    runs: dict[int, list[float]] = {few.ids: [], many.ids: []}
+    for filled in (few, many):
+        await _maintain(filled.store, today)  # of what came over HTTP
     for turn in range(turns):
         for filled in (many, few) if turn % 2 else (few, many):
             before = await _server_seconds(filled)
             rates[filled.ids].append(await _ingest(filled.store, today))
             cost = await _server_seconds(filled) - before
             costs[filled.ids].append(1e6 * cost / (_GROUPS * _BATCHES))
-    rows = [Row.of_turns("ingest without HTTP", rates[few.ids], rates[many.ids], "batches/s")]
+            runs[filled.ids].append(await _maintain(filled.store, today))
+    rows = [
+        Row.of_turns("ingest without HTTP", rates[few.ids], rates[many.ids], "batches/s"),
+        Row.of_turns(
+            f"upkeep after {_GROUPS * _BATCHES:,} batches", runs[few.ids], runs[many.ids], "s"
+        ),
+    ]
     if few.url.startswith("postgresql"):
         what = "processor time of PostgreSQL, a batch"
         rows.append(Row.of_turns(what, costs[few.ids], costs[many.ids], "µs"))
@@ -436,13 +466,13 @@ async def _ingest(store: Store, today: dt.date) -> float:
     return _GROUPS * _BATCHES / (time.perf_counter() - begun)
 
 
-async def _maintain(store: Store, days: int, today: dt.date) -> float:
-    """Run the upkeep, which forgets the oldest day; return its seconds."""
-    upkeep = Upkeep(store, days - 2, None, seconds=0)
+async def _maintain(store: Store, today: dt.date) -> float:
+    """Run the upkeep, as it is run all day; return its seconds."""
+    upkeep = Upkeep(store, 1000, None, seconds=0)
     begun = time.perf_counter()
     done = await upkeep.run_once(today)
     seconds = time.perf_counter() - begun
-    if done.forgotten != 1 or done.faults:
+    if done.faults:
         sys.exit(f"the upkeep went wrong: {done}")
     return seconds
 
@@ -450,7 +480,7 @@ async def _maintain(store: Store, days: int, today: dt.date) -> float:
 async def _forget(store: Store, days: int, today: dt.date) -> float:
     """Forget the day that is now the oldest; return the seconds."""
     begun = time.perf_counter()
-    if await store.forget_ids(today - dt.timedelta(days=days - 3)) != 1:
+    if await store.forget_ids(today - dt.timedelta(days=days - 2)) != 1:
         sys.exit("not one day was forgotten")
     return time.perf_counter() - begun
 

@@ -1,7 +1,8 @@
 """`python -m evaluation.workers`: two collectors with two workers each, beside one with one worker.
 
 All share one PostgreSQL server, each service with a database of its own, and take batches in turns:
-at a rate that a single worker can take, at that rate for each worker, and as many as they can.
+at a rate that a single worker can take, at that rate for each worker, and as many as they can over
+as many connections in all, and over as many for each worker.
 Workers commit what has arrived since their last transaction, so that more of them make smaller
 transactions of the same load; what that costs the collectors, and the server, is what is printed.
 """
@@ -49,6 +50,21 @@ class Cost(NamedTuple):
     cpu: float
 
 
+class Load(NamedTuple):
+    """What a service gets.
+
+    Attributes
+    ----------
+    rate : float or None
+        Requests a second; None: as many as it takes.
+    connections : int
+        Over which they come.
+    """
+
+    rate: float | None
+    connections: int = _CONNECTIONS
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.workers", description=__doc__)
@@ -74,36 +90,38 @@ def main(arguments: list[str] | None = None) -> None:
                     for _ in range(collectors)
                 ]
             )
-        loads: dict[str, tuple[float | None, float | None]] = {
-            f"{given.rate:,.0f} requests/s": (given.rate, given.rate),
-            f"{given.rate:,.0f} requests/s a worker": (given.rate, 4 * given.rate),
-            "full": (None, None),
+        part, full = Load(given.rate), Load(None)
+        loads = {
+            f"{given.rate:,.0f} requests/s": (part, part),
+            f"{given.rate:,.0f} requests/s a worker": (part, Load(4 * given.rate)),
+            f"full, {_CONNECTIONS} connections": (full, full),
+            f"full, {_CONNECTIONS} connections a worker": (full, Load(None, 4 * _CONNECTIONS)),
         }
-        for load, rates in loads.items():
+        for name, of_services in loads.items():
             turns = [
                 tuple(
-                    asyncio.run(_measure(service, given.seconds, rate))
-                    for service, rate in zip(services, rates, strict=True)
+                    asyncio.run(_measure(service, given.seconds, load))
+                    for service, load in zip(services, of_services, strict=True)
                 )
                 for _ in range(given.turns)
             ]
-            for name in Cost._fields:
-                one = [getattr(turn[0], name) for turn in turns]
-                four = [getattr(turn[1], name) for turn in turns]
+            for field in Cost._fields:
+                one = [getattr(turn[0], field) for turn in turns]
+                four = [getattr(turn[1], field) for turn in turns]
                 ratio = median(b / a for a, b in zip(one, four, strict=True))
-                what = {"rate": "requests/s", "cpu": "µs of processors, a request"}[name]
+                what = {"rate": "requests/s", "cpu": "µs of processors, a request"}[field]
                 table.add_row(
-                    load, what, f"{median(one):,.0f}", f"{median(four):,.0f}", f"{ratio:.2f}"
+                    name, what, f"{median(one):,.0f}", f"{median(four):,.0f}", f"{ratio:.2f}"
                 )
     stdout_console().print(table)
 
 
-async def _measure(service: Sequence[Collector], seconds: float, rate: float | None) -> Cost:
+async def _measure(service: Sequence[Collector], seconds: float, load: Load) -> Cost:
     """Post batches to all collectors of a service at once."""
     pids = [pid for collector in service for pid in processes_of(collector)]
     before = sum(map(cpu_seconds, pids))
-    share = None if rate is None else rate / len(service)
-    connections = _CONNECTIONS // len(service)
+    share = None if load.rate is None else load.rate / len(service)
+    connections = load.connections // len(service)
     done = await asyncio.gather(
         *[generate(one.url, seconds, connections, _REPORTS, share) for one in service]
     )

@@ -15,6 +15,7 @@ from evaluation.benchmarks import (
     reading,
     sealing,
     simulated_clients,
+    transactions,
 )
 from hubbub.decoder.formats.terminal import stdout_console
 
@@ -27,6 +28,7 @@ _GROUPS = {
     "reading": reading.comparisons,
     "sealing": sealing.comparisons,
     "simulated_clients": simulated_clients.comparisons,
+    "transactions": transactions.comparisons,
 }
 
 

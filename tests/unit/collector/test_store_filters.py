@@ -7,10 +7,11 @@ import datetime as dt
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -29,6 +30,7 @@ from hubbub.collector.store.ids import (
     parse_names,
 )
 from hubbub.collector.store.upkeep import Upkeep
+from unit.collector.appends import STORES_REPORTS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
 
@@ -54,7 +56,7 @@ async def test_batches_of_closed_days_are_known_to_old_and_new_collectors(
     async with open_store(any_store_url, create=True) as before:
         for age in range(6):
             assert all(await before.append(batches[age::6], _later(age)))
-        assert await _filter_all(before) == 4
+        assert await _filter_all(before) == 5
         async with open_store(any_store_url, create=True) as after:
             for store in (before, after):
                 assert await store.append([*batches, make_new_batch()], _TODAY) == _all_but_last(60)
@@ -120,7 +122,7 @@ async def test_batches_under_a_clock_that_is_behind_are_kept_with_those_of_the_n
     async with open_store(any_store_url, create=True) as store:
         for age in range(5):
             await store.append([make_new_batch()], _later(age))
-        await _filter_all(store)
+        await _filter_all(store, today=_later(4))
         await store.load_filters()
         assert await store.append(late, _later(1)) == [True] * 20
         assert await store.append(late, _later(1)) == [False] * 20
@@ -308,27 +310,27 @@ async def test_filter_that_another_process_completes_meanwhile_is_not_made_again
 @in_event_loop
 async def test_filters_of_days_that_were_forgotten_are_deleted(any_store_url: str) -> None:
     async with open_store(any_store_url, create=True) as store:
-        for age in range(5):
+        for age in range(6):
             await store.append([make_new_batch()], _later(age))
         await _filter_all(store)
-        assert await _stored_filters(any_store_url) == 4
+        assert await _stored_filters(any_store_url) == 5
         upkeep = Upkeep(store, 3, None, 0)
         done = await upkeep.run_once(_later(5))
         assert (done.forgotten, done.faults) == (2, {})
-        assert await _stored_filters(any_store_url) == 2
+        assert await _stored_filters(any_store_url) == 3
 
 
 @in_event_loop
 async def test_days_that_may_still_be_written_are_not_closed(any_store_url: str) -> None:
-    """Today's and yesterday's; and in PostgreSQL, whose collectors have several clocks, what was
-    written last, whatever the clock of the upkeep says."""
+    """Today's; and in PostgreSQL, whose collectors have several clocks, what was written last,
+    whatever the clock of the upkeep says."""
     async with open_store(any_store_url, create=True) as store:
         for age in range(3):
             await store.append([make_new_batch()], _later(age))
         done = await Upkeep(store, 14, None, 0).run_once(_later(2))
         assert done.faults == {}
-        await _until_left_out(store, any_store_url, {14}, _later(2))
-        assert {15, 16} <= set(await _days_searched(store, any_store_url, _later(2)))
+        await _until_left_out(store, any_store_url, {15}, _later(2))
+        assert {14, 16} <= set(await _days_searched(store, any_store_url, _later(2)))
         await _filter_all(store, today=_later(9))
         new = make_new_batch()
         assert await store.append([new], _later(2)) == [True]
@@ -381,12 +383,16 @@ async def test_store_of_the_schema_before_gets_filters(any_store_url: str) -> No
     await _execute(any_store_url, "DROP TABLE id_filters")
     if any_store_url.startswith("postgresql"):
         await _execute(any_store_url, "DROP FUNCTION refuse_batch_ids()")
+        await _forget_sections(any_store_url)
     await _execute(any_store_url, "UPDATE hubbub_schema SET version_num = '0006'")
     async with open_store(any_store_url, create=True) as store:
-        assert await _filter_all(store, today=_later(3)) == 2
+        assert await store.append([*batches, batches[0]], _later(3)) == [False] * 21
+        assert await _filter_all(store, today=_later(3)) == 3
         await store.load_filters()
-        assert await _days_searched(store, any_store_url, _later(3)) == [16, 17]
-        assert await store.append(batches, _later(3)) == [False] * 20
+        assert await _days_searched(store, any_store_url, _later(3)) == [17]
+        new = make_new_batch()
+        assert await store.append([*batches, new], _later(3)) == _all_but_last(20)
+        assert await store.append([*batches, new], _later(4)) == [False] * 21
 
 
 @in_event_loop
@@ -491,28 +497,28 @@ async def test_ids_are_searched_by_keys_and_closed_days_left_out_of_plans(
     """Whether or not the planner knows the partitions."""
     statements: dict[str, str] = {}
 
-    def remember(_connection: object, _cursor: object, sql: str, *_: object) -> None:
-        for beginning in ("INSERT INTO batch_ids", "SELECT id FROM unnest"):
-            if sql.strip().startswith(beginning):
-                statements[beginning] = re.sub(r"\$\d", "'{}'", sql)
+    async def remember(_connection: object, sql: str, _values: object) -> None:
+        for part in ("INSERT INTO batch_ids", "SELECT id FROM unnest"):
+            if part in sql:
+                statements[part] = re.sub(r"\$\d", "'{}'", sql)
 
     async with open_store(postgresql_url, create=True) as store:
         known = make_new_batch()
         for number in range(5):
             some = [make_new_batch() for _ in range(1000)]
             await store.append([known, *some] if number == 0 else some, _later(number))
-        await _filter_all(store, today=_later(4))
+        await _filter_all(store, today=_later(3))
         await store.load_filters()
-        with _listening("before_cursor_execute", remember):
+        with listening_to_appends(before=remember):
             await store.append([known, make_new_batch()], _later(4))
     for _ in range(2):
         plans = {
-            beginning: postgresql.execute(f"EXPLAIN {sql}", url=postgresql_url)
-            for beginning, sql in statements.items()
+            part: postgresql.execute(f"EXPLAIN {sql}", url=postgresql_url)
+            for part, sql in statements.items()
         }
         of_new, of_suspects = plans["INSERT INTO batch_ids"], plans["SELECT id FROM unnest"]
-        assert re.findall(r"Index Scan using batch_ids_202603(\d\d)_pkey", of_new) == ["17"]
-        assert of_suspects.count("Index Cond: (batch_id = ") == 5
+        assert re.findall(r"Index Scan using batch_ids_202603(\d\d)_0_pkey", of_new) == ["17"]
+        assert len(re.findall(r"Index Scan using batch_ids_202603\d\d_0_pkey", of_suspects)) == 1
         assert "Seq Scan" not in of_new + of_suspects
         postgresql.execute("VACUUM (ANALYZE) batch_ids", url=postgresql_url)
 
@@ -531,10 +537,29 @@ def test_names_tell_tables_and_what_became_of_them() -> None:
     assert [found.taking(day) for day in days] == [_later(-1), _later(2), _later(2), _later(2)]
 
 
+async def _forget_sections(url: str) -> None:
+    """Make the days' tables what they were before there were sections."""
+    async with _connection(url) as connection:
+        await connection.exec_driver_sql("CREATE TEMP TABLE kept AS SELECT * FROM batch_ids")
+        await connection.exec_driver_sql("DROP TABLE batch_ids")
+        await connection.exec_driver_sql(
+            "CREATE TABLE batch_ids (batch_id BYTEA NOT NULL, day DATE NOT NULL) "
+            "PARTITION BY RANGE (day)"
+        )
+        days = (await connection.exec_driver_sql("SELECT DISTINCT day FROM kept")).scalars()
+        for day in list(days):
+            await connection.exec_driver_sql(
+                f"CREATE TABLE {id_table(day).name} PARTITION OF batch_ids (PRIMARY KEY (batch_id))"
+                f"FOR VALUES FROM ('{day}') TO ('{day + dt.timedelta(days=1)}')"
+            )
+        await connection.exec_driver_sql("INSERT INTO batch_ids SELECT batch_id, day FROM kept")
+        await connection.exec_driver_sql("DROP TABLE kept")
+
+
 async def _filter_all(store: Store, today: dt.date = _TODAY) -> int:
     """Do what the upkeep does until nothing is left; return how many filters were made."""
     made = 0
-    while await store.filter_ids(today - dt.timedelta(days=1)):
+    while await store.filter_ids(today):
         made += 1
     return made
 
@@ -547,15 +572,22 @@ async def _days_searched(store: Store, url: str, day: dt.date = _TODAY) -> list[
     """Append a new batch, and return in which days of March it was looked for."""
     seen: set[int] = set()
 
+    def note(plan: Iterable[str]) -> None:
+        keys = re.findall(r"batch_ids_202603(\d\d)_0_pkey", "\n".join(plan))
+        seen.update(map(int, keys), [day.day])
+
     def look(connection: sa.Connection, _cursor: object, sql: str, values: Any, *_: object) -> None:
         if url.startswith("sqlite"):
             if "EXISTS" in sql:
                 seen.update(map(int, re.findall(r"FROM batch_ids_202603(\d\d)", sql)))
         elif "INSERT INTO batch_ids" in sql and "EXPLAIN" not in sql:
-            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
-            seen.update(map(int, re.findall(r"batch_ids_202603(\d\d)_pkey", plan)), [day.day])
+            note(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
 
-    with _listening("before_cursor_execute", look):
+    async def look_again(connection: asyncpg.Connection, sql: str, values: Any) -> None:
+        if STORES_REPORTS in sql and "EXPLAIN" not in sql:
+            note(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values))
+
+    with _listening("before_cursor_execute", look), listening_to_appends(before=look_again):
         assert await store.append([make_new_batch()], day) == [True]
     return sorted(seen)
 
@@ -606,3 +638,24 @@ async def _connection(url: str) -> AsyncIterator[AsyncConnection]:
             yield connection
     finally:
         await engine.dispose()
+
+
+@in_event_loop
+async def test_ids_are_not_counted_on_a_standby(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """It may be behind, and what is read there would make a filter that lacks ids."""
+    standby = postgresql.data / "standby.signal"
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append(_batches(3), _DAY)
+        assert await store._database.count_ids(id_table(_DAY)) == (3, 0)
+        postgresql.stop()
+        standby.touch()
+        try:
+            postgresql.start()
+            with pytest.raises(StoreError, match="a standby has answered"):
+                await store._database.count_ids(id_table(_DAY))
+        finally:
+            postgresql.stop()
+            standby.unlink()
+            postgresql.start()

@@ -10,16 +10,17 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
-from sqlalchemy.util import await_only
 
 from databases import PostgresqlServer
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import NewBatch, Store, open_store, sqlite
 from hubbub.collector.store.ids import IdTable, id_table, parse_id_table
 from hubbub.collector.store.upkeep import Upkeep
+from unit.collector.appends import STORES_REPORTS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
 
@@ -127,10 +128,10 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(
     batch = make_new_batch()
     again: list[asyncio.Task[list[bool]]] = []
 
-    def send_again(_connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
-        if "INSERT INTO segments" in sql and not again:
+    async def send_again(_connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+        if STORES_REPORTS in sql and not again:
             again.append(asyncio.create_task(other.append([batch], _TOMORROW)))
-            done, _waiting = await_only(asyncio.wait(again, timeout=0.3))
+            done, _waiting = await asyncio.wait(again, timeout=0.3)
             assert not done
 
     async with (
@@ -139,11 +140,8 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(
     ):
         await one.append([make_new_batch()], _DAY)
         await other.prepare_day(_TOMORROW)
-        sa.event.listen(sa.Engine, "after_cursor_execute", send_again)
-        try:
+        with listening_to_appends(after=send_again):
             assert await one.append([batch], _DAY) == [True]
-        finally:
-            sa.event.remove(sa.Engine, "after_cursor_execute", send_again)
         assert await again[0] == [False]
 
 
@@ -183,21 +181,18 @@ async def test_transactions_of_the_same_day_run_beside_each_other(postgresql_url
     begun: list[asyncio.Task[list[bool]]] = []
     finished: list[list[bool]] = []
 
-    def commit_another(_connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
-        if "INSERT INTO segments" in sql and not begun:
+    async def commit_another(_connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+        if STORES_REPORTS in sql and not begun:
             begun.append(asyncio.create_task(other.append([make_new_batch()], _DAY)))
-            finished.append(await_only(begun[0]))
+            finished.append(await begun[0])
 
     async with (
         open_store(postgresql_url, create=True) as one,
         open_store(postgresql_url, create=True) as other,
     ):
         await one.append([make_new_batch()], _DAY)
-        sa.event.listen(sa.Engine, "after_cursor_execute", commit_another)
-        try:
+        with listening_to_appends(after=commit_another):
             assert await one.append([make_new_batch()], _DAY) == [True]
-        finally:
-            sa.event.remove(sa.Engine, "after_cursor_execute", commit_another)
     assert finished == [[True]]
 
 
@@ -243,7 +238,7 @@ async def test_what_a_clock_that_was_ahead_has_prepared_is_removed_unless_it_is_
 ) -> None:
     def tables() -> set[str]:
         names = postgresql.execute(
-            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ '[0-9]{8}$'",
+            "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relname ~ '[0-9]{8}$'",
             url=postgresql_url,
         )
         return set(names.split())
@@ -270,21 +265,16 @@ async def test_each_day_is_searched_by_its_key(postgresql_url: str) -> None:
     """Whatever the planner takes for cheapest: it may have looked while a partition was empty."""
     plans: list[str] = []
 
-    def explain(
-        connection: sa.Connection, _cursor: object, statement: str, values: Any, *_: object
-    ) -> None:
-        if "INSERT INTO batch_ids" in statement and "EXPLAIN" not in statement:
-            rows = connection.exec_driver_sql(f"EXPLAIN {statement}", values).scalars()
-            plans.append("\n".join(rows))
+    async def explain(connection: asyncpg.Connection, sql: str, values: Any) -> None:
+        if STORES_REPORTS in sql and "EXPLAIN" not in sql:
+            rows = await connection.fetch(f"EXPLAIN {sql}", *values)
+            plans.append("\n".join(row[0] for row in rows))
 
     async with open_store(postgresql_url, create=True) as store:
         for number in range(4):
             await store.append([make_new_batch() for _ in range(1000)], _later(number))
-        sa.event.listen(sa.Engine, "before_cursor_execute", explain)
-        try:
+        with listening_to_appends(before=explain):
             await store.append([make_new_batch() for _ in range(1000)], _later(3))
-        finally:
-            sa.event.remove(sa.Engine, "before_cursor_execute", explain)
     (plan,) = plans
     assert plan.count("Index Cond: (batch_id = id.id)") == 3
     assert "Seq Scan" not in plan

@@ -8,7 +8,9 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+import asyncpg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -17,7 +19,8 @@ from databases import GUARDED, PostgresqlServer
 from factories import make_metric
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import open_store
-from hubbub.collector.store.postgresql import _WAIT_FOR_ALL_DAYS
+from hubbub.collector.store import postgresql as postgresql_module
+from unit.collector.appends import STORES_REPORTS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop
 
@@ -38,11 +41,16 @@ async def test_sessions_wait_for_the_disk_whatever_the_server_does_by_default(
         if "INSERT INTO segments" in sql:
             seen.append(connection.exec_driver_sql("SHOW synchronous_commit").scalar_one())
 
+    async def look_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+        if STORES_REPORTS in sql:
+            seen.append(await connection.fetchval("SHOW synchronous_commit"))
+
     async with open_store(postgresql_url, create=True) as store:
         sa.event.listen(sa.Engine, "after_cursor_execute", look)
         try:
-            for _ in range(2):  # the first one opens the day
-                await store.append([make_new_batch()], _DAY)
+            with listening_to_appends(after=look_again):
+                for _ in range(2):  # the first one opens the day
+                    await store.append([make_new_batch()], _DAY)
         finally:
             sa.event.remove(sa.Engine, "after_cursor_execute", look)
     assert seen == [used, used]
@@ -63,36 +71,55 @@ async def test_transactions_see_what_was_committed_while_they_waited(
             show = (connection.exec_driver_sql(f"SHOW {each}").scalar_one() for each in settings)
             seen.append(tuple(show))
 
+    async def look_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+        if STORES_REPORTS in sql:
+            appending.append([await connection.fetchval(f"SHOW {each}") for each in settings])
+
+    appending: list[list[str]] = []
     async with open_store(postgresql_url, create=True) as store:
         sa.event.listen(sa.Engine, "after_cursor_execute", look)
         try:
-            for _ in range(2):  # the first one opens the day
-                await store.append([make_new_batch()], _DAY)
+            with listening_to_appends(after=look_again):
+                for _ in range(2):  # the first one opens the day
+                    await store.append([make_new_batch()], _DAY)
             await store.ping()
         finally:
             sa.event.remove(sa.Engine, "after_cursor_execute", look)
     assert set(seen) == {("repeatable read", "0"), ("read committed", "10s")}
+    assert appending == [["read committed", "10s"]]
 
 
 @in_event_loop
-async def test_statements_of_days_gone_by_are_not_kept(postgresql_url: str) -> None:
+async def test_statements_of_days_gone_by_are_not_kept(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server and the driver keep what was prepared, which names the tables of a day."""
+    monkeypatch.setattr(postgresql_module, "_APPENDS_KEPT", 16)
     kept: list[int] = []
 
     def look(connection: sa.Connection) -> None:
         query = "SELECT count(*) FROM pg_prepared_statements"
         kept.append(connection.exec_driver_sql(query).scalar_one())
 
+    async def look_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+        if STORES_REPORTS in sql:
+            of_appending.append(
+                await connection.fetchval("SELECT count(*) FROM pg_prepared_statements")
+            )
+
+    of_appending: list[int] = []
     async with open_store(postgresql_url, create=True) as store:
         sa.event.listen(sa.Engine, "commit", look)
         try:
-            for number in range(20):
-                # The first batch makes the day's tables.
-                for _ in range(2):
-                    await store.append([make_new_batch()], _DAY + dt.timedelta(days=number))
+            with listening_to_appends(after=look_again):
+                for number in range(40):
+                    # The first batch makes the day's tables.
+                    for _ in range(2):
+                        await store.append([make_new_batch()], _DAY + dt.timedelta(days=number))
         finally:
             sa.event.remove(sa.Engine, "commit", look)
     assert 20 < max(kept) < 64
+    assert 14 < max(of_appending) < 20
 
 
 @in_event_loop
@@ -146,18 +173,24 @@ async def test_commit_with_unknown_outcome_is_an_error_and_may_be_repeated(
     statements: list[str] = []
 
     def cut(connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
-        if "INSERT INTO segments" not in sql:
+        if STORES_REPORTS not in sql:
             return
         statements.append(sql)
         process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
+
+    async def cut_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+        if STORES_REPORTS in sql:
+            statements.append(sql)
+            process = connection.get_server_pid()
+            postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
 
     async with open_store(postgresql_url, create=True) as store:
         if is_open:
             await store.append([make_new_batch()], _DAY)
         sa.event.listen(sa.Engine, "after_cursor_execute", cut)
         try:
-            with pytest.raises(StoreError):
+            with listening_to_appends(after=cut_again), pytest.raises(StoreError):
                 await store.append([batch], _DAY)
         finally:
             sa.event.remove(sa.Engine, "after_cursor_execute", cut)
@@ -216,7 +249,7 @@ async def _holding_all_days(url: str) -> AsyncIterator[None]:
     engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
     try:
         async with engine.begin() as connection:
-            await connection.execute(_WAIT_FOR_ALL_DAYS)
+            await connection.execute(postgresql_module._WAIT_FOR_ALL_DAYS)
             yield
     finally:
         await engine.dispose()

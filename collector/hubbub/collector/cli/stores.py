@@ -264,7 +264,8 @@ def maintain(
 ) -> None:
     """Merge small segments, count old reports, forget what is too old, mix days that are over.
 
-    Each run also closes one of the days before yesterday, which then takes no more batch ids.
+    Each run also closes a day before today, which then takes no more batch ids, or in PostgreSQL
+    a large part of today.
 
     A running collector does so by itself; this is for stores whose collectors are stopped, and for
     whoever prefers cron. After half a minute no other day is begun to be mixed.

@@ -38,9 +38,11 @@ _log = logging.getLogger("hubbub.collector")
 
 
 async def make_filter(database: Database, before: dt.date) -> bool:
-    """Make the filter of the youngest table of days before one that has none.
+    """Make the filter of the youngest table that has none and takes no more ids.
 
-    Return whether there was one, and nobody else was at it. What is interrupted is done again.
+    Sections of days in use are among these, and the tables of days before one, which are closed
+    first. Return whether there was one, and nobody else was at it. What is interrupted is done
+    again.
 
     Raises
     ------
@@ -52,16 +54,11 @@ async def make_filter(database: Database, before: dt.date) -> bool:
         if not alone:
             return False
         await _delete_unnamed(database)
+        await database.begin_section()
         catalogue = await database.id_catalogue()
-        limit = await database.first_day_in_use(before)
-        tables = [
-            table
-            for table in catalogue.tables
-            if table.last_day < limit and not table.holds_earlier and table not in catalogue.filters
-        ]
-        if not tables:
+        table = _youngest_without(catalogue, await database.first_day_in_use(before))
+        if table is None:
             return False
-        table = max(tables, key=lambda table: table.last_day)
         if table not in catalogue.closed:
             async with database.write() as connection:
                 await database.refuse_ids(connection, table, closing_trigger(table))
@@ -76,6 +73,17 @@ async def make_filter(database: Database, before: dt.date) -> bool:
             raise StoreError(f"{table.name}: {read} ids were read, expected {number}")
         await _store(database, table, made)
         return True
+
+
+def _youngest_without(catalogue: Catalogue, limit: dt.date) -> IdTable | None:
+    """Return the youngest table without a filter of those that may have one.
+
+    They are days before the limit, and closed sections of others.
+    """
+    days = [it for it in catalogue.tables if it.last_day < limit and not it.holds_earlier]
+    sections = [it for it in catalogue.closed if it.section is not None and it.last_day >= limit]
+    left = [it for it in (*days, *sections) if it not in catalogue.filters]
+    return max(left, key=lambda it: (it.last_day, it.section or 0), default=None)
 
 
 class LoadedFilters:

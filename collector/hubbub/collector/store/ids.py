@@ -3,9 +3,11 @@
 An id is looked for in all these tables and written to that of the day on which its batch came. A
 day is forgotten by dropping its table, however many ids it holds. Before, once the day is over, its
 table is closed: a trigger refuses further ids, and the name of a second one tells which filter
-stands for those it has. Invariants: names tell all that is known of a table and are dropped with
-it, so that no list can disagree with what is there; and as no constraint reaches over several
-tables, `Database.transact` keeps days apart.
+stands for those it has. In PostgreSQL a day's table consists of sections, each with a key of its
+own. Ids go to the last one, and all before it are closed, as days are, so that the key that ids go
+to stays small. Invariants: names tell all that is known of a table and are dropped with it, so that
+no list can disagree with what is there; and as no constraint reaches over several tables,
+`Database.transact` keeps days apart, and closing a section waits for all transactions.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ PREFIX = "batch_ids_"
 
 ID_BYTES = 16
 
-_NAME = re.compile(rf"{PREFIX}(until_)?(\d{{8}})")
-_TRIGGER = re.compile(rf"({PREFIX}\w*\d{{8}})_(?:closed|filter_([0-9a-f]{{32}}))")
+_NAME = re.compile(rf"{PREFIX}(until_)?(\d{{8}})(?:_(\d+))?")
+_TRIGGER = re.compile(rf"({PREFIX}(?:until_)?\d{{8}}(?:_\d+)?)_(?:closed|filter_([0-9a-f]{{32}}))")
 
 
 class IdTable(NamedTuple):
@@ -36,15 +38,19 @@ class IdTable(NamedTuple):
         The latest day whose ids it holds.
     holds_earlier : bool
         Whether it holds those of all days before, too: it is from before ids were kept by day.
+    section : int, optional
+        Which one of the day's sections it is; None: it is the day's whole table.
     """
 
     name: str
     last_day: dt.date
     holds_earlier: bool = False
+    section: int | None = None
 
     def holds(self, day: dt.date) -> bool:
-        """Return whether a day's ids are in this table."""
-        return day == self.last_day or (self.holds_earlier and day < self.last_day)
+        """Return whether all of a day's ids are in this table."""
+        is_its_day = day == self.last_day or (self.holds_earlier and day < self.last_day)
+        return is_its_day and self.section is None
 
 
 class Catalogue(NamedTuple):
@@ -76,6 +82,19 @@ def id_table(day: dt.date) -> IdTable:
     return IdTable(f"{PREFIX}{day:%Y%m%d}", day)
 
 
+def id_section(day: dt.date, section: int) -> IdTable:
+    """Return a section of the table of one day's ids, whether it exists or not."""
+    return IdTable(f"{id_table(day).name}_{section}", day, section=section)
+
+
+def open_section(day: dt.date, closed: frozenset[IdTable]) -> int:
+    """Return which of a day's sections takes ids: the first that isn't closed."""
+    section = 0
+    while id_section(day, section) in closed:
+        section += 1
+    return section
+
+
 def count_statement(table: IdTable) -> str:
     """Return a query of `number` of ids, and how many are `of_other_size`, for all databases."""
     others = f"count(*) FILTER (WHERE length(batch_id) <> {ID_BYTES}) AS of_other_size"
@@ -101,7 +120,8 @@ def parse_id_table(name: str) -> IdTable | None:
         last_day = dt.datetime.strptime(match[2], "%Y%m%d").date()  # noqa: DTZ007
     except ValueError:
         return None
-    return IdTable(name, last_day, match[1] is not None)
+    section = None if match[3] is None else int(match[3])
+    return IdTable(name, last_day, match[1] is not None, section)
 
 
 def parse_names(names: Iterable[str]) -> Catalogue:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import datetime as dt
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,9 @@ from hubbub.protocol.records import Records, record_width
 
 Prepared = TypeVar("Prepared")
 Result = TypeVar("Result")
+
+Row = dict[str, Any]
+"""The columns of a segment."""
 
 
 class MetricVersion(NamedTuple):
@@ -277,13 +280,11 @@ class Database(abc.ABC):
     ) -> Result:
         """Prepare, then write in one transaction; it is durable when this returns.
 
-        Only here ids are inserted, and only those of `day`; or, if its table is closed, since a
-        clock is behind, of the next day whose table isn't. Beside such a transaction none runs
-        that inserts ids of another day, in any process: so an id that comes on two days at once is
-        in one table before it is looked for from the other.
-
-        For the most frequent work: it takes as few turns of the event loop, which may be busy, as
-        possible. Calls may overlap.
+        Only here, and in `append`, ids are inserted, and only those of `day`; or, if its table is
+        closed, since a clock is behind, of the next day whose table isn't. Beside such a
+        transaction none runs that inserts ids of another day, in any process: so an id that comes
+        on two days at once is in one table before it is looked for from the other. Calls may
+        overlap.
 
         Parameters
         ----------
@@ -292,6 +293,43 @@ class Database(abc.ABC):
         is_large : bool
             Whether to prepare takes so long that it must not be done in the event loop.
         """
+
+    async def append(
+        self,
+        ids: Sequence[bytes],
+        received: dt.date,
+        day: dt.date,
+        pool: Callable[[Iterable[bytes]], list[Row]],
+        *,
+        is_large: bool = False,
+    ) -> set[bytes]:
+        """Insert ids in this order and the segments of those that no table had; return these.
+
+        By `transact`, unless a database can do the same faster: of all transactions it is by far
+        the most frequent, and the event loop, which it takes turns of, may be busy.
+
+        Parameters
+        ----------
+        ids : sequence of bytes
+            Each of them once.
+        received, day : datetime.date
+            The day of the ids and that of the reports.
+        pool : callable
+            Returns segments of the reports that came with some of the ids.
+        is_large : bool
+            Whether that takes so long that it must not be done in the event loop.
+        """
+
+        def write(writer: IdWriter, rows: list[Row]) -> set[bytes]:
+            unseen = writer.insert(ids)
+            if len(unseen) < len(ids):  # seldom
+                rows = pool(unseen)
+            if rows:
+                table = self.table_of_new(day, writer.day)
+                writer.connection.execute(sa.insert(table), rows)
+            return unseen
+
+        return await self.transact(received, lambda: pool(ids), write, is_large=is_large)
 
     @abc.abstractmethod
     def migrate(self) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -324,6 +362,10 @@ class Database(abc.ABC):
     @abc.abstractmethod
     async def first_day_in_use(self, before: dt.date) -> dt.date:
         """Return that day, or the one on which ids were last inserted if it is earlier."""
+
+    @abc.abstractmethod
+    async def begin_section(self) -> None:
+        """Let ids go to a new section of the day if the one they go to is large, and close that."""
 
     @abc.abstractmethod
     async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:

@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from hubbub.collector.store.interfaces import Database, MetricVersion
+from hubbub.collector.store.interfaces import Database, MetricVersion, Row
 from hubbub.collector.store.schema import segments as _segments
 from hubbub.collector.store.segments import (
     SMALL,
-    Row,
     Size,
     groups_by_day,
     replace_segments,

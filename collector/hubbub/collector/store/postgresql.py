@@ -1,8 +1,9 @@
 """A store in PostgreSQL, which several collectors may share.
 
 Batch ids are in partitions, each with a key of its own, so nothing but locks keeps an id from being
-inserted in two of them at once: transactions of the open day run together, one of any other day
-runs alone and makes its own the open day. Invariants: each session waits at COMMIT until the
+inserted in two of them at once: transactions of the open day run together and insert into its last
+section; one of any other day runs alone and makes its own the open day; and so does the one that
+begins a section. Invariants: each session waits at COMMIT until the
 transaction is on disk, whatever the server's default is; nothing here repeats a transaction whose
 outcome is unknown; what would wait for a long reader, such as a backup, gives up soon; and a
 process that is frozen keeps no lock, but for those of readers.
@@ -16,6 +17,7 @@ import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -24,6 +26,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from hubbub.collector.errors import StoreError, mask_address
+from hubbub.collector.store.appending import AppendingConnections
+from hubbub.collector.store.bloom import FilteredTables
 from hubbub.collector.store.day_tables import (
     APART,
     DayTable,
@@ -33,11 +37,21 @@ from hubbub.collector.store.day_tables import (
     parse_day_table,
 )
 from hubbub.collector.store.filters import LoadedFilters
+from hubbub.collector.store.id_statements import (
+    append_statement,
+    columns_of,
+    finding,
+    ids_statement,
+    segments_statement,
+)
 from hubbub.collector.store.ids import (
     Catalogue,
     IdTable,
+    closing_trigger,
     count_statement,
+    id_section,
     id_table,
+    open_section,
     parse_id_table,
     parse_names,
 )
@@ -47,8 +61,10 @@ from hubbub.collector.store.interfaces import (
     IdWriter,
     Prepared,
     Result,
+    Row,
     translate_errors,
 )
+from hubbub.collector.store.receiving import ReceivingConnection
 from hubbub.collector.store.schema import metadata, open_day, segments
 
 _CONNECT_SECONDS = 5.0
@@ -64,6 +80,9 @@ A dozen a day name the day's tables and are never needed again. By default they 
 most of a year, in the memory of both sides.
 """
 
+_APPENDS_KEPT = 64
+"""Statements that are kept prepared by a connection for appending: there is one for each filter."""
+
 _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema takes
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
 _FILTERS = 0x68756266  # "hubf": held by the one who makes a filter of ids
@@ -71,10 +90,22 @@ _QUARANTINE = 0x68756271  # "hubq": held by whoever changes the quarantine
 _WAIT_FOR_QUARANTINE = sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE))
 _WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
 _WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
-_TRIGGERS = """
-    SELECT tgname::text FROM pg_inherits JOIN pg_trigger ON tgrelid = inhrelid
-    WHERE inhparent = 'batch_ids'::regclass
+_TRIGGERS = r"""
+    WITH days (of_day, triggers) AS MATERIALIZED (
+        SELECT inhrelid, ARRAY(SELECT tgname::text FROM pg_trigger WHERE tgrelid = inhrelid)
+        FROM pg_inherits WHERE inhparent = 'batch_ids'::regclass
+    )
+    SELECT unnest(triggers) FROM days
+    UNION ALL
+    SELECT unnest(ARRAY(SELECT tgname::text FROM pg_trigger WHERE tgrelid = inhrelid))
+    FROM days JOIN pg_inherits ON inhparent = of_day
+    WHERE array_to_string(triggers, ' ') NOT LIKE '%\_filter\_%'
 """
+"""Those on days; and, of days that have no filter, those on their sections.
+
+Arrays keep the planner from joining, and so from reading all triggers there are.
+"""
+
 _DAYS_THERE = f"""
     SELECT
         ( SELECT max(day) FROM open_day
@@ -95,6 +126,16 @@ _OPEN_DAY = sa.select(sa.func.max(open_day.c.day))
 
 _LOCK_SECONDS = 0.5
 """How long a change of partitions waits for others, as they wait for it meanwhile."""
+
+SECTION_BYTES = 64 * 1024**2
+"""What a section holds of ids, without its key, when the next one is begun: about a million.
+
+Its key then has some ten thousand pages, which processors find soon, and of which each is written
+many times for each time that it is logged whole.
+"""
+
+SECTIONS_OF_A_SIZE = 8
+"""Then they are twice as large, so that even of a hundred million ids a day there are 30."""
 
 _CLOSING_SECONDS = 5
 """How long closing a table waits: for collectors whose clock is days behind, and they for it.
@@ -135,7 +176,10 @@ class PostgresqlDatabase(Database):
         # Two pools, so that slow readers don't keep reports waiting.
         reading = _engine(url, writes=writes, reads_only=True)
         super().__init__(reading, _engine(url, writes=True) if writes else reading)
-        self._appending = _engine(url, writes=True, is_bare=True)
+        # What a plan depends on is in the statements, so that to plan them each time is in vain.
+        settings = {**_settings(writes=True), "plan_cache_mode": "force_generic_plan"}
+        connect = partial(_connect, url, settings, _STATEMENT_SECONDS)
+        self._appending = AppendingConnections(connect, _CONNECTIONS, _STATEMENT_SECONDS)
         self._url = url
         self._filters = LoadedFilters(self)
 
@@ -166,15 +210,16 @@ class PostgresqlDatabase(Database):
         *,
         is_large: bool = False,
     ) -> Result:
-        """Write on one of some connections; beside others if the day is open."""
+        """Write beside others if the day is open, and otherwise alone."""
         prepared = await asyncio.to_thread(prepare) if is_large else prepare()
 
         def write_ids(connection: sa.Connection, taking: dt.date, catalogue: Catalogue) -> Result:
             filtered = self._filters.of(catalogue)
             self._filters.load_soon()
-            return write(_IdWriter(connection, taking, filtered), prepared)
+            return write(_IdWriter(connection, taking, catalogue, filtered), prepared)
 
-        async with self._write_beside_others() as connection:
+        async with self.write() as connection:
+            await connection.execute(_WAIT_FOR_OTHER_DAYS)
             # A statement of its own, which sees what was committed before the lock was free.
             opened, catalogue = await _days_there(connection)
             if opened == (taking := catalogue.taking(day)):
@@ -190,21 +235,45 @@ class PostgresqlDatabase(Database):
             await _make_day_table(connection, first_table(taking))
             return await connection.run_sync(write_ids, taking, catalogue)
 
-    @asynccontextmanager
-    async def _write_beside_others(self) -> AsyncIterator[AsyncConnection]:
-        """Begin a transaction of the open day and take its lock, in one round trip to the server.
+    async def append(
+        self,
+        ids: Sequence[bytes],
+        received: dt.date,
+        day: dt.date,
+        pool: Callable[[Iterable[bytes]], list[Row]],
+        *,
+        is_large: bool = False,
+    ) -> set[bytes]:
+        """Append in four round trips if the day is open: what a transaction costs is these."""
 
-        What a transaction of few batches costs is its round trips. SQLAlchemy would make two of
-        this one, and three more beforehand to see whether the connection is alive.
-        """
-        async with translate_errors(), self._appending.connect() as connection:
-            driver = await _begin_beside_others(connection)
-            try:
-                yield connection
-                await driver.execute("COMMIT")
-            except BaseException:
-                await _roll_back(driver)
-                raise
+        async def pooled(some: Iterable[bytes]) -> list[Row]:
+            return await asyncio.to_thread(pool, some) if is_large else pool(some)
+
+        rows = await pooled(ids)
+        async with translate_errors(), self._appending.begin(_BEGIN_BESIDE_OTHERS) as driver:
+            # A statement of its own, which sees what was committed before the lock was free.
+            there = await driver.fetchrow(_DAYS_THERE)
+            catalogue = parse_names(there["triggers"])
+            taking = catalogue.taking(received)
+            if there["opened"] == taking:
+                filtered = self._filters.of(catalogue)
+                self._filters.load_soon()
+                unknown = ids
+                known: set[bytes] = set()
+                for statement, some in finding(filtered.suspects(ids)).items():
+                    known.update(row["id"] for row in await driver.fetch(statement, some))
+                if known:
+                    unknown = [each for each in ids if each not in known]
+                    rows = await pooled(unknown)
+                table = self.table_of_new(day, taking).name
+                statement = append_statement(taking, catalogue.closed, filtered.tables, table)
+                found = await driver.fetch(statement, unknown, *columns_of(rows))
+                unseen = {row["batch_id"] for row in found}
+                if unseen and len(unseen) < len(unknown):  # seldom
+                    rows = await pooled(unseen)
+                    await driver.execute(segments_statement(table), *columns_of(rows))
+                return unseen
+        return await super().append(ids, received, day, pool, is_large=is_large)
 
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return INSERT ... ON CONFLICT DO NOTHING."""
@@ -244,43 +313,71 @@ class PostgresqlDatabase(Database):
             opened: dt.date | None = await connection.scalar(_OPEN_DAY)
         return min(opened, before) if opened else dt.date.min
 
+    async def begin_section(self) -> None:
+        """Begin one of the open day if what the last one holds takes much room.
+
+        Alone, so that all who have inserted into that one have committed, and nobody inserts into
+        it any more.
+        """
+        async with self.read() as connection:
+            found = await _days_there(connection)
+            section = _section_in_use(*found)
+            if section is None or not await _is_full(connection, section):
+                return
+        async with self.write() as connection:
+            await connection.execute(_WAIT_BRIEFLY)
+            await connection.execute(_WAIT_FOR_ALL_DAYS)
+            if await _days_there(connection) == found:
+                following = (section.section or 0) + 1
+                await _make_section(connection, id_section(section.last_day, following))
+                await _refuse_ids(connection, section, closing_trigger(section))
+
     async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
-        """Make the trigger once those who have inserted are done; it needs no other lock."""
+        """Make the trigger once those who have inserted are done; it needs no other lock.
+
+        That of a day with sections is a mark: rows are refused by triggers on the sections. One for
+        its rows would be on them, too, but pg_restore may make it before it loads them.
+        """
         await connection.execute(_WAIT_TO_CLOSE)
-        await connection.exec_driver_sql(
-            f"CREATE TRIGGER {trigger} BEFORE INSERT ON {table.name} "
-            "FOR EACH ROW EXECUTE FUNCTION refuse_batch_ids()"
-        )
+        sections = await _id_tables(connection, table.name)
+        await _refuse_ids(connection, table, trigger, each="STATEMENT" if sections else "ROW")
+        there = await _triggers_of_sections(connection, table)
+        for section in sections:
+            if closing_trigger(section) not in there:
+                await _refuse_ids(connection, section, closing_trigger(section))
 
     async def count_ids(self, table: IdTable) -> tuple[int, int]:
-        """Count them, however long it takes."""
+        """Count them, however long it takes; a standby is refused, which may not know all yet."""
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
+            if await connection.scalar(sa.text("SELECT pg_is_in_recovery()")):
+                raise StoreError("store: a standby has answered; ids are counted on the primary")
             row = (await connection.exec_driver_sql(count_statement(table))).one()
             return row.number, row.of_other_size
 
     async def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
         """Read some pages of the table at a time, each time in a transaction of its own."""
         measuring = """
-            SELECT pg_relation_filenode(name) AS file,
-                pg_relation_size(name) / current_setting('block_size')::int AS pages
-            FROM (SELECT $1::text::regclass AS name)
+            SELECT relid::regclass::text AS name, pg_relation_filenode(relid) AS file,
+                pg_relation_size(relid) / current_setting('block_size')::int AS pages
+            FROM pg_partition_tree($1::text::regclass) WHERE isleaf ORDER BY name
         """
-        reading = f"""
-            SELECT string_agg(batch_id, '') AS ids FROM {table.name}
-            WHERE ctid >= format('(%s,0)', $1::bigint)::tid
-            AND ctid < format('(%s,0)', $2::bigint)::tid
-        """  # noqa: S608
         async with self.read() as connection:
-            there = (await connection.exec_driver_sql(measuring, (table.name,))).one()
-        for page in range(0, there.pages, _PAGES_READ):
-            async with self.read() as connection:
-                which = (page, page + _PAGES_READ)
-                row = (await connection.exec_driver_sql(reading, which)).one()
-            if row.ids:
-                yield row.ids
+            there = (await connection.exec_driver_sql(measuring, (table.name,))).all()
+        for leaf in there:
+            reading = f"""
+                SELECT string_agg(batch_id, '') AS ids FROM {leaf.name}
+                WHERE ctid >= format('(%s,0)', $1::bigint)::tid
+                AND ctid < format('(%s,0)', $2::bigint)::tid
+            """  # noqa: S608
+            for page in range(0, leaf.pages, _PAGES_READ):
+                async with self.read() as connection:
+                    which = (page, page + _PAGES_READ)
+                    row = (await connection.exec_driver_sql(reading, which)).one()
+                if row.ids:
+                    yield row.ids
         async with self.read() as connection:
-            now = (await connection.exec_driver_sql(measuring, (table.name,))).one()
-        if now.file != there.file:
+            now = (await connection.exec_driver_sql(measuring, (table.name,))).all()
+        if [leaf[:2] for leaf in now] != [leaf[:2] for leaf in there]:
             # By VACUUM FULL or CLUSTER, which move rows to pages that were read before.
             raise StoreError(f"{table.name}: was rewritten while it was read")
 
@@ -429,18 +526,21 @@ class PostgresqlDatabase(Database):
     async def size_bytes(self) -> int:
         """Return the bytes of the tables, partitions and indexes."""
         async with self.read() as connection:
-            partitions = [table.name for table in await _partitions(connection)]
             days = [table.name for table in await _day_tables(connection)]
-            names = [*metadata.tables, *partitions, *days]
-            # A partition that was dropped meanwhile has no size.
-            query = sa.text("SELECT sum(pg_total_relation_size(to_regclass(n))) FROM unnest(:n) n")
-            size = await connection.scalar(query.bindparams(sa.bindparam("n", names, _TEXTS)))
-            return int(size)
+            # A table that was dropped meanwhile has no size.
+            query = sa.text("""
+                SELECT sum(pg_total_relation_size(relid)) FROM (
+                    SELECT to_regclass(name) FROM unnest(:names) AS name
+                    UNION ALL SELECT relid FROM pg_partition_tree('batch_ids')
+                ) AS tables (relid)
+            """)
+            names = sa.bindparam("names", [*metadata.tables, *days], _TEXTS)
+            return int(await connection.scalar(query.bindparams(names)))
 
     async def close(self) -> None:
         """Close all connections."""
         await self._filters.close()
-        await self._appending.dispose()
+        await self._appending.close()
         await super().close()
 
     @asynccontextmanager
@@ -453,87 +553,27 @@ class PostgresqlDatabase(Database):
             await engine.dispose()
 
 
-async def _begin_beside_others(connection: AsyncConnection) -> asyncpg.Connection:
-    """Begin on this connection, or on another if the server was restarted and this one is dead.
-
-    Nothing was asked of it before, so nothing is repeated. One that got no lock is in a transaction
-    nevertheless, in which the pool, which knows of none, would hand it out.
-    """
-    for _ in range(_CONNECTIONS + 1):  # all of the pool may be dead, and the next is new
-        driver = await _driver(connection)
-        try:
-            await driver.execute(_BEGIN_BESIDE_OTHERS)
-        except BaseException as error:
-            if not driver.is_closed() or not isinstance(error, Exception):
-                await _roll_back(driver)
-                raise
-            await connection.invalidate()
-        else:
-            return driver
-    raise StoreError("store: all connections were closed while they were unused")
-
-
-async def _roll_back(driver: asyncpg.Connection) -> None:
-    """End the transaction that a connection may be in, and if that fails the connection."""
-    try:
-        await driver.execute("ROLLBACK")
-    except BaseException as error:
-        driver.terminate()
-        if not isinstance(error, Exception):
-            raise
-
-
-async def _driver(connection: AsyncConnection) -> asyncpg.Connection:
-    driver: asyncpg.Connection = (await connection.get_raw_connection()).driver_connection
-    return driver
-
-
 class _IdWriter(IdWriter):
-    """Searches days by constants in the statement, by which partitions are left out of its plan.
+    """Sends by SQLAlchemy what `append` sends directly."""
 
-    In each of the others the key is searched, id by id: OFFSET keeps the planner from joining, and
-    so from reading whole partitions because they were small when it looked.
-    """
+    def __init__(
+        self,
+        connection: sa.Connection,
+        day: dt.date,
+        catalogue: Catalogue,
+        filtered: FilteredTables,
+    ) -> None:
+        super().__init__(connection, day, filtered)
+        self._statement = ids_statement(day, catalogue.closed, filtered.tables)
 
     def _find(self, suspects: Sequence[tuple[IdTable, bytes]]) -> set[bytes]:
-        statement = """
-            SELECT id FROM unnest($1::bytea[], $2::date[]) AS suspect (id, of_day)
-            WHERE EXISTS (
-                SELECT FROM batch_ids WHERE batch_id = id AND day = of_day OFFSET 0
-            )
-        """
-        ids = [batch_id for _, batch_id in suspects]
-        days = [table.last_day for table, _ in suspects]
-        return set(self.connection.exec_driver_sql(statement, (ids, days)).scalars())
+        found: set[bytes] = set()
+        for statement, ids in finding(suspects).items():
+            found.update(self.connection.exec_driver_sql(statement, (ids,)).scalars())
+        return found
 
     def _insert_unknown(self, ids: Sequence[bytes]) -> set[bytes]:
-        # The key of its own partition refuses an id.
-        filtered = [table.last_day for table in self._filtered.tables]
-        statement = f"""
-            INSERT INTO batch_ids (batch_id, day)
-            SELECT id, DATE '{self.day}' FROM unnest($1::bytea[]) AS id
-            WHERE NOT EXISTS (
-                SELECT FROM batch_ids
-                WHERE batch_id = id AND ({_on_other_days([self.day, *filtered])})
-                OFFSET 0
-            )
-            ON CONFLICT DO NOTHING RETURNING batch_id
-        """  # noqa: S608
-        return set(self.connection.exec_driver_sql(statement, (list(ids),)).scalars())
-
-
-def _on_other_days(days: Iterable[dt.date]) -> str:
-    """Return the condition that `day` is none of these, as ranges, by which partitions are chosen.
-
-    A day that nobody knows of, in a partition that another process makes, fulfils it.
-    """
-    ranges = []
-    begin = ""
-    for day in sorted(days):
-        if begin != f"day >= DATE '{day}'":
-            ranges.append(" AND ".join(filter(None, (begin, f"day < DATE '{day}'"))))
-        begin = f"day >= DATE '{_next(day)}'"
-    return " OR ".join([*ranges, begin])
+        return set(self.connection.exec_driver_sql(self._statement, (list(ids),)).scalars())
 
 
 async def _days_there(connection: AsyncConnection) -> tuple[dt.date | None, Catalogue]:
@@ -542,8 +582,44 @@ async def _days_there(connection: AsyncConnection) -> tuple[dt.date | None, Cata
     return row.opened, parse_names(row.triggers)
 
 
-async def _partitions(connection: AsyncConnection) -> Sequence[IdTable]:
-    names = await _children(connection, "batch_ids")
+def _section_in_use(opened: dt.date | None, catalogue: Catalogue) -> IdTable | None:
+    """Return the section that ids go to now, if a day is open."""
+    if opened is None or catalogue.taking(opened) != opened:
+        return None
+    return id_section(opened, open_section(opened, catalogue.closed))
+
+
+async def _is_full(connection: AsyncConnection, section: IdTable) -> bool:
+    """Return whether a section is so large that the next one is to be begun.
+
+    A day from before there were sections has none.
+    """
+    query = "SELECT coalesce(pg_relation_size(to_regclass($1::text)), 0)"
+    size = (await connection.exec_driver_sql(query, (section.name,))).scalar_one()
+    doubled = (section.section or 0) // SECTIONS_OF_A_SIZE
+    return bool(size >= SECTION_BYTES << doubled)
+
+
+async def _refuse_ids(
+    connection: AsyncConnection, table: IdTable, trigger: str, *, each: str = "ROW"
+) -> None:
+    await connection.exec_driver_sql(
+        f"CREATE TRIGGER {trigger} BEFORE INSERT ON {table.name} "
+        f"FOR EACH {each} EXECUTE FUNCTION refuse_batch_ids()"
+    )
+
+
+async def _triggers_of_sections(connection: AsyncConnection, day: IdTable) -> set[str]:
+    query = """
+        SELECT tgname::text FROM pg_trigger JOIN pg_inherits ON inhrelid = tgrelid
+        WHERE inhparent = $1::text::regclass
+    """
+    return set((await connection.exec_driver_sql(query, (day.name,))).scalars())
+
+
+async def _id_tables(connection: AsyncConnection, parent: str = "batch_ids") -> Sequence[IdTable]:
+    """Return the tables of days, or the sections of one of these."""
+    names = await _children(connection, parent)
     return [table for table in map(parse_id_table, names) if table]
 
 
@@ -557,12 +633,12 @@ async def _has_rows(connection: AsyncConnection, table: str) -> bool:
     return bool((await connection.exec_driver_sql(query)).scalar_one())
 
 
-async def _children(connection: AsyncConnection, parent: str) -> Iterable[str]:
+async def _children(connection: AsyncConnection, parent: str) -> Sequence[str]:
     query = (
         "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid "
         "WHERE inhparent = $1::text::regclass"
     )
-    return (await connection.exec_driver_sql(query, (parent,))).scalars()
+    return (await connection.exec_driver_sql(query, (parent,))).scalars().all()
 
 
 async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
@@ -571,18 +647,30 @@ async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
     It is made apart and then attached, because to make it in its place would wait for all who read
     or write any partition.
     """
-    if any(table.holds(day) for table in await _partitions(connection)):
+    if any(table.holds(day) for table in await _id_tables(connection)):
         return
     await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
-    if any(table.holds(day) for table in await _partitions(connection)):
+    if any(table.holds(day) for table in await _id_tables(connection)):
         return
     name = id_table(day).name
     await connection.exec_driver_sql(
-        f"CREATE TABLE {name} (LIKE batch_ids INCLUDING ALL, PRIMARY KEY (batch_id))"
+        f"CREATE TABLE {name} (LIKE batch_ids INCLUDING ALL) PARTITION BY LIST (section)"
     )
+    await _make_section(connection, id_section(day, 0))
     await connection.exec_driver_sql(
         f"ALTER TABLE batch_ids ATTACH PARTITION {name} "
         f"FOR VALUES FROM ('{day}') TO ('{_next(day)}')"
+    )
+
+
+async def _make_section(connection: AsyncConnection, section: IdTable) -> None:
+    """Make a section with a key of its own, apart from its day as that is made apart."""
+    await connection.exec_driver_sql(
+        f"CREATE TABLE {section.name} (LIKE batch_ids INCLUDING ALL, PRIMARY KEY (batch_id))"
+    )
+    await connection.exec_driver_sql(
+        f"ALTER TABLE {id_table(section.last_day).name} ATTACH PARTITION {section.name} "
+        f"FOR VALUES IN ({section.section})"
     )
 
 
@@ -656,15 +744,10 @@ async def open_database(url: str, *, create: bool) -> PostgresqlDatabase:
     return database
 
 
-def _engine(
-    url: str,
-    *,
-    writes: bool,
-    reads_only: bool = False,
-    is_bare: bool = False,
-    seconds: int = _STATEMENT_SECONDS,
-) -> AsyncEngine:
-    """Return an engine whose statements may take some seconds, or as long as they like (0).
+def _settings(
+    *, writes: bool, reads_only: bool = False, seconds: int = _STATEMENT_SECONDS
+) -> dict[str, str]:
+    """Return the settings of a session whose statements may take so long; 0: as they like.
 
     Parameters
     ----------
@@ -672,11 +755,9 @@ def _engine(
         Whether the server is to let it write.
     reads_only : bool
         Whether it is for `read`.
-    is_bare : bool
-        Whether it begins no transactions, and doesn't ask whether a connection is alive.
     seconds : int
     """
-    settings = {
+    return {
         "application_name": "hubbub",
         "statement_timeout": f"{seconds}s",
         "default_transaction_read_only": "off" if writes else "on",
@@ -687,29 +768,42 @@ def _engine(
         "idle_in_transaction_session_timeout": "0" if reads_only else f"{_STATEMENT_SECONDS}s",
     }
 
-    async def connect(**_options: Any) -> asyncpg.Connection:
-        # asyncpg reads the address itself, so TLS, sockets and password files work as usual.
-        try:
-            connection = await asyncpg.connect(
-                url,
-                timeout=_CONNECT_SECONDS,
-                command_timeout=seconds + _GRACE_SECONDS if seconds else None,
-                server_settings=settings,
-            )
-        except ValueError:
-            # Without its text, which quotes a part of the address: of the password, perhaps.
-            raise StoreError.at(
-                url,
-                "must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
-                "with what isn't a letter or digit percent-encoded",
-            ) from None
-        try:
-            await connection.execute(_WAIT_FOR_DISK)
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
 
+async def _connect(
+    url: str, settings: dict[str, str], seconds: int, **_options: Any
+) -> asyncpg.Connection:
+    """Open a connection whose statements may take so long; 0: as they like."""
+    # asyncpg reads the address itself, so TLS, sockets and password files work as usual.
+    try:
+        connection = await asyncpg.connect(
+            url,
+            timeout=_CONNECT_SECONDS,
+            command_timeout=seconds + _GRACE_SECONDS if seconds else None,
+            statement_cache_size=_APPENDS_KEPT,
+            server_settings=settings,
+            connection_class=ReceivingConnection,
+        )
+    except ValueError:
+        # Without its text, which quotes a part of the address: of the password, perhaps.
+        raise StoreError.at(
+            url,
+            "must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
+            "with what isn't a letter or digit percent-encoded",
+        ) from None
+    try:
+        await connection.execute(_WAIT_FOR_DISK)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+def _engine(
+    url: str, *, writes: bool, reads_only: bool = False, seconds: int = _STATEMENT_SECONDS
+) -> AsyncEngine:
+    """Return an engine of such sessions."""
+    settings = _settings(writes=writes, reads_only=reads_only, seconds=seconds)
+    connect = partial(_connect, url, settings, seconds)
     engine: AsyncEngine = create_async_engine(
         "postgresql+asyncpg://",
         creator=lambda: engine.dialect.loaded_dbapi.connect(
@@ -717,8 +811,7 @@ def _engine(
         ),
         query_cache_size=_STATEMENTS_KEPT,
         # After the server was restarted, a connection is found dead before it is used.
-        pool_pre_ping=not is_bare,
-        isolation_level="AUTOCOMMIT" if is_bare else None,
+        pool_pre_ping=True,
         pool_size=_CONNECTIONS,
         max_overflow=0,
         pool_timeout=_STATEMENT_SECONDS,

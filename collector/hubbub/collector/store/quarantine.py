@@ -31,9 +31,10 @@ from hubbub.collector.store.interfaces import (
     QuarantineDay,
     QuarantineKey,
     Replayed,
+    Row,
 )
 from hubbub.collector.store.schema import quarantine as _quarantine
-from hubbub.collector.store.segments import SMALL, Row, are_new, segment_row, segment_rows
+from hubbub.collector.store.segments import SMALL, are_new, segment_row, segment_rows
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import (
     COHORT_BYTES,

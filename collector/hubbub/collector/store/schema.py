@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import Database, translate_errors
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
 VERSION_TABLE = "hubbub_schema"
@@ -102,7 +102,8 @@ batch_ids = sa.Table(
     postgresql_metadata,
     sa.Column("batch_id", sa.LargeBinary(16), nullable=False),
     sa.Column("day", sa.Date, nullable=False),
-    # No key: it could only be one of ids and days. Each partition has one of ids.
+    sa.Column("section", sa.SmallInteger, nullable=False, server_default="0"),
+    # No key: it could only be one of ids and days. Each section has one of ids.
     postgresql_partition_by="RANGE (day)",
 )
 

@@ -29,7 +29,14 @@ from hubbub.collector.store.counts import (
     read_packed,
     replace_row,
 )
-from hubbub.collector.store.interfaces import Database, Declared, Head, MetricVersion, NewBatch
+from hubbub.collector.store.interfaces import (
+    Database,
+    Declared,
+    Head,
+    MetricVersion,
+    NewBatch,
+    Row,
+)
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import segments as _segments
 from hubbub.collector.store.sealed import SEALED
@@ -51,10 +58,6 @@ _CHUNKS_BETWEEN_TIDYING = 16
 _SAMPLING_ATTEMPTS = 3
 _IDS_A_STATEMENT = 500
 _BYTES_OF_REPORT = 32  # about
-
-
-Row = dict[str, Any]
-"""The columns of a segment."""
 
 
 def segment_rows(batches: Iterable[NewBatch], day: dt.date) -> list[Row]:

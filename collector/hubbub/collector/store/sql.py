@@ -18,6 +18,7 @@ from collections.abc import (
     Callable,
     Collection,
     Container,
+    Iterable,
     Mapping,
     Sequence,
 )
@@ -52,6 +53,7 @@ from hubbub.collector.store.interfaces import (
     QuarantineDay,
     Reader,
     Replayed,
+    Row,
     StoredCounts,
     StoredRecords,
 )
@@ -73,7 +75,6 @@ from hubbub.collector.store.schema import upkeep_day as _upkeep_day
 from hubbub.collector.store.sealed import sealed_versions
 from hubbub.collector.store.segments import (
     SMALL,
-    Row,
     are_new,
     count_reports,
     delete_reports,
@@ -158,24 +159,16 @@ class Store(Reader):
             while committing, all or nothing is: appending them again adds what is missing.
         """
         firsts = {batch.batch_id: batch for batch in reversed(batches)}
-        known_from = received or day
 
-        def pool() -> list[Row]:
-            return segment_rows(firsts.values(), day)
-
-        def write(ids: IdWriter, rows: list[Row]) -> set[bytes]:
-            # In order, so that collectors with the same ids don't deadlock.
-            unseen = ids.insert(sorted(firsts))
-            if len(unseen) < len(firsts):  # seldom
-                rows = segment_rows((firsts[batch_id] for batch_id in unseen), day)
-            if rows:
-                table = self._database.table_of_new(day, ids.day)
-                ids.connection.execute(sa.insert(table), rows)
-            return unseen
+        def pool(ids: Iterable[bytes]) -> list[Row]:
+            return segment_rows((firsts[batch_id] for batch_id in ids), day)
 
         reports = sum(records.reports for new in batches for records in new.records.values())
         is_large = reports > _REPORTS_IN_PLACE
-        unseen = await self._database.transact(known_from, pool, write, is_large=is_large)
+        # In order, so that collectors with the same ids don't deadlock.
+        unseen = await self._database.append(
+            sorted(firsts), received or day, day, pool, is_large=is_large
+        )
         stored = [records for new in unseen for records in firsts[new].records.values()]
         self._database.note_written(sum([len(records.data) for records in stored]))
         return are_new(batches, unseen)

@@ -57,6 +57,12 @@ PAGES_AT_MOST = 8192
 """The log's length from which on writers have to wait until it has been begun anew."""
 
 _PAGE_BYTES = 4096
+_CACHE_PAGES = 8192
+"""32 MiB for the connection that inserts ids, each of them into a random page of a large key.
+
+By default it would be 2 MiB, and nearly every id would have a page read from the file.
+"""
+
 _POLL_SECONDS = 0.001
 _RETRY_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0
@@ -91,6 +97,7 @@ class SqliteDatabase(Database):
             poolclass=sa.StaticPool,
         )
         sa.event.listen(self._engine, "connect", _prepare_writer if writes else _prepare_reader)
+        sa.event.listen(self._engine, "connect", _keep_pages)
         sa.event.listen(self._engine, "begin", _begin_writing_now)
         self._filters = LoadedFilters(self)
         self._uncopied = 0
@@ -165,6 +172,9 @@ class SqliteDatabase(Database):
     async def first_day_in_use(self, before: dt.date) -> dt.date:
         """Return that day: there is one clock, and it is of that day."""
         return before
+
+    async def begin_section(self) -> None:
+        """Do nothing: a day of one machine has few millions of ids."""
 
     async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
         """Make the trigger; there is no other writer meanwhile."""
@@ -469,6 +479,10 @@ def _prepare_writer(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA secure_delete=ON")
     # SQLite would sleep for up to 100 ms at a time; _begin_writing asks again sooner.
     connection.execute("PRAGMA busy_timeout=0")
+
+
+def _keep_pages(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute(f"PRAGMA cache_size={_CACHE_PAGES}")
 
 
 def _prepare_reader(connection: sqlite3.Connection, _record: object) -> None:

@@ -192,8 +192,7 @@ class Upkeep:
         mixed = await run.step("mix", self._store.mix(today, self._stopping.is_set))
         await run.step("tidy", self._store.tidy())
         if is_clock_right:
-            # Batches of yesterday still come if a clock is behind.
-            await run.step("filter", self._store.filter_ids(today - dt.timedelta(days=1)))
+            await run.step("filter", self._store.filter_ids(today))
         return UpkeepResult(mixed=mixed or 0, faults=run.faults)
 
     async def _count_reports(self, today: dt.date) -> int:

@@ -1,0 +1,117 @@
+"""A proxy before PostgreSQL that breaks or holds a connection at a chosen round trip."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import Enum, auto
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+_SOCKET = ".s.PGSQL.5432"
+_ROUND_TRIPS = b"QS"  # "simple query" and "sync": what the server says that it is ready after
+_READY = b"Z\x00\x00\x00\x05"
+
+
+class Fault(Enum):
+    """What happens at the round trip."""
+
+    LOSE_REQUEST = auto()  # the server never sees it
+    LOSE_ANSWER = auto()  # the server has done it, and nobody learns of it
+    HOLD_ANSWER = auto()  # until it is released
+
+
+class CuttingProxy:
+    """A running proxy.
+
+    Attributes
+    ----------
+    url : str
+        Where clients connect.
+    round_trips : int
+        How many there were since it was armed.
+    held : asyncio.Event
+        Set as long as an answer is held.
+    """
+
+    def __init__(self, url: str, target: str) -> None:
+        self.url = url
+        self._target = target
+        self.held = asyncio.Event()
+        self._released = asyncio.Event()
+        self.arm(0, Fault.LOSE_REQUEST)
+
+    def arm(self, at: int, fault: Fault) -> None:
+        """Let a fault happen once, at the round trip with this number; 0: at none."""
+        self.round_trips = 0
+        self._at, self._fault = at, fault
+        self.held.clear()
+        self._released.clear()
+
+    def release(self) -> None:
+        """Pass on the answer that is held."""
+        self._released.set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Stand between one client and the server, until one of them or a fault ends it."""
+        from_server, to_server = await asyncio.open_unix_connection(self._target)
+        may_answer, is_ready = asyncio.Event(), asyncio.Event()
+        may_answer.set()
+        answering = asyncio.create_task(_answer(from_server, writer, may_answer, is_ready))
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            kind = b""  # the first message has none
+            while True:
+                length = await reader.readexactly(4)
+                body = await reader.readexactly(int.from_bytes(length) - 4)
+                is_trip = kind != b"" and kind in _ROUND_TRIPS
+                self.round_trips += is_trip
+                is_chosen = is_trip and self.round_trips == self._at
+                if is_chosen and self._fault is Fault.LOSE_REQUEST:
+                    break
+                if is_chosen:
+                    may_answer.clear()
+                    is_ready.clear()
+                to_server.write(kind + length + body)
+                if is_chosen:
+                    await is_ready.wait()
+                    if self._fault is Fault.LOSE_ANSWER:
+                        break
+                    self.held.set()
+                    await self._released.wait()
+                    may_answer.set()
+                kind = await reader.readexactly(1)
+        to_server.close()
+        if not may_answer.is_set():
+            answering.cancel()
+        await asyncio.wait([answering])
+        writer.close()
+
+
+async def _answer(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    may_answer: asyncio.Event,
+    is_ready: asyncio.Event,
+) -> None:
+    """Pass on what the server says, when it may be passed on, until it ends the connection."""
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            if data[-6:-1] == _READY:
+                is_ready.set()
+            await may_answer.wait()
+            writer.write(data)
+        writer.close()
+
+
+@asynccontextmanager
+async def cutting_proxy(url: str, folder: Path) -> AsyncIterator[CuttingProxy]:
+    """Run a proxy before the server at an address, on a socket in a folder."""
+    (host,) = parse_qs(urlsplit(url).query)["host"]
+    proxy = CuttingProxy(url.replace(host, str(folder)), f"{host}/{_SOCKET}")
+    server = await asyncio.start_unix_server(proxy.serve, folder / _SOCKET)
+    try:
+        yield proxy
+    finally:
+        server.close()
