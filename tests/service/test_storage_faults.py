@@ -169,6 +169,26 @@ def test_refusals_are_told_in_words_with_a_body_or_without(
         assert said in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [({"GET"}, "the reason was lost; run this again"), ({"GET", "HEAD"}, LACKING)],
+)
+def test_refusal_whose_words_are_lost_is_asked_about(
+    through_proxy: Proxy, methods: set[str], said: str
+) -> None:
+    """They are lost where they are longer than what was asked for."""
+    place = resolve(f"s3://{BUCKET}/small")
+    place.write_bytes(b"x")
+    with place.open() as file:
+        through_proxy.trouble = lambda method, _path: (
+            (403, "AccessDenied") if method in methods else None
+        )
+        with pytest.raises(StorageError) as error, storage_errors(place):
+            file.read()
+    assert str(error.value).startswith(f"{place}: ")
+    assert said in str(error.value)
+
+
 def test_words_of_other_providers_are_told_without_their_requests() -> None:
     google = OSError(
         "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of CURL "
@@ -194,16 +214,20 @@ def test_missing_bucket_is_told() -> None:
 
 
 def test_object_that_vanishes_under_the_reader_is_missing(operator: Operator) -> None:
-    """Whether before it is opened or after: S3 says that in two ways."""
+    """Whether before it is opened or after: S3 says that in two ways, of which one can be lost.
+
+    An answer about an error that is longer than what was asked for isn't read.
+    """
     place = resolve(f"s3://{BUCKET}/vanishing")
-    place.write_bytes(bytes(1_000))
-    with place.open() as file:
-        place.remove()
-        with (
-            pytest.raises(FileNotFoundError, match="no such object"),
-            storage_errors(place),
-        ):
-            file.read()
+    for size in (10, 1_000):
+        place.write_bytes(bytes(size))
+        with place.open() as file:
+            place.remove()
+            with (
+                pytest.raises(FileNotFoundError, match="no such object"),
+                storage_errors(place),
+            ):
+                file.read()
     assert operator.export()[0] == 0
     reader = ParquetReader(operator.address)
 

@@ -421,6 +421,8 @@ def storage_errors(location: Location) -> Iterator[None]:
         found = _FAULT.search(str(error))
         if found and found[1] in _GONE:
             raise _no_object(location) from error
+        if found and found[4].startswith(_CUT_OFF):
+            location.stamp()  # which is refused in words, or finds no object
         raise StorageError(f"{location}: {describe_fault(error)}") from error
 
 
