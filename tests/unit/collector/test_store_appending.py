@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -155,3 +156,22 @@ async def test_who_waits_for_a_connection_in_vain_is_told(postgresql_url: str) -
     finally:
         await connections.close()
     assert connection.is_closed()
+
+
+@in_event_loop
+async def test_transaction_that_was_not_committed_is_an_error(postgresql_url: str) -> None:
+    """Even if whoever was in it passed over the error of the statement that failed."""
+    connections = AppendingConnections(lambda: asyncpg.connect(postgresql_url), 1, 1)
+
+    async def pass_over_error() -> None:
+        async with connections.begin("BEGIN") as connection:
+            with contextlib.suppress(asyncpg.DivisionByZeroError):
+                await connection.execute("SELECT 1 / 0")
+
+    try:
+        with pytest.raises(asyncpg.TransactionRollbackError, match="ended in ROLLBACK"):
+            await pass_over_error()
+        async with connections.begin("BEGIN") as connection:
+            assert await connection.fetchval("SELECT 2") == 2
+    finally:
+        await connections.close()

@@ -2,7 +2,8 @@
 
 What SQLAlchemy does for a short statement takes longer than to send it and to read its answer.
 Invariants: nobody gets a connection that is in a transaction; one that was closed while it was
-unused is replaced before anything was asked of it, and nothing else is ever repeated.
+unused is replaced before anything was asked of it, and nothing else is ever repeated; a context is
+left without an error only if the server said that it has committed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class AppendingConnections:
             connection = await self._begin(statement)
             try:
                 yield connection
-                await connection.execute("COMMIT")
+                await _commit(connection)
             except BaseException:
                 await _roll_back(connection)
                 raise
@@ -86,6 +87,13 @@ class AppendingConnections:
         while self._unused:
             with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 await self._unused.pop().close(timeout=self._seconds)
+
+
+async def _commit(connection: asyncpg.Connection) -> None:
+    """Commit; after a statement that failed the server rolls back instead, which is no error."""
+    done = await connection.execute("COMMIT")
+    if done != "COMMIT":
+        raise asyncpg.TransactionRollbackError(f"the transaction ended in {done}")
 
 
 async def _roll_back(connection: asyncpg.Connection) -> None:
