@@ -16,7 +16,7 @@ help:  ## list these targets
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hubbub needs Python 3.11 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 demo: $(READY)  ## half a million simulated clients, a real collector, a real decoder (about 2 minutes)
@@ -32,7 +32,7 @@ test-package: $(READY)  ## the JavaScript client as npm would publish it (needs 
 	$(BIN)/pytest tests/package
 
 test-spark: $(READY)  ## the decoder on Spark (needs Java 17: Debian's openjdk-17-jre-headless; installs 490 MB into .venv)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[spark]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[spark]'
 	$(BIN)/pytest tests/spark
 
 lint: $(READY)  ## style (ruff), types (mypy --strict) and which way imports go (import-linter)
@@ -99,7 +99,7 @@ mixing: $(READY)  ## what it costs to mix a day that is over, and what ingest no
 	PYTHONPATH=tests $(BIN)/python -m evaluation.mixing --store sqlite --reports 20000000
 
 cluster: $(READY)  ## a whole service on one machine, of which one of each process is killed (15 minutes; needs Java 17, as test-spark)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[spark]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[spark]'
 	PYTHONPATH=tests $(BIN)/python -m evaluation.cluster
 
 clean:  ## remove .venv and everything that was made
