@@ -157,6 +157,20 @@ def test_few_reports_are_decoded(n_reports: int) -> None:
     assert decoding.summary.empty_cohorts >= CLEAR.m - n_reports
 
 
+@pytest.mark.parametrize(
+    ("held", "f", "n_absent", "seed"),
+    [({"alpha": 1, "beta": 1}, 0.0, 0, 12), ({"alpha": 1}, 0.1, 4, 280)],
+)
+def test_errors_of_few_reports_with_little_noise_are_numbers(
+    held: dict[str, int], f: float, n_absent: int, seed: int
+) -> None:
+    """Though by the model the bits of a report vary less together than they were seen to do."""
+    params = make_params(k=16, h=2, m=2, f=f, p=0.01, q=0.99)
+    decoding = decode(counts_of(held, params, seed), params, [*held, *names(n_absent)])
+    assert_consistent(decoding)
+    assert decoding.summary.unknown_std_error > 0
+
+
 def test_single_candidate_that_everyone_holds() -> None:
     decoding = decode(counts_of({"alpha": 10_000}), CLEAR, ["alpha"])
     assert_consistent(decoding)

@@ -167,7 +167,8 @@ def estimates_of(
     share[undetermined] = np.nan
     variance = np.divide(1.0, information, out=np.full_like(share, np.nan), where=~undetermined)
     as_fixed = fit.covariance[:, 1:] / np.maximum(fit.reliability, _UNDETERMINED)
-    variance[fit.selected] += correlated_bits(fit, bits, params, as_fixed)
+    added = correlated_bits(fit, bits, params, as_fixed)
+    variance[fit.selected] = with_correlation(variance[fit.selected], added)
     if mean_information is not None:
         dispersion = dispersion_outside(fit, mean_information, params)
     else:
@@ -227,7 +228,7 @@ def total_share(
     own, penalties = np.diag(fit.covariance)[1 + places] / reliability, fit.penalties[1 + places]
     moved = combination[1 + places, 0]
     variance = float((moved / reliability + penalties * own * (own - 2 * moved)).sum())
-    variance += float(correlated_bits(fit, bits, params, combination)[0])
+    variance = float(with_correlation(variance, correlated_bits(fit, bits, params, combination))[0])
     clipped = float(np.clip(total, 0.0, 1.0))
     drawing = clipped * (1 - clipped) / bits.collected
     variance = max(estimates.dispersion * variance - drawing, _LEAST * variance)
@@ -356,6 +357,15 @@ def correlated_bits(
         of_pairs -= np.einsum("ck,ckn->cn", own * (1 - own), squares)
         added += (of_pairs * share_of_one[cohorts]).sum(axis=0)
     return added
+
+
+def with_correlation(variance: FloatArray | float, added: FloatArray) -> FloatArray:
+    """Return variances with what `correlated_bits` adds to them.
+
+    It goes by the model's rates, and the weights by those that were observed, so that of a handful
+    of reports it may take away more than there is.
+    """
+    return np.maximum(variance + added, _LEAST * variance)
 
 
 def _by_cohort(rows: SparseMatrix, k: int) -> SparseMatrix:
