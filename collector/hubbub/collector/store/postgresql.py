@@ -87,6 +87,7 @@ _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema tak
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
 _FILTERS = 0x68756266  # "hubf": held by the one who makes a filter of ids
 _QUARANTINE = 0x68756271  # "hubq": held by whoever changes the quarantine
+_DROPPING = 0x68756272  # "hubr": held by the one who drops a day's ids
 _WAIT_FOR_QUARANTINE = sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE))
 _WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
 _WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
@@ -386,9 +387,17 @@ class PostgresqlDatabase(Database):
         await self._filters.load()
 
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
-        """Drop a partition, unless somebody reads or writes any of them for too long."""
+        """Drop a partition, unless somebody reads or writes any of them for too long.
+
+        Two that drop would wait for each other. Whoever is second leaves it to the first, or to
+        the next run.
+        """
         async with self.write() as connection:
             await connection.execute(_WAIT_BRIEFLY)
+            if not await connection.scalar(_TRY_TO_LOCK, {"lock": _DROPPING}):
+                return
+            if table not in await _id_tables(connection):
+                return
             if if_empty and await _has_rows(connection, table.name):
                 return
             # Or a day would be open without a partition.
