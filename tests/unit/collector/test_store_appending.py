@@ -15,6 +15,7 @@ import pytest
 from databases import PostgresqlServer
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
+from hubbub.collector.store import postgresql as postgresql_module
 from hubbub.collector.store.appending import AppendingConnections
 from unit.collector.batches import (
     HOMEPAGE,
@@ -141,6 +142,23 @@ async def test_reports_of_batches_that_are_known_are_never_stored(postgresql_url
 def _of_two_metrics(number: int) -> NewBatch:
     batch = make_new_batch([number])
     return batch._replace(records={**batch.records, _SETTINGS: make_records([number])})
+
+
+@in_event_loop
+async def test_connection_on_which_nothing_comes_any_more_is_given_up(
+    postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even an answer to the request to cancel, as if the server's machine were gone."""
+    monkeypatch.setattr(postgresql_module, "_STATEMENT_SECONDS", 1)
+    monkeypatch.setattr(postgresql_module, "_GRACE_SECONDS", -0.5)
+    batch = make_new_batch()
+    async with _open_day(postgresql_url, tmp_path) as (store, proxy):
+        proxy.arm(2, Fault.HOLD_ANSWER)
+        async with asyncio.timeout(_SECONDS):
+            with pytest.raises(StoreError, match="store: TimeoutError"):
+                await store.append([batch], _DAY)
+        assert await store.append([batch], _DAY) == [True]
+        proxy.release()
 
 
 @in_event_loop

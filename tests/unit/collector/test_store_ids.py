@@ -261,6 +261,23 @@ async def test_what_a_clock_that_was_ahead_has_prepared_is_removed_unless_it_is_
 
 
 @in_event_loop
+async def test_upkeeps_that_drop_the_ids_of_the_same_day_do_not_wait_for_each_other(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        await one.append([make_new_batch()], _DAY)
+        for _ in range(5):
+            await one.prepare_day(_later(9))
+            await asyncio.gather(one.drop_empty_ids(_DAY), other.drop_empty_ids(_DAY))
+            assert postgresql.execute(_PARTITIONS, url=postgresql_url) == id_table(_DAY).name
+        await asyncio.gather(one.forget_ids(_TOMORROW), other.forget_ids(_TOMORROW))
+        assert postgresql.execute(_PARTITIONS, url=postgresql_url) == ""
+
+
+@in_event_loop
 async def test_each_day_is_searched_by_its_key(postgresql_url: str) -> None:
     """Whatever the planner takes for cheapest: it may have looked while a partition was empty."""
     plans: list[str] = []

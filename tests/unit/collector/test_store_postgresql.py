@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -137,6 +138,35 @@ async def test_server_that_does_not_sync_is_warned_of(
         postgresql.stop()
     (message,) = caplog.messages
     assert "fsync = off" in message
+
+
+@in_event_loop
+async def test_batch_that_replicas_do_not_have_is_never_known(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """If who stored it gave up waiting for them, the next one who sends it waits, too."""
+    batch = make_new_batch()
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        await one.append([make_new_batch()], _DAY)
+        postgresql.stop()
+        postgresql.start(synchronous_standby_names="away")
+        try:
+            for send in (
+                partial(one.append, [batch], _DAY),
+                partial(other.append, [batch], _DAY),
+                partial(other.append_quarantined, [batch], _DAY, 10**6),
+                partial(other.knows, batch.batch_id),
+            ):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(send(), 0.3)
+        finally:
+            postgresql.stop(at_once=True)
+        postgresql.start()
+        assert await other.append([batch], _DAY) == [False]
+        assert await other.knows(batch.batch_id)
 
 
 @in_event_loop

@@ -3,10 +3,11 @@
 Batch ids are in partitions, each with a key of its own, so nothing but locks keeps an id from being
 inserted in two of them at once: transactions of the open day run together and insert into its last
 section; one of any other day runs alone and makes its own the open day; and so does the one that
-begins a section. Invariants: each session waits at COMMIT until the
-transaction is on disk, whatever the server's default is; nothing here repeats a transaction whose
-outcome is unknown; what would wait for a long reader, such as a backup, gives up soon; and a
-process that is frozen keeps no lock, but for those of readers.
+begins a section. Invariants: each session waits at COMMIT until the transaction, and all that it
+found, is on disk, whatever the server's default is, and with the replicas that the server waits
+for; nothing here repeats a transaction whose outcome is unknown; what would wait for a long reader,
+such as a backup, gives up soon; and a process that is frozen keeps no lock, but for those of
+readers.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ _MIGRATIONS = 0x68756262  # "hubb": the lock that whoever changes the schema tak
 _DAYS = 0x68756264  # "hubd": held by all who insert ids; alone, if they aren't of the open day
 _FILTERS = 0x68756266  # "hubf": held by the one who makes a filter of ids
 _QUARANTINE = 0x68756271  # "hubq": held by whoever changes the quarantine
+_DROPPING = 0x68756272  # "hubr": held by the one who drops a day's ids
 _WAIT_FOR_QUARANTINE = sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE))
 _WAIT_FOR_OTHER_DAYS = sa.select(sa.func.pg_advisory_xact_lock_shared(_DAYS))
 _WAIT_FOR_ALL_DAYS = sa.select(sa.func.pg_advisory_xact_lock(_DAYS))
@@ -118,6 +120,16 @@ Without the open day's table of segments, an older collector has opened it.
 """
 
 _BEGIN_BESIDE_OTHERS = f"BEGIN; SELECT pg_advisory_xact_lock_shared({_DAYS})"
+_WAIT_FOR_REPLICAS = """
+    SELECT pg_logical_emit_message(true, 'hubbub', '')
+    WHERE current_setting('synchronous_standby_names') <> ''
+"""
+"""Lets COMMIT wait for synchronous replicas although the transaction has stored nothing.
+
+What it found there may not be with them: who stored it may have given up waiting for them, or the
+server was started again meanwhile.
+"""
+
 _MIXING = 0x6875626D  # "hubm": held by the one who mixes days
 _TRY_TO_LOCK = sa.select(
     sa.func.pg_try_advisory_xact_lock(sa.bindparam("lock", type_=sa.BigInteger))
@@ -272,6 +284,8 @@ class PostgresqlDatabase(Database):
                 if unseen and len(unseen) < len(unknown):  # seldom
                     rows = await pooled(unseen)
                     await driver.execute(segments_statement(table), *columns_of(rows))
+                if not unseen:
+                    await driver.execute(_WAIT_FOR_REPLICAS)
                 return unseen
         return await super().append(ids, received, day, pool, is_large=is_large)
 
@@ -284,10 +298,14 @@ class PostgresqlDatabase(Database):
         connection.execute(_WAIT_FOR_QUARANTINE)
 
     async def has_id(self, batch_id: bytes) -> bool:
-        """Search the key of each partition."""
+        """Search the key of each partition; what is found is with all replicas, too."""
         statement = "SELECT EXISTS (SELECT FROM batch_ids WHERE batch_id = $1)"
         async with self.read() as connection:
-            return bool((await connection.exec_driver_sql(statement, (batch_id,))).scalar_one())
+            found = bool((await connection.exec_driver_sql(statement, (batch_id,))).scalar_one())
+        if found:
+            async with self.write() as connection:
+                await connection.exec_driver_sql(_WAIT_FOR_REPLICAS)
+        return found
 
     async def id_catalogue(self) -> Catalogue:
         """Return the partitions and their triggers."""
@@ -386,9 +404,17 @@ class PostgresqlDatabase(Database):
         await self._filters.load()
 
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
-        """Drop a partition, unless somebody reads or writes any of them for too long."""
+        """Drop a partition, unless somebody reads or writes any of them for too long.
+
+        Two that drop would wait for each other. Whoever is second leaves it to the first, or to
+        the next run.
+        """
         async with self.write() as connection:
             await connection.execute(_WAIT_BRIEFLY)
+            if not await connection.scalar(_TRY_TO_LOCK, {"lock": _DROPPING}):
+                return
+            if table not in await _id_tables(connection):
+                return
             if if_empty and await _has_rows(connection, table.name):
                 return
             # Or a day would be open without a partition.
@@ -565,6 +591,13 @@ class _IdWriter(IdWriter):
     ) -> None:
         super().__init__(connection, day, filtered)
         self._statement = ids_statement(day, catalogue.closed, filtered.tables)
+
+    def insert(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Insert them; if all are known, COMMIT waits nevertheless until replicas know them."""
+        unseen = super().insert(ids)
+        if not unseen:
+            self.connection.exec_driver_sql(_WAIT_FOR_REPLICAS)
+        return unseen
 
     def _find(self, suspects: Sequence[tuple[IdTable, bytes]]) -> set[bytes]:
         found: set[bytes] = set()
