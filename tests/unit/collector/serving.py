@@ -12,7 +12,7 @@ from hubbub.client import Batch, batch_to_json
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.service import ServiceFiles, running_ingest
-from hubbub.collector.store import open_store
+from hubbub.collector.store import Store, open_store
 
 
 @contextlib.asynccontextmanager
@@ -21,9 +21,15 @@ async def serving(
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """Serve, and yield a client's session with that address."""
     given = Settings.model_validate({"metrics": metrics, "store": store_url, **settings})
-    files = ServiceFiles(given, lambda: given)
+    async with open_store(store_url, create=True) as store, serving_from(store, given) as session:
+        yield session
+
+
+@contextlib.asynccontextmanager
+async def serving_from(store: Store, settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve from a store that is open already."""
+    files = ServiceFiles(settings, lambda: settings)
     async with (
-        open_store(store_url, create=True) as store,
         running_ingest(files, store, Metrics(), port=0) as ingest,
         aiohttp.ClientSession(ingest.listener.address) as session,
     ):

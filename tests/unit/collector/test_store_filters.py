@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -18,7 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.util import await_only
 
 from databases import PostgresqlServer
+from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
+from hubbub.collector.serving import service
 from hubbub.collector.store import NewBatch, Store, filters, open_store
 from hubbub.collector.store import postgresql as postgresql_module
 from hubbub.collector.store.ids import (
@@ -33,6 +36,7 @@ from hubbub.collector.store.upkeep import Upkeep
 from unit.collector.appends import STORES_REPORTS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
+from unit.collector.serving import serving_from
 
 _DAY = dt.date(2026, 3, 14)
 _TODAY = dt.date(2026, 3, 19)
@@ -83,6 +87,26 @@ async def test_filters_are_loaded_by_themselves_and_then_closed_days_are_not_sea
             await _until_left_out(store, any_store_url, {16})
             await _filter_all(other)
             await _until_left_out(store, any_store_url, {14, 15, 16, 17})
+
+
+@pytest.mark.parametrize(("seconds", "searched"), [(30, [17]), (0, [14, 15, 16, 17])])
+@in_event_loop
+async def test_collector_has_its_filters_before_it_listens_unless_that_takes_too_long(
+    any_store_url: str,
+    metrics_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    searched: list[int],
+) -> None:
+    monkeypatch.setattr(service, "_FILTER_SECONDS", seconds)
+    settings = Settings(metrics=metrics_file, store=any_store_url)
+    async with open_store(any_store_url, create=True) as store:
+        for age in range(4):
+            await store.append([make_new_batch()], _later(age))
+        assert await _filter_all(store, today=_later(3)) == 3
+    async with open_store(any_store_url, create=True) as store, serving_from(store, settings):
+        assert await _days_searched(store, any_store_url, _later(3)) == searched
+        await _until_left_out(store, any_store_url, {14, 15, 16}, _later(3))
 
 
 @in_event_loop

@@ -7,6 +7,7 @@ writer, close the store.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
 import ssl
@@ -39,6 +40,9 @@ from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.registry import Registry, check_compatible
 
 _GAUGE_SECONDS = 1.0
+_FILTER_SECONDS = 30.0
+"""How long the first request may wait for filters of batch ids; without them it costs more."""
+
 _OBJECTS_A_COLLECTION = 20_000
 _SWITCH_SECONDS = 0.0005
 _lifecycle = get_logger(LIFECYCLE)
@@ -234,6 +238,7 @@ async def running_ingest(
         )
         gauges = asyncio.create_task(_update_gauges(metrics, commit, connections))
         try:
+            await _load_filters(store)
             async with listening(
                 connections,
                 settings.host,
@@ -253,6 +258,16 @@ async def running_ingest(
                     await ingest.drain()
         finally:
             gauges.cancel()
+
+
+async def _load_filters(store: Store) -> None:
+    """Load filters before there are requests, which would search and lock the tables of all days.
+
+    What has no filter after some time is searched, and its filter loaded meanwhile.
+    """
+    with contextlib.suppress(TimeoutError, StoreError):
+        async with asyncio.timeout(_FILTER_SECONDS):
+            await store.load_filters()
 
 
 def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None:
