@@ -23,7 +23,7 @@ _NEAR_MEAN = 1e-3
 _FARTHEST = 40.0
 _DRAWN, _DRAWING_SEED = 8_192, 19640821
 _NEWTON_STEPS, _NEWTON_CLOSE = 40, 1e-7
-_GRID_BELOW, _GRID_ABOVE, _GRID_END = 100, 300, 40
+_GRID_BELOW, _GRID_ABOVE, _GRID_END = 100, 320, 40
 
 
 class _Cumulants(NamedTuple):
@@ -69,7 +69,7 @@ class HashNull:
         if self._is_enumerable():
             return self._enumerated(given)
         grid, tails = self._curve
-        return np.asarray(np.interp(given, grid, tails))
+        return np.maximum(np.interp(given, grid, tails), self.log_smallest())
 
     def log_tail(self, total: float) -> float:
         """Return ln P(T >= t) for one t; cheaper than `log_tails` where distributions differ."""
@@ -120,7 +120,7 @@ class HashNull:
         if not len(self._scores) or not self._deviation or self._is_enumerable():
             return None
         grid, tails = self._curve
-        return (grid - self._mean) / self._deviation, tails
+        return (grid - self._mean) / self._deviation, np.maximum(tails, self.log_smallest())
 
     def above_half(self) -> float:
         """Return the chance that an absent candidate's p-value, as `log_tails` has it, exceeds 1/2.
@@ -160,15 +160,17 @@ class HashNull:
 
     @cached_property
     def _curve(self) -> tuple[FloatArray, FloatArray]:
-        """Ascending totals and the log tail at each, for interpolation."""
+        """Ascending totals and the log tail at each, for interpolation.
+
+        Not bounded by that of the least likely outcome: between points that would be a corner.
+        """
         below = -np.geomspace(_FARTHEST / 2, _NEAR_MEAN, _GRID_BELOW)
         above = np.geomspace(_NEAR_MEAN, _FARTHEST, _GRID_ABOVE)
         saddles = np.concatenate([below, above]) / self._deviation
         cumulants = [self._cumulants(t) for t in saddles]
         tails = [_log_tail_at(t, c) for t, c in zip(saddles, cumulants, strict=True)]
         grid = np.maximum.accumulate([c.mean for c in cumulants])
-        falling = np.minimum.accumulate(tails)
-        return grid, np.maximum(falling, self.log_smallest())
+        return grid, np.minimum.accumulate(tails)
 
     def _cumulants(self, t: float) -> _Cumulants:
         highest = t * (self._highest if t > 0 else self._lowest)

@@ -21,8 +21,8 @@ from hubbub.decoder.joint.table import JointEstimates
 _FACTORS = np.concatenate([[0.0], np.geomspace(0.05, 20.0, 41)])
 _SPREAD = 0.1
 _STEPS = 60
-_ROUNDS = 60
-_TINY = 1e-300
+_ROUNDS, _CLOSE, _SLOPE = 50, 1e-9, 1e-4
+_LEAST_SPREAD, _RIDGE = 1e-6, 1e-9
 
 
 def shrunk_cells(estimates: JointEstimates) -> FloatArray:
@@ -75,17 +75,50 @@ def product_of(margins: list[FloatArray], total: float) -> FloatArray:
 
 
 def fit_margins(table: FloatArray, variance: FloatArray, margins: list[FloatArray]) -> FloatArray:
-    """Return a table near another that is nowhere below 0 and has these margins.
+    """Return the table nearest to another that is nowhere below 0 and has these margins.
 
-    What rows, columns (and layers) lack is added to their cells in proportion to the cells'
-    variances, in turn until there is next to nothing left (alternating projections).
+    Nearest: with the least sum of squared differences, each over its cell's variance.
+
+    Notes
+    -----
+    Such a table is max(0, t + v (l_i + m_j)), with a multiplier for each row and column (and
+    layer), of which the dual problem is concave, smooth and small: Newton's method takes a handful
+    of steps, each halved until it is an ascent.
     """
-    table = np.maximum(table, 0.0)
+    wanted, start = np.concatenate(margins), np.maximum(table, 0.0)
+    ends = np.cumsum(table.shape)[:-1]
+    largest = float(variance.max()) or 1.0
+    spread = np.maximum(variance / largest, _LEAST_SPREAD)
+
+    def cells(multipliers: FloatArray) -> FloatArray:
+        added = spread * reduce(np.add.outer, np.split(multipliers, ends))
+        return np.asarray(np.maximum(start + added, 0.0))
+
+    def dual(multipliers: FloatArray) -> float:
+        return float(multipliers @ wanted - (cells(multipliers) ** 2 / (2 * spread)).sum())
+
+    ridge = _RIDGE * float(np.diag(_common(spread)).mean()) * np.eye(len(wanted))
+    multipliers = np.zeros(len(wanted))
     for _ in range(_ROUNDS):
-        for axis, margin in enumerate(margins):
-            others = tuple(a for a in range(table.ndim) if a != axis)
-            lacking = margin - table.sum(axis=others)
-            free = np.where((table > 0) | np.expand_dims(lacking > 0, others), variance, _TINY)
-            added = free * np.expand_dims(lacking / free.sum(axis=others), others)
-            table = np.maximum(table + added, 0.0)
-    return np.asarray(table * (margins[0].sum() / table.sum()))
+        found = cells(multipliers)
+        lacking = wanted - np.diag(_common(found))
+        if np.abs(lacking).max() < _CLOSE:
+            break
+        step = np.linalg.solve(_common(spread * (found > 0)) + ridge, lacking)
+        before, slope = dual(multipliers), float(lacking @ step)
+        while dual(multipliers + step) < before + _SLOPE * slope and slope > _CLOSE**2:
+            step, slope = step / 2, slope / 2
+        multipliers = multipliers + step
+    return cells(multipliers)
+
+
+def _common(table: FloatArray) -> FloatArray:
+    """Return what any two sums of a table's margins have in common; on the diagonal the sums."""
+    every = range(table.ndim)
+
+    def block(one: int, other: int) -> FloatArray:
+        others = tuple(axis for axis in every if axis not in (one, other))
+        found = table.sum(axis=others)
+        return np.diag(found) if one == other else found if one < other else found.T
+
+    return np.block([[block(one, other) for other in every] for one in every])
