@@ -110,6 +110,7 @@ DISTRIBUTIONS = {
     "zipf 1.5": family_shares("zipf:1.5", 100),
 }
 NARROW = RapporParams(32, 2, 16, *NOISE["f 0"])
+CLEAR = RapporParams(128, 2, 8, 0.2, 0.1, 0.9)
 CASES = (
     *(
         crowded(name, noise, m, shares)
@@ -127,6 +128,7 @@ CASES = (
             (RapporParams(8, 2, 64, *NOISE["f 0"]), DISTRIBUTIONS["exponential"]),
         )
     ),
+    made_up_case("all listed", CLEAR, 3_000, family_shares("geometric:0.7", 4), absent=100),
 )
 
 
