@@ -37,6 +37,13 @@ NOWHERE = "http://127.0.0.1:9"
 Double = RecordingTelemetry | AsyncRecordingTelemetry
 
 
+def close(telemetry: Telemetry) -> None:
+    """Close it without sending, however long the disk takes: an app's end waits 2 s for it."""
+    telemetry.close(0)
+    assert telemetry._writer
+    telemetry._writer.join(60)
+
+
 def record(telemetry: Telemetry | Double, calls: list[tuple[str, Any]]) -> None:
     for metric, value in calls:
         telemetry.record(metric, value)
@@ -64,12 +71,12 @@ def test_ledger_after_a_reset_is_the_real_clients(tmp_path: Path) -> None:
     double = RecordingTelemetry(REGISTRY)
     record(real, CALLS)
     record(double, CALLS)
-    real.close(0)  # only what is on its disk outlasts a reset
+    close(real)  # only what is on its disk outlasts a reset
     real = Telemetry(REGISTRY, NOWHERE, tmp_path)
     for telemetry in (real, double):
         telemetry.reset()
         record(telemetry, CALLS)
-    real.close(0)
+    close(real)
     assert double.ledger() == real.ledger()
     assert double.ledger().resets == 1
 
