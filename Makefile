@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package test-spark lint bench engines change suite calibration planning releases paper kills law fuzz model soak fortnight growth mixing cluster clean
+.PHONY: help demo test test-browser test-package test-spark lint bench engines attacks change suite calibration planning releases paper kills law fuzz model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -46,6 +46,9 @@ bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 
 engines: $(READY)  ## reports counted by local threads, Dask and, if there, Spark: CPU seconds and ratios
 	PYTHONPATH=tests $(BIN)/python -m evaluation.engines
+
+attacks: $(READY)  ## attack what is claimed: what is measured beside what is promised; fails if a claim is broken (some minutes)
+	PYTHONPATH=tests $(BIN)/python -m evaluation.attacks
 
 change: $(READY)  ## what linked reports tell of changing values, against what is stated (a minute)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.change
