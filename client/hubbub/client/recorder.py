@@ -129,6 +129,8 @@ class Recorder:
 
     def open(self, secret: bytes, account: Account) -> None:
         """Begin to record, with a client's secret and what it has answered so far."""
+        if secret == self.secret:  # each thread opens the state that another has replaced
+            return self.refresh(account)
         recipes = {
             name: _Recipe(Encoder(metric, secret), _end_of_day(metric), {})
             for name, metric in self.registry.items()
@@ -234,6 +236,7 @@ class Recorder:
                 if decision.verdict is not Verdict.REFUSED:
                     account.enter(decision, reports)
             self._account = account
+            self.unavailable = None
 
     def spending(self) -> Spending:
         """Return the account, including what waits in memory."""

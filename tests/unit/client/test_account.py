@@ -22,7 +22,7 @@ from evaluation.reference.account import Account as ReferenceAccount
 from evaluation.reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
-from hubbub.client.state import replace_secret
+from hubbub.client.state import open_state, replace_secret
 from hubbub.client.storage import Storage
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
@@ -352,3 +352,15 @@ def test_an_answer_that_another_process_would_have_replaced_isnt_paid_for_twice(
     second.record(START - 5 * DAY, "mood", True)
     second.absorb(START - 5 * DAY)
     assert sorted(stored_reports(tmp_path).values()) == [1, 4]
+
+
+def test_state_that_a_second_thread_opens_keeps_what_waits_in_memory(tmp_path: Path) -> None:
+    """After a reset the app's thread and both of ours may open the new secret's state."""
+    process = Process(tmp_path, make_registry(THEME))
+    process.record(START, "theme", "red")
+    state = open_state(tmp_path, process.registry)
+    process.recorder.open(state.secret, state.account)
+    assert process.recorder.dropped == {}
+    assert process.recorder.spending().metrics[0].reports == 1
+    process.absorb(START)
+    assert list(stored_reports(tmp_path).values()) == [1]
