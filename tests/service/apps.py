@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import sqlite3
@@ -128,13 +127,8 @@ def records_on_disk(state: Path) -> list[bytes]:
         connection.execute("BEGIN")
         if connection.execute("PRAGMA user_version").fetchone() == (0,):
             return []  # it is being made
-        pieces = [json.loads(b"[%s]" % body) for body in _bodies(connection, "spool")]
-        batches = [json.loads(body)["reports"] for body in _bodies(connection, "batches")]
-    return [
-        report["cohort"].to_bytes(2, "little") + base64.b64decode(report["bits"])
-        for reports in (*batches, *pieces)
-        for report in reports
-    ]
+        rows = connection.execute("SELECT record FROM reports ORDER BY id").fetchall()
+    return [record for (record,) in rows]
 
 
 @contextmanager
@@ -171,8 +165,3 @@ def contents_by_id(server: ScriptedServer) -> dict[str, set[bytes]]:
         batch = request.batch
         contents.setdefault(batch["batch_id"], set()).add(json.dumps(batch).encode())
     return contents
-
-
-def _bodies(connection: sqlite3.Connection, table: str) -> Iterator[bytes]:
-    for (body,) in connection.execute(f"SELECT body FROM {table} ORDER BY id"):  # noqa: S608
-        yield body

@@ -280,7 +280,7 @@ def test_damaged_state_turns_it_off_and_does_not_raise(tmp_path: Path) -> None:
             record(telemetry, 1)
             assert not await telemetry.flush(1)
             with closing(sqlite3.connect(tmp_path / "client.db")) as connection:
-                connection.execute("DROP TABLE spool")
+                connection.execute("DROP TABLE reports")
             record(telemetry, 1)
             assert not await telemetry.flush(10)
             status = telemetry.status()

@@ -11,6 +11,7 @@ import itertools
 import os
 import random
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +47,8 @@ def test_killed_app_loses_no_report_that_reached_the_disk_and_sends_none_twice(
     diary = tmp_path / "diary"
     diary.touch()
     seen_on_disk: set[bytes] = set()
-    with unreliable_road_to(collector) as road:
+    mended = threading.Event()
+    with unreliable_road_to(collector, mended) as road:
         app = App(tmp_path, road.url)
         for number in itertools.count():
             if number >= KILLS and seen_on_disk:
@@ -55,7 +57,8 @@ def test_killed_app_loses_no_report_that_reached_the_disk_and_sends_none_twice(
             if app.state.exists():
                 copy = shutil.copytree(app.state, tmp_path / f"state after kill {number}")
                 seen_on_disk.update(records_on_disk(copy))
-    App(tmp_path, collector.url).run(CLEAN_APP)
+        mended.set()
+        app.run(CLEAN_APP)
     stored = stored_records(database)
     assert len(stored) == len(set(stored))
     assert seen_on_disk <= set(stored)
@@ -77,8 +80,8 @@ def kill_at_a_random_moment(
 
 
 @contextmanager
-def unreliable_road_to(collector: Collector) -> Iterator[ScriptedServer]:
-    """Take time; lose a third of the requests, and a quarter of the answers to the others.
+def unreliable_road_to(collector: Collector, mended: threading.Event) -> Iterator[ScriptedServer]:
+    """Take time; until mended lose a third of the requests, and a quarter of others' answers.
 
     So most kills strike when the client doesn't know yet what has become of a batch.
     """
@@ -86,6 +89,7 @@ def unreliable_road_to(collector: Collector) -> Iterator[ScriptedServer]:
     def forward(number: int) -> Answer:
         chance = random.Random(number)  # noqa: S311
         is_lost, is_answered = chance.random() < 1 / 3, chance.random() < 3 / 4
+        is_lost, is_answered = is_lost and not mended.is_set(), is_answered or mended.is_set()
         request = road.received[number]
         encoding = request.headers.get("Content-Encoding")
         headers = {"Content-Encoding": encoding} if encoding else {}

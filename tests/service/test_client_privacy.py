@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -14,6 +13,7 @@ from factories import make_metric, make_params, make_registry
 from http_servers import Answer, scripted_server
 from hubbub.client import Encoder, EncodingError, Telemetry, UnknownMetricError
 from hubbub.client.state import open_state
+from hubbub.protocol.compact import MEDIA_TYPE
 from service.apps import NOWHERE, Gate, held_database, records_on_disk
 from service.posting import wait_until
 
@@ -82,7 +82,9 @@ def test_preview_is_what_record_would_send(tmp_path: Path) -> None:
         preview = telemetry.preview("homepage", "news.example.org")
         telemetry.record("homepage", "news.example.org")
         telemetry.close(20)
-    assert json.loads(preview.body)["reports"] == server.reports
+    (request,) = server.received
+    assert (preview.media_type, preview.body[19:]) == (MEDIA_TYPE, request.body[19:])  # but the id
+    assert request.headers["Content-Type"] == MEDIA_TYPE
     assert preview.report.bits.hex() in preview.words
     assert preview.refusal is None
 
@@ -319,10 +321,9 @@ def test_consent_that_is_withdrawn_stops_at_once_and_deletes_what_was_not_sent(
 
 
 def test_reports_of_an_earlier_run_are_deleted_with_the_consent(tmp_path: Path) -> None:
-    with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
-        telemetry.record("homepage", "x")
-        telemetry.flush(0.3)
     with scripted_server(lambda _: Answer(503)) as server:
+        with Telemetry(make_registry(), server.url, tmp_path) as telemetry:
+            telemetry.record("homepage", "x")
         telemetry = Telemetry(make_registry(), server.url, tmp_path)
         telemetry.set_consent(False)
         wait_until(lambda: telemetry.status().dropped == {"consent withdrawn": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -71,10 +72,12 @@ print(time.monotonic())
 
 
 def test_start_with_waiting_reports_sends_them_without_any_call(tmp_path: Path) -> None:
-    App(tmp_path, NOWHERE).run("telemetry = open_telemetry(); record(telemetry, 3)")
-    script = "open_telemetry(); time.sleep(60)"
-    with scripted_server() as server, App(tmp_path, server.url).started(script):
-        wait_until(lambda: len(server.received) == 1)
+    with scripted_server(lambda n: Answer(503 if n == 0 else 201)) as server:
+        app = App(tmp_path, server.url)
+        app.run("telemetry = open_telemetry(); record(telemetry, 3)")
+        assert len(server.received) == 1
+        with app.started("open_telemetry(); time.sleep(60)"):
+            wait_until(lambda: len(server.received) == 2)
     assert by_metric(server) == {"homepage": 3}
 
 
@@ -294,12 +297,18 @@ if __name__ == "__main__":
 
 
 def test_processes_that_share_an_outbox_deliver_each_batch_once(tmp_path: Path) -> None:
-    App(tmp_path, NOWHERE).run(
-        "telemetry = open_telemetry(batch_size=5); record(telemetry, 200); telemetry.close(0)"
-    )
-    with scripted_server() as server, ExitStack() as stack:
+    is_open = threading.Event()
+    with (
+        scripted_server(lambda _: Answer(201 if is_open.is_set() else 503)) as server,
+        ExitStack() as stack,
+    ):
         app = App(tmp_path, server.url)
+        app.run(
+            "telemetry = open_telemetry(batch_size=5); record(telemetry, 200); telemetry.close(0)"
+        )
         assert len(app.records_on_disk()) == 200
+        is_open.set()
+        server.received.clear()
         script = "sys.exit(not open_telemetry(batch_size=5).flush(40))"
         processes = [stack.enter_context(app.started(script)) for _ in range(4)]
         assert [process.wait() for process in processes] == [0, 0, 0, 0]

@@ -160,19 +160,33 @@ def test_closed_client_drops_and_counts(tmp_path: Path) -> None:
 
 
 def test_what_was_left_on_disk_arrives_after_the_next_start(tmp_path: Path) -> None:
-    with scripted_server(lambda _: Answer(503)) as down:
-        telemetry = Telemetry(make_registry(), down.url, tmp_path)
+    with scripted_server(lambda n: Answer(503 if n == 0 else 201)) as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path)
         for _ in range(5):
             telemetry.record("homepage", "x")
-        telemetry.close(0.5)
-    with scripted_server() as up:
-        telemetry = Telemetry(make_registry(), up.url, tmp_path)
+        telemetry.close()
+        assert len(server.received) == 1
+        telemetry = Telemetry(make_registry(), server.url, tmp_path)
         wait_until(lambda: telemetry.status().waiting == 0)  # without any call
         telemetry.close()
     assert telemetry.status().delivered == 5
-    assert len(up.reports) == 5
-    ids, ids_tried_before = ({r.batch["batch_id"] for r in s.received} for s in (up, down))
-    assert ids == ids_tried_before
+    first, second = (request.batch for request in server.received)
+    assert first == second
+    assert len(first["reports"]) == 5
+
+
+def test_what_was_left_for_another_collector_is_not_sent_to_this_one(tmp_path: Path) -> None:
+    with scripted_server(lambda _: Answer(503)) as old, scripted_server() as new:
+        with Telemetry(make_registry(), old.url, tmp_path) as telemetry:
+            telemetry.record("homepage", "x")
+        with Telemetry(make_registry(), new.url, tmp_path) as telemetry:
+            telemetry.record("homepage", "x")
+            assert telemetry.flush(20)
+            assert telemetry.status().waiting == 0
+        assert len(new.reports) == 1
+        left = Telemetry(make_registry(), old.url, tmp_path)
+        assert left.status().waiting == 1
+        left.close()
 
 
 def test_refused_reports_go_and_the_others_are_sent_again(tmp_path: Path) -> None:

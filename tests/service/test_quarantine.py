@@ -24,7 +24,7 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from factories import make_metric, make_params, make_report, registry_toml
-from hubbub.client import Batch, Metric, Report, batch_to_json
+from hubbub.client import Batch, Metric, Report
 from hubbub.client.transport import HttpSender, Outcome
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.cli.group import main
@@ -198,7 +198,7 @@ def test_clients_of_both_languages_deliver_what_is_quarantined_and_drop_nothing(
     registry = {"application": "com.example.browser", "metrics": {"homepage": entry}}
     with serving(metrics_file, sqlite_url) as served:
         sender = HttpSender(served.url)
-        assert sender.send(batch_to_json(make_batch(3, _NEW))).outcome is Outcome.DELIVERED
+        assert sender.send(make_batch(3, _NEW)).outcome is Outcome.DELIVERED
         job = {"registry": registry, "endpoint": served.url, "metric": "homepage"}
         sums = run_program("fleet.js", {**job, "clients": {"example.com": 5}})
         assert sums == {"recorded": 5, "delivered": 5, "dropped": 0}

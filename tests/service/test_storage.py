@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from factories import make_registry, make_report
-from hubbub.client import Batch, batch_to_json
+from hubbub.client import Batch
 from hubbub.client.sealing import Sealer
 from hubbub.collector.cli import main
 from hubbub.collector.errors import MissingFileError, ReportFileError, StoreError
@@ -86,7 +86,7 @@ def test_sealed_reports_are_opened_from_s3(operator: Operator, tmp_path: Path) -
     (tmp_path / "private.key").write_text(f"{key}\n", encoding="utf-8")
     reports = tuple(make_report(METRIC, cohort=number % 8, bits=number) for number in range(50))
     sealer = Sealer(str(key.public), registry)
-    body = sealer.seal(batch_to_json(Batch(reports, None)), bytes(32), today)
+    body = sealer.seal(Batch(reports, None), bytes(32), today)
     batch = BatchReader(registry, sealed_to=[key.public.key_id]).read(body, MEDIA_TYPE)
     operator.store = f"sqlite:///{tmp_path}/sealed.db"
 

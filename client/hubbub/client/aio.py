@@ -39,6 +39,7 @@ from hubbub.client.transport import (
 )
 from hubbub.protocol.errors import SealedError
 from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.wire import Batch
 
 _Result = TypeVar("_Result")
 
@@ -87,27 +88,36 @@ class AsyncTelemetry(BaseTelemetry):
         """Send what waits, now; return whether everything was settled within `timeout` seconds."""
         if self._task is None or self._task.done():
             return False
+        return await self._hurry_until(self._settled, timeout)
+
+    async def close(self, timeout: float = EXIT_SECONDS) -> None:
+        """Send what waits, for at most `timeout` seconds and until an attempt fails, then stop.
+
+        What is left stays on disk.
+        """
+        if self._task is None:
+            self._shut()
+            return
+        try:
+            if not self._task.done():
+                await self._hurry_until(self._idle, timeout)
+        finally:
+            await self._stop()
+
+    async def _hurry_until(self, reached: asyncio.Event, timeout: float) -> bool:
+        """Send what waits, now; return whether a state was reached in time."""
         self._retry_at_once = self._hurry = True
         self._settled.clear()
+        self._idle.clear()
         self._wake.set()
         try:
             async with asyncio.timeout(timeout):
-                await self._settled.wait()
+                await reached.wait()
         except TimeoutError:
             return False
         finally:
             self._hurry = False
         return self._recorder.disabled is None
-
-    async def close(self, timeout: float = EXIT_SECONDS) -> None:
-        """Flush for at most `timeout` seconds, then stop; what is left stays on disk."""
-        if self._task is None:
-            self._shut()
-            return
-        try:
-            await self.flush(timeout)
-        finally:
-            await self._stop()
 
     async def forget(self) -> str:
         """Delete this client's secret, ledger and unsent reports; return what that means.
@@ -130,6 +140,7 @@ class AsyncTelemetry(BaseTelemetry):
         self._task = self._loop = self._disk = self._former = None
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
+        self._idle = asyncio.Event()  # all is on disk, and no more can be sent now
         self._entered = self._hurry = self._retry_at_once = self._woken = False
 
     def _begin(self) -> None:
@@ -190,6 +201,7 @@ class AsyncTelemetry(BaseTelemetry):
     def _fail(self, error: Exception) -> None:
         super()._fail(error)
         self._settled.set()
+        self._idle.set()
 
     async def _stop(self) -> None:
         task, self._task, self._loop = self._task, None, None
@@ -212,16 +224,21 @@ class AsyncTelemetry(BaseTelemetry):
             return RETRY_DISK_SECONDS
         if self._recorder.disabled or self._withdrawn:
             self._settled.set()
+            self._idle.set()
             return IDLE_SECONDS
         hurry = self._hurry
         step = await self._in_pool(lambda: self._next_batch(disk))
         if isinstance(step, float):
-            if hurry and not self._recorder.pending and not self._on_disk:
-                self._settled.set()
+            if hurry and not self._recorder.pending:
+                self._idle.set()
+                if not self._on_disk:
+                    self._settled.set()
             return step
-        answer = await self._post_and_write(step.body, disk)
+        answer = await self._post_and_write(step.batch, disk)
         self._note(answer)
         await self._in_pool(lambda: self._settle(disk, step, answer))
+        if hurry and answer.is_to_be_repeated:
+            self._idle.set()
         return 0.0
 
     def _write(self, disk: Disk) -> bool:
@@ -242,9 +259,9 @@ class AsyncTelemetry(BaseTelemetry):
                 async with asyncio.timeout(SPOOL_SECONDS):
                     await self._wake.wait()
 
-    async def _post_and_write(self, body: bytes, disk: Disk) -> Answer:
+    async def _post_and_write(self, batch: Batch, disk: Disk) -> Answer:
         """Try once, and store what is recorded meanwhile."""
-        post = asyncio.create_task(self._post(body, disk.secret))
+        post = asyncio.create_task(self._post(batch, disk.secret))
         try:
             while not (await asyncio.wait({post}, timeout=SPOOL_SECONDS))[0]:
                 await self._in_pool(lambda: self._write(disk))
@@ -252,19 +269,19 @@ class AsyncTelemetry(BaseTelemetry):
         finally:
             post.cancel()
 
-    async def _post(self, body: bytes, secret: bytes) -> Answer:
+    async def _post(self, batch: Batch, secret: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
         try:
-            request = await self._in_pool(lambda: self._encoder.encode(body, secret))
+            request = await self._in_pool(lambda: self._encoder.encode(batch, secret))
         except SealedError as error:
             return failure(error, time.time())
-        answer = self._encoder.interpret(request, await self._attempt(request))
-        if answer is None:
-            answer = await self._attempt(await self._in_pool(lambda: self._encoder.encode(body)))
-        return answer
+        answer = await self._attempt(request)
+        if again := await self._in_pool(lambda: self._encoder.encode_again(batch, answer)):
+            answer = await self._attempt(again)
+        return self._encoder.interpret(answer)
 
     async def _attempt(self, request: BatchRequest) -> Answer:
-        data, headers, _ = request
+        data, headers = request
         try:
             proxy, login = await self._in_pool(lambda: _proxy_for(self._url))
             tunnelled = self._url.startswith("https://")  # the login is for the proxy alone

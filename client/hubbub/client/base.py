@@ -11,12 +11,17 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from hubbub.client.encoder import SECRET_BYTES
-from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
-from hubbub.client.forks import no_fork
+from hubbub.client.errors import (
+    OtherApplicationError,
+    ReplacedSecretError,
+    StateError,
+    UnavailableError,
+)
+from hubbub.client.forks import ORPHANED, is_orphaned, no_fork
 from hubbub.client.interface import Preview, Status
 from hubbub.client.ledger import Account, Spending, Verdict
 from hubbub.client.recorder import (
@@ -31,7 +36,7 @@ from hubbub.client.recorder import (
 )
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import Batch, batch_to_json
+from hubbub.protocol.wire import Batch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +105,7 @@ class BaseTelemetry:
             import logging  # noqa: F401 - so that `record` never waits for an import
             from pathlib import Path
 
-            from hubbub.client.transport import check_endpoint, check_ingest_key
+            from hubbub.client.transport import check_endpoint, check_ingest_key, origin_of
 
         self._endpoint = endpoint
         check_endpoint(endpoint)
@@ -110,22 +115,21 @@ class BaseTelemetry:
         self._registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
         self._folder = Path(state_dir).expanduser()
         self._sealer: Sealer | None = None
-        most_reports = None
         if sealed_to is not None:
             with no_fork():
                 from hubbub.client.outbox import MOST_BYTES
                 from hubbub.client.sealing import Sealer
 
             self._sealer = Sealer(sealed_to, self._registry)
-            most_reports = MOST_BYTES // self._sealer.record_bytes
-            batch_size = min(batch_size, most_reports)
+            batch_size = min(batch_size, MOST_BYTES // self._sealer.record_bytes)
         self._settings = Settings(
             batch_size,
             batch_seconds,
             max_outbox_bytes,
             connect_timeout,
             read_timeout,
-            most_reports,
+            origin_of(endpoint),
+            sealed=self._sealer is not None,
         )
         self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
         self._closed = self._withdrawn = False
@@ -194,19 +198,23 @@ class BaseTelemetry:
             If the metric isn't registered, or the value isn't one of its type.
         """
         from hubbub.client import explanations
+        from hubbub.client.transport import RequestEncoder
 
         recorder = self._recorder
         if recorder.secret is None:
             recorder = Recorder(self._registry, 1, 1, development=True)
             recorder.open(os.urandom(SECRET_BYTES), Account(self._registry))
         report, decision = recorder.preview(metric, value)
+        secret = recorder.secret or b""
+        request = RequestEncoder(None, self._sealer).encode(Batch((report,)), secret)
         entry_metric = self._registry[metric]
         refused = decision.refusal if decision.verdict is Verdict.REFUSED else None
         refusal = self._recorder.disabled or self._recorder.unavailable or refused
         stale = decision.verdict is Verdict.STALE
         return Preview(
             report=report,
-            body=batch_to_json(Batch((report,))),
+            media_type=request.headers["Content-Type"],
+            body=request.data,
             words=explanations.describe_preview(entry_metric, report, refusal, decision.verdict),
             refusal=refusal,
             stale=stale,
@@ -227,7 +235,7 @@ class BaseTelemetry:
         """
         from hubbub.client.state import replace_secret
 
-        if deleted := replace_secret(self._folder):
+        if deleted := replace_secret(self._folder, self._registry.application):
             self._recorder.drop(REPLACED, deleted)
         if self._recorder.secret is not None:
             self._open_state()
@@ -266,7 +274,8 @@ class BaseTelemetry:
                 self._discard_unsent()
             recorder.disabled = None
             if recorder.secret is None:
-                self._open_state()
+                with suppress(OtherApplicationError):  # which is known and logged by now
+                    self._open_state()
             self._resume()
 
     def _prepare(self) -> None:
@@ -310,19 +319,28 @@ class BaseTelemetry:
         self._recorder.drop_pending(FORGOTTEN)
         self._recorder.shut()
         self._on_disk = 0
-        delete_state(self._folder)
+        delete_state(self._folder, self._registry.application)
         return describe_forgetting(spending)
 
     def _open_state(self) -> None:
-        """Open the state, or note why that is impossible, for good or for now."""
+        """Open the state, or note why that is impossible, for good or for now.
+
+        Raises
+        ------
+        OtherApplicationError
+            If it is another application's, which only the app's author can mend.
+        """
         from hubbub.client.state import SHORT_PATIENCE, open_state
 
         try:
-            self._take_over(open_state(self._folder, self._registry, SHORT_PATIENCE))
+            origin = self._settings.origin
+            self._take_over(open_state(self._folder, self._registry, origin, SHORT_PATIENCE))
             with closing(self._open_disk()) as disk:
                 disk.forget_periods()
         except StateError as error:
             self._recorder.disable(str(error))
+            if isinstance(error, OtherApplicationError):
+                raise
         except UnavailableError as error:
             self._note_unavailable(error)
 
@@ -356,7 +374,7 @@ class BaseTelemetry:
 
         secret = self._recorder.secret
         if secret is None or secret == former:  # else this process has replaced it itself
-            state = open_state(self._folder, self._registry)
+            state = open_state(self._folder, self._registry, self._settings.origin)
             secret = state.secret
             self._take_over(state)
         disk = Disk(self._folder, self._registry, self._settings, secret)
@@ -404,7 +422,7 @@ class BaseTelemetry:
             from hubbub.client.state import discard_unsent
 
         try:
-            discarded = discard_unsent(self._folder)
+            discarded = discard_unsent(self._folder, self._registry.application)
         except UnavailableError:
             self._withdrawn = True  # must be done before anything is sent
             return
@@ -474,6 +492,8 @@ def _restart_in_child() -> None:
     for instance in list(_instances):
         instance._recorder.start_afresh()
         instance._start_afresh()
+        if is_orphaned():
+            instance._recorder.disable(ORPHANED)
 
 
 if hasattr(os, "register_at_fork"):

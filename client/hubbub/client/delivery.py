@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder
 from hubbub.client.ledger import Account, AnswerKey, Verdict
-from hubbub.client.outbox import MAY_HAVE_ARRIVED, LeasedBatch, Outbox, in_turns, spool
+from hubbub.client.outbox import LeasedBatch, Outbox, in_turns, spool
 from hubbub.client.recorder import Entry, Settings
 from hubbub.client.storage import (
     Storage,
@@ -29,7 +29,7 @@ from hubbub.client.storage import (
 )
 from hubbub.client.transport import Answer, Outcome, refusal_reason
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import Report, without_reports
+from hubbub.protocol.wire import Report
 
 MAX_AGE = 13 * 86_400.0
 """Seconds: a day less than the collector remembers batch ids."""
@@ -77,8 +77,6 @@ class DeliveryScheduler:
         Seconds since the epoch.
     chance : callable
         Uniform in [0, 1), for jitter.
-    most_reports : int, optional
-        That a request has room for. A larger batch is from before this was so, and sent in parts.
     """
 
     def __init__(
@@ -88,14 +86,12 @@ class DeliveryScheduler:
         batch_seconds: float,
         clock: Callable[[], float],
         chance: Callable[[], float],
-        most_reports: int | None = None,
     ) -> None:
         self._outbox = outbox
         self._batch_size = batch_size
         self._batch_seconds = batch_seconds
         self._clock = clock
         self._chance = chance
-        self._most_reports = most_reports
         self._failures = 0
         self._not_before = 0.0
         self._asked_to_wait_until = 0.0
@@ -109,16 +105,17 @@ class DeliveryScheduler:
         hurry : bool
             Don't wait for a full batch.
         """
-        now = self._clock()
-        self._outbox.trim(now)
-        wait = self._make_batch_if_due(now, hurry)
+        now, spooled = self._clock(), self._outbox.spooled()
+        wait = self._until_due(spooled, now)
         if now < self._not_before <= now + _LONGEST_WAIT:
+            self._outbox.trim(now)
             return self._not_before - now
-        batch = self._outbox.lease_oldest(now)
-        if batch is None and self._outbox.batched():  # another process is sending
+        least = 1 if hurry or wait <= 0 else self._batch_size
+        batch = self._outbox.lease(now, least, self._batch_size)
+        if spooled >= least:
+            wait, self._batch_due = _IDLE, None
+        if batch is None and self._outbox.has_batches():  # another process is sending
             wait = min(wait, _PAUSE if hurry else _LOOK_AGAIN)
-        if batch and self._most_reports and batch.reports > self._most_reports:
-            return batch.first(self._most_reports)
         return batch or max(wait, _PAUSE)
 
     def reset_backoff(self) -> None:
@@ -130,48 +127,27 @@ class DeliveryScheduler:
         """Let an answer take effect."""
         if answer.outcome is Outcome.RETRY:
             self._back_off(answer.retry_after)
-            return Settled(gone=0 if self._outbox.release(batch) else batch.reports + batch.rest)
+            is_there = self._outbox.release(batch, may_be_stored=answer.may_be_stored)
+            return Settled(gone=0 if is_there else batch.reports)
         self._failures = 0
         self._not_before = self._asked_to_wait_until = 0.0
         if answer.outcome is Outcome.DELIVERED:
-            if batch.rest and answer.is_new:
-                is_there = self._outbox.go_on(batch)
-            else:
-                is_there = self._outbox.remove(batch)
-                if is_there and batch.rest:
-                    # The id was known: all reports may have come under it before, or these alone.
-                    return Settled(batch.reports, batch.rest, MAY_HAVE_ARRIVED)
-            return Settled(batch.reports, gone=0 if is_there else batch.rest)
-        return self._refuse(batch, answer)
+            self._outbox.remove(batch)
+            return Settled(batch.reports)
+        named = {index for index in answer.refused if index < batch.reports}
+        refused = named or range(batch.reports)
+        self._outbox.remove(batch, refused)
+        return Settled(0, len(refused), refusal_reason(answer))
 
-    def _make_batch_if_due(self, now: float, hurry: bool) -> float:
-        spooled = self._outbox.spooled()
+    def _until_due(self, spooled: int, now: float) -> float:
+        """Return the seconds until a batch is due, however small; 0 or less: now."""
         if not spooled:
             self._batch_due = None
             return _IDLE
         if self._batch_due is None:
             self._batch_due = now + self._batch_seconds * (0.5 + self._chance())
         wait = self._batch_due - now
-        due = hurry or not 0 < wait <= 1.5 * self._batch_seconds
-        if due or spooled >= self._batch_size:
-            while spooled and (due or spooled >= self._batch_size):
-                self._outbox.make_batch(self._batch_size, now)
-                spooled = self._outbox.spooled()
-            self._batch_due = None
-            return 0.0
-        return wait
-
-    def _refuse(self, batch: LeasedBatch, answer: Answer) -> Settled:
-        """Drop the reports that were named, or all."""
-        reason = refusal_reason(answer)
-        if answer.refused:
-            body, kept = without_reports(batch.body, answer.refused)
-            if 0 < kept < batch.reports:
-                self._outbox.shorten(batch, body, kept)
-                return Settled(0, batch.reports - kept, reason)
-        if self._outbox.remove(batch):
-            return Settled(0, batch.reports + batch.rest, reason)
-        return Settled(0, batch.reports, reason, gone=batch.rest)
+        return wait if wait <= 1.5 * self._batch_seconds else 0.0  # the clock was set back
 
     def _back_off(self, asked: float | None) -> None:
         """Wait a uniform time below a doubling bound (full jitter), and at least what was asked."""
@@ -243,21 +219,25 @@ class Disk:
         clock: Callable[[], float] = lambda: time.time(),  # noqa: PLW0108 (found when called)
         chance: Callable[[], float] = system_chance,
     ) -> None:
-        # Twice, for a batch may go out once more as JSON, as `RequestEncoder` says.
+        # Twice, for a batch may go out once more as JSON, as `HttpSender` says.
         lease = 2 * (settings.connect_timeout + settings.read_timeout) + _LEASE_MARGIN
         self._registry = registry
         self.secret = secret
         self._clock = clock
         self._encoders = {name: Encoder(metric, secret) for name, metric in registry.items()}
-        self._storage = Storage(folder)
-        self.outbox = Outbox(self._storage, secret, settings.max_outbox_bytes, MAX_AGE, lease)
+        self._origin = settings.origin
+        self._storage = Storage(folder, registry.application)
+        self.outbox = Outbox(
+            self._storage,
+            secret,
+            settings.origin,
+            settings.max_outbox_bytes,
+            MAX_AGE,
+            lease,
+            sealed=settings.sealed,
+        )
         self.scheduler = DeliveryScheduler(
-            self.outbox,
-            settings.batch_size,
-            settings.batch_seconds,
-            clock,
-            chance,
-            settings.most_reports,
+            self.outbox, settings.batch_size, settings.batch_seconds, clock, chance
         )
 
     def close(self) -> None:
@@ -294,16 +274,13 @@ class Disk:
             save_definitions(connection, [self._registry[answer.metric] for answer in answers])
             changed = [m for name, m in account.memory.items() if before.get(name) != m]
             save_memory(connection, self._registry, changed)
-            spool(connection, reports, self._registry)
-            forgotten = forget_periods(connection, self._clock())
-            waiting = count_waiting(connection)
-        if forgotten or any(memo.answer.metric in before for memo in changed):
-            self._storage.purge_log()  # which still contains the deleted bits
+            now = self._clock()
+            spool(connection, reports, self._registry, self._origin, now)
+            forget_periods(connection, now)
+            waiting = count_waiting(connection, self._origin)
         return Absorbed(account, stale, refused, waiting)
 
     def forget_periods(self) -> None:
-        """Delete the answers of past periods, from the log too."""
+        """Delete the answers of past periods."""
         with self._storage.transaction(self.secret) as connection:
-            forgotten = forget_periods(connection, self._clock())
-        if forgotten:
-            self._storage.purge_log()
+            forget_periods(connection, self._clock())

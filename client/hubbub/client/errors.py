@@ -11,6 +11,10 @@ class StateError(HubbubError):
     """The client's state can't be trusted, or is that of another client."""
 
 
+class OtherApplicationError(StateError):
+    """The client's state directory is another application's."""
+
+
 class ForgottenError(StateError):
     """Another process has deleted this client's state."""
 

@@ -54,9 +54,10 @@ class Preview(NamedTuple):
     ----------
     report : Report
         Drawn as `record` would draw it; another call draws anew.
+    media_type : str
     body : bytes
-        What would go over the wire if this report travelled alone, as JSON. It is sent in this
-        form, in the compact one of the same content, or sealed.
+        What would go over the wire if this report travelled alone, and its form: the compact one
+        (docs/protocol, section 8), or with keys to seal to the sealed one (section 9).
     words : str
         The same for people.
     refusal : str or None
@@ -67,6 +68,7 @@ class Preview(NamedTuple):
     """
 
     report: Report
+    media_type: str
     body: bytes
     words: str
     refusal: str | None

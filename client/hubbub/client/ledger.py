@@ -87,8 +87,7 @@ class MetricSpending(NamedTuple):
     epsilon : float
         What these reports reveal, together, of histories that change at the same times.
     epsilon_any_history : float
-        The same of any histories: infinite where a change can be seen, or the metric's memory isn't
-        known any more.
+        The same of any histories: infinite if some were made while a change would have been seen.
     committed : float
         What was paid for: all prices, however few reports there were so far.
     """
@@ -137,6 +136,13 @@ class Ledger:
     resets, restores : int
     unusable : collection of str
         Metrics whose definition changed under the same version; they count as not registered.
+    revealing : collection of (str, int)
+        Metrics and versions that were reported while a change of values would have been seen.
+
+    Attributes
+    ----------
+    revealing : set of (str, int)
+        The same, with what was entered since.
     """
 
     def __init__(
@@ -146,6 +152,7 @@ class Ledger:
         resets: int = 0,
         restores: int = 0,
         unusable: Collection[str] = (),
+        revealing: Collection[tuple[str, int]] = (),
     ) -> None:
         self._rules = {
             (metric.name, metric.version): metric
@@ -156,6 +163,7 @@ class Ledger:
         unlimited = registry.lifetime_epsilon is None
         self._budget = math.inf if unlimited else registry.lifetime_epsilon or 0.0
         self._resets, self._restores = resets, restores
+        self.revealing = set(revealing)
         self._rows: dict[AnswerKey, Row] = {}
         self._added: Counter[AnswerKey] = Counter()  # reports since
         self._answers: Counter[tuple[str, int]] = Counter()
@@ -200,10 +208,12 @@ class Ledger:
 
     def add(self, answer: AnswerKey, reports: int = 1, *, answered: bool) -> None:
         """Enter reports of an answer that is admitted, or by this call (see `judge`)."""
+        rules = self._rules[answer[:2]]
+        if not rules.hides_changes:
+            self.revealing.add(answer[:2])
         if answer in self._rows:
             self._added[answer] += reports
             return
-        rules = self._rules[answer[:2]]
         changed = answered and rules.memory == "value"
         self._enter(Row(answer, reports, rules.epsilon_report, rules.price, changed))
 
@@ -233,14 +243,13 @@ class Ledger:
         )
 
     def _of_metric(self, key: tuple[str, int], rows: list[Row]) -> MetricSpending:
-        rules = self._rules.get(key)
         epsilon = math.fsum(row.spent for row in rows)
         return MetricSpending(
             *key,
             answers=len(rows),
             reports=sum(row.reports for row in rows),
             epsilon=epsilon,
-            epsilon_any_history=epsilon if rules and rules.hides_changes else math.inf,
+            epsilon_any_history=math.inf if key in self.revealing else epsilon,
             committed=math.fsum(row.price for row in rows),
         )
 

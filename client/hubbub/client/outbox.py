@@ -1,9 +1,10 @@
 """The queue on disk: reports after both responses, until the collector has acknowledged them.
 
-Reports are spooled as they come, batches are made of them when due, and the process that sends a
-batch leases it. Invariants: a batch's id is drawn when its reports leave the spool, in the same
-transaction, and stays with it, so no report is ever sent under two ids; and no batch contains two
-cohorts that are a client's for life, because together they would identify the client.
+A report is stored as the record that travels. When some are due, the process that sends them puts
+them into a batch and leases it. Invariants: a batch keeps its id for as long as the collector may
+have stored it, so no report is ever counted under two ids; no batch contains two cohorts that are
+a client's for life, because together they would identify the client; and reports are sent to the
+origin alone for which they were recorded.
 """
 
 from __future__ import annotations
@@ -13,19 +14,13 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
-from hubbub.client.storage import Storage, count_waiting
+from hubbub.client.storage import Storage, count_waiting, delete_unsent
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import (
-    Report,
-    assemble_body,
-    new_batch_id,
-    reports_to_json,
-    without_reports,
-)
+from hubbub.protocol.wire import EMPTY_BODY_BYTES, Batch, Report, json_size, new_batch_id
 
 _Item = TypeVar("_Item")
 
@@ -36,6 +31,11 @@ MAY_HAVE_ARRIVED = "may have arrived before"
 MOST_BYTES = 1_000_000
 """Largest body of a batch; by default collectors accept 1 MiB."""
 
+_COHORT_BYTES = 2
+_ROW_BYTES = 64
+"""What a report takes on disk beside its metric's name and its record: 60 to 68 bytes, measured as
+the growth of the file by 10,000 reports."""
+
 
 class LeasedBatch(NamedTuple):
     """A batch for this process to send now, while its lease lasts.
@@ -43,22 +43,23 @@ class LeasedBatch(NamedTuple):
     Attributes
     ----------
     key : int
-    reports : int
-    body : bytes
-        JSON, with the batch's id in it.
-    rest : int
-        Reports of the batch that aren't in `body`, as a request has no room for them.
+    batch : Batch
+        Its reports in ascending order, which tells nothing, and is the same in each attempt.
+    rows : tuple of int
+        The reports' keys on disk.
+    is_new : bool
+        Whether its id was drawn for this attempt, so that no collector can have seen it.
     """
 
     key: int
-    reports: int
-    body: bytes
-    rest: int = 0
+    batch: Batch
+    rows: tuple[int, ...]
+    is_new: bool
 
-    def first(self, most: int) -> LeasedBatch:
-        """Return the first reports of the batch, always the same ones, to be sent alone."""
-        body, kept = without_reports(self.body, range(most, self.reports))
-        return self._replace(reports=kept, body=body, rest=self.reports - kept)
+    @property
+    def reports(self) -> int:
+        """Number of reports."""
+        return len(self.rows)
 
 
 class Outbox:
@@ -69,12 +70,18 @@ class Outbox:
     storage : Storage
     secret : bytes
         The database must belong to it.
+    origin : str
+        Of the collector.
     max_bytes : int
         Beyond it the oldest go first.
     max_age : float
-        Seconds after which a batch is dropped, because the collector might have forgotten its id.
+        Seconds after which a report is dropped, because the collector might have forgotten its
+        batch's id.
     lease_seconds : float
         How long a batch is left to the process that sends it, in case that process disappears.
+    sealed : bool
+        Whether batches are sealed. Each attempt then has another id, as what is sealed has numbers
+        by which it is counted once; so the stored id never travels, and stays.
 
     Attributes
     ----------
@@ -86,15 +93,20 @@ class Outbox:
         self,
         storage: Storage,
         secret: bytes,
+        origin: str,
         max_bytes: int,
         max_age: float,
         lease_seconds: float,
+        *,
+        sealed: bool = False,
     ) -> None:
         self._storage = storage
         self._secret = secret
+        self._origin = origin
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._lease_seconds = lease_seconds
+        self._sealed = sealed
         self._number = int.from_bytes(os.urandom(4), "little")
         self._dropping: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -107,155 +119,196 @@ class Outbox:
     def waiting(self) -> int:
         """Return the number of reports on disk."""
         with self._storage.transaction(self._secret) as connection:
-            return count_waiting(connection)
+            return count_waiting(connection, self._origin)
 
     def spooled(self) -> int:
         """Return the number of reports that are in no batch yet."""
         with self._storage.transaction(self._secret) as connection:
-            return _sum(connection, "1", "spool")
+            return self._count_spooled(connection)
 
-    def batched(self) -> int:
-        """Return the number of reports that are in batches."""
-        with self._storage.transaction(self._secret) as connection:
-            return _sum(connection, "reports", "batches")
+    def lease(self, now: float, least: int, most: int) -> LeasedBatch | None:
+        """Lease the oldest batch that nobody else is sending.
 
-    def make_batch(self, at_most: int, now: float) -> None:
-        """Make a batch of the oldest spooled reports, as many as may share one."""
+        Parameters
+        ----------
+        now : float
+            Seconds since the epoch.
+        least : int
+            Put reports into batches while at least so many are in none.
+        most : int
+            Reports of a batch.
+        """
         with self._transaction() as connection:
-            pieces = self._take_reports(connection, at_most)
-            if pieces:
-                pieces.sort(key=lambda _: os.urandom(8))  # their order would reveal changes
-                body = assemble_body(new_batch_id(), pieces)
-                connection.execute(
-                    "INSERT INTO batches (reports, body, checksum, created) VALUES (?, ?, ?, ?)",
-                    (len(pieces), body, _checksum(body), now),
-                )
+            self._trim(connection, now)
+            while self._count_spooled(connection) >= least:
+                self._make_batch(connection, most)
+            batches = connection.execute(
+                "SELECT id, batch_id, checksum, sealed, holder, lease_expires_at FROM batches "
+                "WHERE origin = ? ORDER BY id",
+                (self._origin,),
+            )
+            for key, batch_id, checksum, sealed, holder, lease_expires_at in batches.fetchall():
+                if self._is_leased(holder, lease_expires_at, now):
+                    continue
+                fault = None
+                if batch_id is not None and checksum != _checksum(batch_id):
+                    fault = DAMAGED
+                elif batch_id is not None and bool(sealed) != self._sealed:
+                    fault = MAY_HAVE_ARRIVED  # in the other form, where it has another id
+                if leased := self._read(connection, key, batch_id, fault):
+                    connection.execute(
+                        "UPDATE batches SET batch_id = ?, checksum = ?, sealed = ?, holder = ?, "
+                        "lease_expires_at = ? WHERE id = ?",
+                        (
+                            leased.batch.batch_id,
+                            _checksum(leased.batch.batch_id),
+                            self._sealed,
+                            self._holder,
+                            now + self._lease_seconds,
+                            key,
+                        ),
+                    )
+                    return leased
+        return None
+
+    def trim(self, now: float) -> None:
+        """Drop reports that are too old, and the oldest of what is beyond the cap."""
+        with self._transaction() as connection:
+            self._trim(connection, now)
 
     def clear(self, now: float) -> int:
         """Delete all reports; return how many.
 
         Those that are being sent aren't counted: whoever sends them counts them (see `release`).
         """
-        leases = "SELECT reports, holder, lease_expires_at FROM batches"
         with self._storage.transaction(self._secret) as connection:
             count = count_waiting(connection)
-            for reports, holder, lease_expires_at in connection.execute(leases):
-                if self._is_leased(holder, lease_expires_at, now):
-                    count -= reports
+            for key in self._leased(connection, now):
+                query = "SELECT count(*) FROM reports WHERE batch = ?"
+                count -= connection.execute(query, (key,)).fetchone()[0]
             delete_unsent(connection)
         return count
 
-    def lease_oldest(self, now: float) -> LeasedBatch | None:
-        """Lease the oldest batch that nobody else is sending."""
-        query = (
-            "SELECT id, reports, body, checksum, holder, lease_expires_at FROM batches ORDER BY id"
-        )
-        with self._transaction() as connection:
-            for key, reports, body, checksum, holder, lease_expires_at in connection.execute(query):
-                if self._is_leased(holder, lease_expires_at, now):
-                    continue
-                if _is_whole(body, checksum):
-                    connection.execute(
-                        "UPDATE batches SET holder = ?, lease_expires_at = ? WHERE id = ?",
-                        (self._holder, now + self._lease_seconds, key),
-                    )
-                    return LeasedBatch(key, reports, body)
-                self._drop(connection, "batches", key, reports, DAMAGED)
-        return None
+    def remove(self, batch: LeasedBatch, indices: Collection[int] | None = None) -> bool:
+        """Forget reports that are settled: all, or some; return whether the batch was still there.
 
-    def remove(self, batch: LeasedBatch) -> bool:
-        """Forget a batch that is settled; return whether it was still there."""
-        with self._storage.transaction(self._secret) as connection:
-            query = "DELETE FROM batches WHERE id = ?"
-            return connection.execute(query, (batch.key,)).rowcount == 1
-
-    def release(self, batch: LeasedBatch) -> bool:
-        """Give up the lease, for a later attempt; return whether the batch is still there."""
-        with self._storage.transaction(self._secret) as connection:
-            query = "UPDATE batches SET holder = 0 WHERE id = ?"
-            return connection.execute(query, (batch.key,)).rowcount == 1
-
-    def shorten(self, batch: LeasedBatch, body: bytes, reports: int) -> None:
-        """Replace a batch by a part of it, under its id, for another attempt."""
-        with self._storage.transaction(self._secret) as connection:
-            connection.execute(
-                "UPDATE batches SET body = ?, checksum = ?, reports = ?, holder = 0 WHERE id = ?",
-                (body, _checksum(body), reports, batch.key),
-            )
-
-    def go_on(self, batch: LeasedBatch) -> bool:
-        """Make a batch of its own of the rest of one; return whether it was still there.
-
-        Nothing of the rest may ever have arrived. Another process may be waiting for an answer to
-        the same part: its key then finds nothing.
+        The others wait for another attempt, under the same id.
         """
-        query = "SELECT body, created FROM batches WHERE id = ?"
+        settled = range(batch.reports) if indices is None else indices
         with self._storage.transaction(self._secret) as connection:
-            found = connection.execute(query, (batch.key,)).fetchall()
-            connection.execute("DELETE FROM batches WHERE id = ?", (batch.key,))
-            for body, created in found:
-                rest, kept = without_reports(body, range(batch.reports), new_batch_id())
+            connection.executemany(
+                "DELETE FROM reports WHERE id = ? AND batch = ?",
+                [(batch.rows[index], batch.key) for index in settled],
+            )
+            is_there = _give_up(connection, batch)
+            _delete_empty(connection)
+        return is_there
+
+    def release(self, batch: LeasedBatch, *, may_be_stored: bool = True) -> bool:
+        """Give up the lease, for a later attempt; return whether the batch is still there.
+
+        An id that was drawn for this attempt is forgotten if no collector can have stored it: to
+        show it again, perhaps from another network, would tell that it is the same client's.
+        """
+        with self._storage.transaction(self._secret) as connection:
+            if batch.is_new and not may_be_stored and not self._sealed:
                 connection.execute(
-                    "INSERT INTO batches (reports, body, checksum, created) VALUES (?, ?, ?, ?)",
-                    (kept, rest, _checksum(rest), created),
+                    "UPDATE batches SET batch_id = NULL, checksum = NULL "
+                    "WHERE id = ? AND holder = ?",  # else others have sent it since, under this id
+                    (batch.key, self._holder),
                 )
-        return bool(found)
+            return _give_up(connection, batch)
 
-    def trim(self, now: float) -> None:
-        """Drop batches that are too old, and the oldest of what is beyond the cap."""
-        with self._transaction() as connection:
-            aged = "SELECT id, reports, holder, lease_expires_at FROM batches WHERE created < ?"
-            old = connection.execute(aged, (now - self._max_age,)).fetchall()
-            for key, reports, holder, lease_expires_at in old:
-                if not self._is_leased(holder, lease_expires_at, now):
-                    self._drop(connection, "batches", key, reports, TOO_OLD)
-            surplus = sum(_sum(connection, "length(body)", table) for table in _TABLES)
-            surplus -= self._max_bytes
-            entries = connection.execute(_OLDEST_FIRST).fetchall() if surplus > 0 else ()
-            for table, key, reports, size, holder, lease_expires_at in entries:
-                if surplus <= 0:
-                    break
-                if not self._is_leased(holder, lease_expires_at, now):
-                    self._drop(connection, table, key, reports, NO_ROOM)
-                    surplus -= size
+    def has_batches(self) -> bool:
+        """Whether reports are in batches, which others may be sending."""
+        with self._storage.transaction(self._secret) as connection:
+            query = "SELECT 1 FROM batches WHERE origin = ? LIMIT 1"
+            return connection.execute(query, (self._origin,)).fetchone() is not None
 
-    def _take_reports(self, connection: sqlite3.Connection, at_most: int) -> list[bytes]:
-        """Take the first reports out of the spool that may share a batch; return the whole ones."""
-        first = connection.execute(
-            "SELECT pseudonym FROM spool WHERE pseudonym != '' ORDER BY id LIMIT 1"
-        ).fetchone()
+    def _count_spooled(self, connection: sqlite3.Connection) -> int:
+        query = "SELECT count(*) FROM reports WHERE batch IS NULL AND origin = ?"
+        return int(connection.execute(query, (self._origin,)).fetchone()[0])
+
+    def _make_batch(self, connection: sqlite3.Connection, most: int) -> None:
+        """Make a batch of the oldest reports that may share one, as many as a body has room for."""
+        query = (
+            "SELECT lasting FROM reports WHERE batch IS NULL AND origin = ? AND lasting != '' "
+            "ORDER BY id LIMIT 1"
+        )
+        first = connection.execute(query, (self._origin,)).fetchone()
         rows = connection.execute(
-            "SELECT id, body, checksum FROM spool WHERE pseudonym IN ('', ?) ORDER BY id LIMIT ?",
-            (first[0] if first else "", at_most),
+            "SELECT id, metric, length(record) FROM reports "
+            "WHERE batch IS NULL AND origin = ? AND lasting IN ('', ?) ORDER BY id LIMIT ?",
+            (self._origin, first[0] if first else "", most),
         ).fetchall()
-        pieces: list[bytes] = []
-        room = MOST_BYTES - len(assemble_body(new_batch_id(), []))
-        for key, body, checksum in rows:
-            if not _is_whole(body, checksum):
-                self._drop(connection, "spool", key, 1, DAMAGED)
-                continue
-            room -= len(body) + 1  # and a comma
-            if room < 0:
+        query = "INSERT INTO batches (origin, sealed) VALUES (?, ?)"
+        key = connection.execute(query, (self._origin, self._sealed)).lastrowid
+        room = MOST_BYTES - EMPTY_BODY_BYTES
+        taken: list[tuple[int | None, int]] = []
+        for row, metric, size in rows:
+            room -= json_size(metric, size - _COHORT_BYTES)
+            if room < 0 and taken:
                 break
-            connection.execute("DELETE FROM spool WHERE id = ?", (key,))
-            pieces.append(body)
-        return pieces
+            taken.append((key, row))
+        connection.executemany("UPDATE reports SET batch = ? WHERE id = ?", taken)
+
+    def _read(
+        self, connection: sqlite3.Connection, key: int, batch_id: str | None, fault: str | None
+    ) -> LeasedBatch | None:
+        """Return a batch; drop what can't be sent of it, and the batch if that is all."""
+        whole = []
+        for row, *content, checksum in connection.execute(
+            "SELECT id, metric, version, record, checksum FROM reports WHERE batch = ?", (key,)
+        ).fetchall():
+            reason = fault or (None if checksum == _checksum(*content) else DAMAGED)
+            if reason is None:
+                whole.append((*content, row))
+            else:
+                connection.execute("DELETE FROM reports WHERE id = ?", (row,))
+                self._dropping[reason] += 1
+        if not whole:
+            connection.execute("DELETE FROM batches WHERE id = ?", (key,))
+            return None
+        metrics, versions, records, rows = zip(*sorted(whole), strict=True)
+        reports = tuple(map(_report, metrics, versions, records))
+        batch = Batch(reports, batch_id or new_batch_id())
+        return LeasedBatch(key, batch, rows, is_new=batch_id is None)
+
+    def _trim(self, connection: sqlite3.Connection, now: float) -> None:
+        sums = f"SELECT total({_SIZE}), min(created) FROM reports"  # noqa: S608 (a constant)
+        size, oldest = connection.execute(sums).fetchone()
+        surplus, earliest = size - self._max_bytes, now - self._max_age
+        if surplus <= 0 and (oldest is None or oldest >= earliest):
+            return
+        leased = self._leased(connection, now)
+        rows = f"SELECT id, batch, created, {_SIZE} FROM reports ORDER BY id"  # noqa: S608
+        dropped = []
+        for row, batch, created, size in connection.execute(rows):
+            is_old = created < earliest
+            if batch in leased or not (is_old or surplus > 0):
+                continue
+            dropped.append((row,))
+            self._dropping[TOO_OLD if is_old else NO_ROOM] += 1
+            surplus -= size
+        connection.executemany("DELETE FROM reports WHERE id = ?", dropped)
+        if dropped:
+            _delete_empty(connection)
 
     @property
     def _holder(self) -> int:
         return os.getpid() * _NUMBERS + self._number
+
+    def _leased(self, connection: sqlite3.Connection, now: float) -> set[int]:
+        """Return the keys of batches that others are sending."""
+        query = "SELECT id, holder, lease_expires_at FROM batches WHERE holder != 0"
+        leases = connection.execute(query)
+        return {key for key, holder, until in leases if self._is_leased(holder, until, now)}
 
     def _is_leased(self, holder: int, lease_expires_at: float, now: float) -> bool:
         if holder in {0, self._holder} or not _may_be_sending(*divmod(holder, _NUMBERS)):
             return False
         # A clock that was set back extends no lease; but two processes may read it out of turn.
         return now < lease_expires_at <= now + 2 * self._lease_seconds
-
-    def _drop(
-        self, connection: sqlite3.Connection, table: str, key: int, reports: int, reason: str
-    ) -> None:
-        connection.execute(f"DELETE FROM {table} WHERE id = ?", (key,))  # noqa: S608 (two constants)
-        self._dropping[reason] += reports
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -269,11 +322,7 @@ class Outbox:
 _ITEMS_A_TURN, _PAUSE_SECONDS = 64, 1e-6
 _NUMBERS = 2**32  # a holder is a process id and, below that, the number of one of its outboxes
 _open_here: set[int] = set()
-_TABLES = ("batches", "spool")
-_OLDEST_FIRST = """
-SELECT 'batches', id, reports, length(body), holder, lease_expires_at FROM batches
-UNION ALL SELECT 'spool', id, 1, length(body), 0, 0 FROM spool ORDER BY 1, 2
-"""
+_SIZE = f"length(metric) + length(record) + {_ROW_BYTES}"
 
 
 def in_turns(items: Sequence[_Item]) -> Iterator[_Item]:
@@ -286,34 +335,47 @@ def in_turns(items: Sequence[_Item]) -> Iterator[_Item]:
         time.sleep(_PAUSE_SECONDS)
 
 
-def spool(connection: sqlite3.Connection, reports: Sequence[Report], registry: Registry) -> None:
+def spool(
+    connection: sqlite3.Connection,
+    reports: Sequence[Report],
+    registry: Registry,
+    origin: str,
+    now: float,
+) -> None:
     """Put reports on disk, each with the metric whose cohort it reveals, if that is for life."""
     rows = []
     for report in in_turns(reports):
         metric = registry[report.metric]
-        lasting = metric.memory == "value" and metric.params.m > 1
-        body = reports_to_json([report])
-        rows.append((metric.name if lasting else "", body, _checksum(body)))
-    connection.executemany("INSERT INTO spool (pseudonym, body, checksum) VALUES (?, ?, ?)", rows)
+        lasting = metric.name if metric.memory == "value" and metric.params.m > 1 else ""
+        record = report.cohort.to_bytes(_COHORT_BYTES, "little") + report.bits
+        content = (report.metric, report.version, record)
+        rows.append((origin, *content, _checksum(*content), lasting, now))
+    connection.executemany(
+        "INSERT INTO reports (origin, metric, version, record, checksum, lasting, created) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        rows,
+    )
 
 
-def delete_unsent(connection: sqlite3.Connection) -> None:
-    """Delete all reports on disk."""
-    for table in _TABLES:
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608 (two constants)
+def _report(metric: str, version: int, record: bytes) -> Report:
+    cohort = int.from_bytes(record[:_COHORT_BYTES], "little")
+    return Report(metric, version, cohort, record[_COHORT_BYTES:])
 
 
-def _sum(connection: sqlite3.Connection, what: str, table: str) -> int:
-    query = f"SELECT coalesce(sum({what}), 0) FROM {table}"  # noqa: S608 (constants)
-    return int(connection.execute(query).fetchone()[0])
+def _give_up(connection: sqlite3.Connection, batch: LeasedBatch) -> bool:
+    query = "UPDATE batches SET holder = 0 WHERE id = ?"
+    return connection.execute(query, (batch.key,)).rowcount == 1
 
 
-def _is_whole(body: object, checksum: bytes) -> bool:
-    return isinstance(body, bytes) and checksum == _checksum(body)
+def _delete_empty(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "DELETE FROM batches WHERE id NOT IN (SELECT batch FROM reports WHERE batch IS NOT NULL)"
+    )
 
 
-def _checksum(body: bytes) -> bytes:
-    return hashlib.sha256(body).digest()[:16]
+def _checksum(*content: object) -> bytes:
+    """Return a checksum against damage; what isn't of its column's type has another one."""
+    return hashlib.sha256(repr(content).encode()).digest()[:16]
 
 
 def _may_be_sending(pid: int, number: int) -> bool:

@@ -55,8 +55,8 @@ class Settings(NamedTuple):
     max_outbox_bytes: int
     connect_timeout: float
     read_timeout: float
-    most_reports: int | None = None
-    """That a request has room for; None: any batch has."""
+    origin: str = ""
+    sealed: bool = False
 
 
 class Entry(NamedTuple):
@@ -130,7 +130,8 @@ class Recorder:
     def open(self, secret: bytes, account: Account) -> None:
         """Begin to record, with a client's secret and what it has answered so far."""
         if secret == self.secret:  # each thread opens the state that another has replaced
-            return self.refresh(account)
+            self.refresh(account)
+            return
         recipes = {
             name: _Recipe(Encoder(metric, secret), _end_of_day(metric), {})
             for name, metric in self.registry.items()

@@ -1,9 +1,9 @@
 """A batch on its way out -> a batch that only the holder of a private key can read.
 
-On disk reports are as ever; they are sealed when they are sent, anew in each attempt. A report's
-number is keyed with the client's secret, so that it is the same in all attempts, whichever process
-makes them, and tells nothing to who doesn't have the secret. Invariant: what can't be sealed isn't
-sent.
+On disk reports are as ever; they are sealed when they are sent, anew and under another id in each
+attempt, so that the collector can't tell that two attempts are the same client's. A report's number
+is keyed with the client's secret, so that it is the same in all attempts, whichever process makes
+them, and tells nothing to anyone without the secret. Invariant: what can't be sealed isn't sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hubbub.protocol.sealed import (
     prefixed,
     write_sealed,
 )
-from hubbub.protocol.wire import Report, batch_from_json
+from hubbub.protocol.wire import Batch, Report, new_batch_id
 
 _NUMBER_TAG = b"hubbub/1/sealed"
 
@@ -62,12 +62,13 @@ class Sealer:
         for key in self._keys:  # one that nothing can be sealed to is found out now
             seal([SealedReport(bytes(NUMBER_BYTES), "x", 1, b"\0\0\0")], key, "", self._least)
 
-    def seal(self, body: bytes, secret: bytes, today: dt.date | None = None) -> bytes:
-        """Return the sealed body of a batch, given its JSON.
+    def seal(self, batch: Batch, secret: bytes, today: dt.date | None = None) -> bytes:
+        """Return the sealed body of a batch, under an id of its own.
 
         Parameters
         ----------
-        body : bytes
+        batch : Batch
+            Its id is a part of the reports' numbers, and doesn't travel.
         secret : bytes
             The client's, which numbers its reports.
         today : datetime.date, optional
@@ -76,8 +77,8 @@ class Sealer:
         Raises
         ------
         SealedError
-            If all keys are past their last days, the body isn't a batch, or there is no secret,
-            without which numbers could be guessed.
+            If all keys are past their last days, or there is no secret, without which numbers could
+            be guessed.
         """
         if not secret:
             raise SealedError("secret: empty; must be the client's")
@@ -85,12 +86,8 @@ class Sealer:
         if key is None:
             last = max(key.last_day for key in self._keys)
             raise SealedError(f"no key to seal to: the last one ended on {last}")
-        try:
-            batch = batch_from_json(body)
-        except ValueError as error:
-            raise SealedError("batch: can't be read, and so not be sealed") from error
         numbered = number_reports(batch.reports, batch.batch_id, secret, self._application)
-        return write_sealed(batch.batch_id, seal(numbered, key, self._application, self._least))
+        return write_sealed(new_batch_id(), seal(numbered, key, self._application, self._least))
 
 
 def number_reports(

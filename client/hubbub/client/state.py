@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hubbub.client.encoder import SECRET_BYTES
-from hubbub.client.errors import ForgottenError, StateError
+from hubbub.client.errors import ForgottenError, OtherApplicationError, StateError
 from hubbub.client.ledger import Account
-from hubbub.client.outbox import delete_unsent
 from hubbub.client.storage import (
     DATABASE,
     Storage,
     count_waiting,
+    delete_unsent,
     load_account,
     translated_errors,
 )
@@ -49,7 +49,7 @@ class State(NamedTuple):
     secret : bytes
     account : Account
     waiting : int
-        Reports on disk that are still to be sent.
+        Reports on disk that are still to be sent to the origin.
     discarded : int
         Reports that were deleted because the original of this copy may send them, too.
     """
@@ -60,7 +60,12 @@ class State(NamedTuple):
     discarded: int
 
 
-def open_state(directory: str | Path, registry: Registry, patience: float = _PATIENCE) -> State:
+def open_state(
+    directory: str | Path,
+    registry: Registry,
+    origin: str | None = None,
+    patience: float = _PATIENCE,
+) -> State:
     """Return this client's secret and account, making both if the directory has neither.
 
     Several processes may start at once: all get the same secret. The database is made before the
@@ -71,6 +76,8 @@ def open_state(directory: str | Path, registry: Registry, patience: float = _PAT
     ----------
     directory : str or Path
     registry : Registry
+    origin : str, optional
+        Of the collector; None: of all of them.
     patience : float
         Seconds to wait for other processes' transactions.
 
@@ -78,6 +85,8 @@ def open_state(directory: str | Path, registry: Registry, patience: float = _PAT
     ------
     StateError
         If a file is damaged, lacks its companion, or others may have read the secret.
+    OtherApplicationError
+        If the directory is another application's.
     UnavailableError
         If a file can't be read or written for now.
     """
@@ -86,16 +95,17 @@ def open_state(directory: str | Path, registry: Registry, patience: float = _PAT
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _keep_to_owner(folder)
         try:
-            return _open(folder, registry, patience)
+            return _open(folder, registry, origin, patience)
         except ForgottenError:
             _remove_files(folder)
-            return _open(folder, registry, patience)
+            return _open(folder, registry, origin, patience)
 
 
-def _open(folder: Path, registry: Registry, patience: float) -> State:
+def _open(folder: Path, registry: Registry, origin: str | None, patience: float) -> State:
     path = folder / _FILE
     create = not path.exists()
-    with closing(Storage(folder, create=create, patience=patience)) as storage:
+    application = registry.application
+    with closing(Storage(folder, application, create=create, patience=patience)) as storage:
         storage.check()
         with storage.transaction() as connection:
             owner = connection.execute("SELECT owner FROM account").fetchone()[0]
@@ -106,10 +116,13 @@ def _open(folder: Path, registry: Registry, patience: float) -> State:
                     )
                 _write(path, os.urandom(SECRET_BYTES))
             secret = _parse(path.read_bytes(), path)
-            storage.claim(secret, connection)
-            discarded = _notice_copy(connection, folder, registry)
+            if storage.claim(secret, connection) is None:
+                discarded = _notice_copy(connection, folder, registry)
+            else:
+                discarded = 0
+                _note_place(connection, folder)
             account = load_account(connection, registry)
-            return State(secret, account, count_waiting(connection), discarded)
+            return State(secret, account, count_waiting(connection, origin), discarded)
 
 
 def read_account(directory: str | Path, registry: Registry) -> Account:
@@ -123,12 +136,12 @@ def read_account(directory: str | Path, registry: Registry) -> Account:
     folder = Path(directory).expanduser()
     if not (folder / DATABASE).exists():
         return Account(registry)
-    storage = Storage(folder, patience=SHORT_PATIENCE)
+    storage = Storage(folder, registry.application, patience=SHORT_PATIENCE)
     with closing(storage), storage.transaction() as connection:
         return load_account(connection, registry)
 
 
-def discard_unsent(directory: str | Path) -> int:
+def discard_unsent(directory: str | Path, application: str) -> int:
     """Delete the reports on disk, if there is a database; return how many there were.
 
     Raises
@@ -139,14 +152,14 @@ def discard_unsent(directory: str | Path) -> int:
     folder = Path(directory).expanduser()
     if not (folder / DATABASE).exists():
         return 0
-    storage = Storage(folder, patience=SHORT_PATIENCE)
+    storage = Storage(folder, application, patience=SHORT_PATIENCE)
     with closing(storage), storage.transaction() as connection:
         waiting = count_waiting(connection)
         delete_unsent(connection)
         return waiting
 
 
-def replace_secret(directory: str | Path) -> int:
+def replace_secret(directory: str | Path, application: str) -> int:
     """Draw another secret in place of the old one, and count that in the ledger.
 
     Whenever this is interrupted, one of the two secrets is complete and the database's. If several
@@ -160,35 +173,44 @@ def replace_secret(directory: str | Path) -> int:
     folder = Path(directory).expanduser()
     path = folder / _FILE
     secret = os.urandom(SECRET_BYTES)
-    with translated_errors(f"state directory {folder}"), closing(Storage(folder)) as storage:
+    opened = closing(Storage(folder, application))
+    with translated_errors(f"state directory {folder}"), opened as storage:
         with storage.transaction() as connection:
-            deleted = storage.claim(_parse(path.read_bytes(), path), connection)
+            deleted = storage.claim(_parse(path.read_bytes(), path), connection) or 0
             storage.announce(secret, connection)
         with storage.transaction() as connection:
             if storage.is_announced(secret, connection):
                 _write(path, secret)
-                deleted += storage.claim(secret, connection)
+                deleted += storage.claim(secret, connection) or 0
+                _note_place(connection, folder)
         return deleted
 
 
-def delete_state(directory: str | Path) -> None:
+def delete_state(directory: str | Path, application: str) -> None:
     """Remove the secret, the account and the outbox; other processes notice, and stop.
 
     Raises
     ------
+    OtherApplicationError
+        If the directory is another application's: nothing is removed.
     StateError, UnavailableError
         If a file can't be removed.
     """
     folder = Path(directory).expanduser()
     with translated_errors(f"state directory {folder}"):
-        with contextlib.suppress(StateError), closing(Storage(folder)) as storage:
-            storage.erase()
+        try:
+            with closing(Storage(folder, application)) as storage:
+                storage.erase()
+        except OtherApplicationError:
+            raise
+        except StateError:
+            pass  # what is missing or damaged is removed as it is
         _remove_files(folder)
 
 
 def _remove_files(folder: Path) -> None:
     (folder / _FILE).unlink(missing_ok=True)
-    for suffix in ("-wal", "-shm", ""):
+    for suffix in ("-journal", ""):
         (folder / f"{DATABASE}{suffix}").unlink(missing_ok=True)
 
 
@@ -226,13 +248,12 @@ def _notice_copy(connection: sqlite3.Connection, folder: Path, registry: Registr
     """Count a restore if this state is a copy, whose original may have reported since.
 
     The original may have reported any one-time metric, so these count as reported here; and it may
-    send what is in no batch yet, under another id, so that is deleted. Returns how many reports.
+    send what has no batch's id yet, under its own, so that is deleted. Returns how many reports.
     """
-    here = _place(folder)
     (place,) = connection.execute("SELECT place FROM account").fetchone()
-    if place == here:
+    if place == _place(folder):
         return 0
-    connection.execute("UPDATE account SET place = ?", (here,))
+    _note_place(connection, folder)
     if place is None:
         return 0
     connection.execute("UPDATE account SET restores = restores + 1")
@@ -245,17 +266,30 @@ def _notice_copy(connection: sqlite3.Connection, folder: Path, registry: Registr
             if m.one_time
         ],
     )
-    return connection.execute("DELETE FROM spool").rowcount
+    unknown = "batch IS NULL OR batch IN (SELECT id FROM batches WHERE batch_id IS NULL)"
+    deleted = connection.execute(f"DELETE FROM reports WHERE {unknown}").rowcount  # noqa: S608
+    connection.execute("DELETE FROM batches WHERE batch_id IS NULL")
+    return deleted
+
+
+def _note_place(connection: sqlite3.Connection, folder: Path) -> None:
+    connection.execute("UPDATE account SET place = ?", (_place(folder),))
 
 
 def _place(folder: Path) -> str:
-    """Return a fingerprint of this machine and the database's file; a copy has another one."""
+    """Return a fingerprint of this machine and of the files, which a copy doesn't have.
+
+    A database that is copied has another inode, unless the copy is written into the old file. Then
+    the secret's time of change, which no program can set, shows it: nothing else writes that file.
+    """
     machine = b""
     for path in map(Path, _MACHINE_IDS):
         with contextlib.suppress(OSError):
             machine = machine or path.read_bytes()
     inode = (folder / DATABASE).stat().st_ino
-    return hashlib.sha256(b"hubbub/1/place %d " % inode + machine).hexdigest()[:32]
+    changed = 0 if os.name == "nt" else (folder / _FILE).stat().st_ctime_ns  # there: of creation
+    message = b"hubbub/1/place %d %d " % (inode, changed) + machine
+    return hashlib.sha256(message).hexdigest()[:32]
 
 
 def _write(path: Path, secret: bytes) -> None:

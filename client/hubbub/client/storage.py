@@ -2,8 +2,10 @@
 
 It is one file, so that a report and what it costs are committed together; and SQLite, because that
 is in the standard library, several processes may share it, and a transaction was measured to be no
-slower than a separate file. Invariant: a database that is missing, damaged or another client's is
-an error and never replaced, or spent privacy would be forgotten.
+slower than a separate file. Invariants: a database that is missing, damaged or another client's is
+an error and never replaced, or spent privacy would be forgotten; and what a transaction deletes is
+in no file of the directory once it is committed (a rollback journal, and deleted bytes overwritten:
+a write-ahead log would keep them until it happens to be reused).
 """
 
 from __future__ import annotations
@@ -14,15 +16,20 @@ import hashlib
 import json
 import os
 import sqlite3
-import time
 import weakref
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from hubbub.client.encoder import PermanentResponse
-from hubbub.client.errors import ForgottenError, ReplacedSecretError, StateError, UnavailableError
-from hubbub.client.forks import before_fork, no_fork
+from hubbub.client.errors import (
+    ForgottenError,
+    OtherApplicationError,
+    ReplacedSecretError,
+    StateError,
+    UnavailableError,
+)
+from hubbub.client.forks import ORPHANED, before_fork, is_orphaned, no_fork
 from hubbub.client.ledger import Account, AnswerKey, Ledger, Memo, Row
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
@@ -33,13 +40,14 @@ _CONSEQUENCE = (
     "forget() starts anew"
 )
 _BUSY_SECONDS = 5.0
-_FORMAT = 2
+_FORMAT = 3
 _SCHEMA = """
 CREATE TABLE account (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     owner BLOB,                   -- fingerprint of the secret
     next_owner BLOB,              -- of the secret that is about to replace it
-    place TEXT,                   -- fingerprint of the machine and the file, to notice copies
+    place TEXT,                   -- fingerprint of the machine and the files, to notice copies
+    application TEXT,             -- the registry's, which shares its answers with no other
     resets INTEGER NOT NULL,
     restores INTEGER NOT NULL,
     forgotten INTEGER NOT NULL
@@ -48,6 +56,7 @@ CREATE TABLE definitions (
     metric TEXT NOT NULL,
     version INTEGER NOT NULL,
     definition TEXT NOT NULL,     -- JSON: how this version's answers were made
+    hides_changes INTEGER NOT NULL,  -- 0: some were reported while a change would have been seen
     PRIMARY KEY (metric, version)
 ) WITHOUT ROWID;
 CREATE TABLE answers (
@@ -70,24 +79,29 @@ CREATE TABLE memory (             -- the answer that was admitted last
     behind_since REAL,
     PRIMARY KEY (metric, version)
 ) WITHOUT ROWID;
-CREATE TABLE spool (
+CREATE TABLE reports (            -- that are to be sent
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    pseudonym TEXT NOT NULL,      -- the metric, if its cohort is one for life, else empty
-    body BLOB NOT NULL,
-    checksum BLOB NOT NULL
+    origin TEXT NOT NULL,         -- of the collector for which they were recorded
+    metric TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    record BLOB NOT NULL,         -- the cohort, 2 bytes little-endian, then the bits
+    checksum BLOB NOT NULL,
+    lasting TEXT NOT NULL,        -- the metric, if its cohort is one for life, else empty
+    created REAL NOT NULL,
+    batch INTEGER                 -- NULL until they are about to be sent
 );
+CREATE INDEX reports_of_batch ON reports (batch);
 CREATE TABLE batches (
     id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: a slow process may still settle it
-    reports INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    checksum BLOB NOT NULL,
-    created REAL NOT NULL,
+    origin TEXT NOT NULL,
+    batch_id TEXT,                -- NULL while no collector can have stored it
+    checksum BLOB,                -- of that
+    sealed INTEGER NOT NULL,      -- whether it was sent in sealed form
     holder INTEGER NOT NULL DEFAULT 0,
     lease_expires_at REAL NOT NULL DEFAULT 0
 );
-INSERT INTO account VALUES (1, NULL, NULL, NULL, 0, 0, 0);
 """
-_OF_SECRET = ("memory", "spool", "batches")
+_OF_SECRET = ("memory", "reports", "batches")
 # Trouble that may pass: a full disk, too many open files, a file system mounted read-only.
 _PASSING = (
     "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN",
@@ -102,6 +116,8 @@ class Storage:
     ----------
     folder : Path
         The state directory.
+    application : str
+        The registry's: a database of another one is left alone.
     create : bool
         Make the database if there is none.
     patience : float
@@ -110,20 +126,28 @@ class Storage:
     Raises
     ------
     StateError
-        If it is damaged, or missing and not to be made.
+        If it is damaged, or missing and not to be made, or this process can't use any.
     UnavailableError
         If it can't be opened for now.
     """
 
     def __init__(
-        self, folder: Path, *, create: bool = False, patience: float = _BUSY_SECONDS
+        self,
+        folder: Path,
+        application: str,
+        *,
+        create: bool = False,
+        patience: float = _BUSY_SECONDS,
     ) -> None:
+        if is_orphaned():
+            raise StateError(ORPHANED)
         self._path = folder / DATABASE
+        self._application = application
         self._patience = patience
         self._opened: sqlite3.Connection | None = None
         with no_fork(), translated_errors(self._path):
             if create:
-                _create(self._path, patience)
+                _create(self._path, application, patience)
             self._opened = _connect(self._path, patience)
             _storages.add(self)
 
@@ -160,6 +184,8 @@ class Storage:
         ------
         StateError
             If the database is damaged.
+        OtherApplicationError
+            If it is another application's.
         ForgottenError, ReplacedSecretError
             If another process has deleted this client, or replaced its secret, meanwhile.
         UnavailableError
@@ -169,8 +195,13 @@ class Storage:
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             try:
-                query = "SELECT owner, forgotten FROM account"
-                owner, forgotten = connection.execute(query).fetchone()
+                query = "SELECT owner, forgotten, application FROM account"
+                owner, forgotten, application = connection.execute(query).fetchone()
+                if application != self._application:
+                    raise OtherApplicationError(
+                        f"{self._path.parent}: is the state of the application {application!r}, "
+                        f"must be of {self._application!r}; give each a state_dir of its own"
+                    )
                 if forgotten:
                     raise ForgottenError(
                         "forgotten: another process has deleted this client's state"
@@ -184,13 +215,12 @@ class Storage:
                     connection.execute("ROLLBACK")
                 raise
 
-    def claim(self, secret: bytes, connection: sqlite3.Connection) -> int:
+    def claim(self, secret: bytes, connection: sqlite3.Connection) -> int | None:
         """Tie the database to a secret; raise StateError if it belongs to another.
 
         If the secret is the one that was to replace the owner's, this completes the replacement.
-        Returns how many unsent reports were deleted with that.
+        Returns how many unsent reports were deleted with that; None if nothing was replaced.
         """
-        deleted = 0
         mine = _fingerprint(secret)
         query = "SELECT owner, next_owner FROM account"
         owner, next_owner = connection.execute(query).fetchone()
@@ -206,7 +236,8 @@ class Storage:
             connection.execute(
                 "UPDATE account SET owner = next_owner, next_owner = NULL, resets = resets + 1"
             )
-        return deleted
+            return deleted
+        return None
 
     def announce(self, secret: bytes, connection: sqlite3.Connection) -> None:
         """Store which secret is about to replace the owner's."""
@@ -223,12 +254,6 @@ class Storage:
             for table in ("definitions", "answers", *_OF_SECRET):
                 connection.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
             connection.execute("UPDATE account SET owner = NULL, forgotten = 1")
-        self.purge_log()
-
-    def purge_log(self) -> None:
-        """Overwrite what deleted rows left in the write-ahead log, unless it is in use."""
-        with no_fork(), translated_errors(self._path), contextlib.suppress(UnavailableError):
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -250,13 +275,29 @@ def _disconnect_all() -> None:
         storage._disconnect()
 
 
+def _abandon_all() -> None:
+    """Leave what the parent has open as it is: to close it here might wait for ever."""
+    if is_orphaned():
+        _abandoned.extend(storage._opened for storage in _storages)
+        _storages.clear()
+
+
+_abandoned: list[sqlite3.Connection | None] = []
 before_fork(_disconnect_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
 
 
-def count_waiting(connection: sqlite3.Connection) -> int:
-    """Return the number of reports on disk."""
-    query = "SELECT (SELECT count(*) FROM spool) + (SELECT coalesce(sum(reports), 0) FROM batches)"
-    return int(connection.execute(query).fetchone()[0])
+def count_waiting(connection: sqlite3.Connection, origin: str | None = None) -> int:
+    """Return the number of reports on disk, of all origins or of one."""
+    query = "SELECT count(*) FROM reports WHERE origin = coalesce(?, origin)"
+    return int(connection.execute(query, (origin,)).fetchone()[0])
+
+
+def delete_unsent(connection: sqlite3.Connection) -> None:
+    """Delete all reports on disk."""
+    connection.execute("DELETE FROM reports")
+    connection.execute("DELETE FROM batches")
 
 
 def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
@@ -269,14 +310,18 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
         )
     ]
     resets, restores = connection.execute("SELECT resets, restores FROM account").fetchone()
-    query = "SELECT metric, version, definition FROM definitions"
-    made_by = {(name, version): text for name, version, text in connection.execute(query)}
+    query = "SELECT metric, version, definition, hides_changes FROM definitions"
+    made_by, revealing = {}, set()
+    for name, version, text, hides_changes in connection.execute(query):
+        made_by[name, version] = text
+        if not hides_changes:
+            revealing.add((name, version))
     unusable = frozenset(
         metric.name
         for metric in registry.values()
         if made_by.get((metric.name, metric.version), _definition(metric)) != _definition(metric)
     )
-    ledger = Ledger(registry, rows, resets, restores, unusable)
+    ledger = Ledger(registry, rows, resets, restores, unusable, revealing)
     return Account(registry, ledger, _load_memory(connection, registry), unusable)
 
 
@@ -289,10 +334,12 @@ def save_rows(connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
 
 
 def save_definitions(connection: sqlite3.Connection, metrics: Collection[Metric]) -> None:
-    """Store how answers are made, for each metric's version once."""
+    """Store how answers are made, for each metric's version once, and whether changes were seen."""
     connection.executemany(
-        "INSERT OR IGNORE INTO definitions VALUES (?, ?, ?)",
-        [(metric.name, metric.version, _definition(metric)) for metric in metrics],
+        "INSERT INTO definitions VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (metric, version) "
+        "DO UPDATE SET hides_changes = min(hides_changes, excluded.hides_changes)",
+        [(m.name, m.version, _definition(m), m.hides_changes) for m in metrics],
     )
 
 
@@ -323,12 +370,12 @@ def save_memory(connection: sqlite3.Connection, registry: Registry, memory: Iter
         )
 
 
-def forget_periods(connection: sqlite3.Connection, now: float) -> bool:
+def forget_periods(connection: sqlite3.Connection, now: float) -> None:
     """Delete the answers of past periods, except for the periods' numbers.
 
-    Returns whether there were any. The numbers stay, or a late recording of such a period would be
-    answered a second time. The length of a period is read from the stored definition: other
-    processes may have another registry, and still use these answers.
+    The numbers stay, or a late recording of such a period would be answered a second time. The
+    length of a period is read from the stored definition: other processes may have another
+    registry, and still use these answers.
     """
     periods = connection.execute(
         "SELECT metric, version, period, definition FROM memory "
@@ -342,19 +389,19 @@ def forget_periods(connection: sqlite3.Connection, now: float) -> bool:
     connection.executemany(
         "UPDATE memory SET cohort = 0, bits = x'' WHERE metric = ? AND version = ?", over
     )
-    return bool(over)
 
 
-def _create(path: Path, patience: float) -> None:
+def _create(path: Path, application: str, patience: float) -> None:
     """Make the tables unless they exist; SQLite lets one process at a time do so."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with contextlib.closing(_connect(path, patience)) as connection:
-        _choose_wal(connection, patience)
         connection.execute("BEGIN IMMEDIATE")
         if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
+            account = "INSERT INTO account VALUES (1, NULL, NULL, NULL, ?, 0, 0, 0)"
+            connection.execute(account, (application,))
             connection.execute(f"PRAGMA user_version = {_FORMAT}")
         connection.execute("COMMIT")
 
@@ -370,28 +417,14 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
         check_same_thread=False,  # it is closed by the thread that forks
     )
     try:
-        connection.execute("PRAGMA synchronous = FULL")
+        # What is committed survives a power cut: the journal's removal is durable, too.
+        connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")  # no copy in another directory
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _choose_wal(connection: sqlite3.Connection, patience: float) -> None:
-    """Use a write-ahead log if the file system allows it; the file remembers that.
-
-    Unlike elsewhere, SQLite doesn't wait for other processes here.
-    """
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 @contextmanager

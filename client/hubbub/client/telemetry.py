@@ -81,9 +81,12 @@ class Telemetry(BaseTelemetry):
     Raises
     ------
     MetricError, SealedError, ValueError
-        At construction only, for a registry or argument that can't work. Damaged state doesn't
-        raise: it disables the object, and `status().disabled` says why. State that can't be used
-        for now (a full disk, too many open files) is tried again until it can.
+        At construction only, for a registry or argument that can't work.
+    OtherApplicationError
+        At construction, if the state directory is another application's: they would report each
+        other's answers. Damaged state doesn't raise: it disables the object, and
+        `status().disabled` says why. State that can't be used for now (a full disk, too many open
+        files) is tried again until it can.
     """
 
     _sender: HttpSender
@@ -91,6 +94,7 @@ class Telemetry(BaseTelemetry):
     _started: bool
     _opening: threading.Lock
     _writing: bool
+    _idle: bool
     _outbox_empty: bool
     _absorbed: int
 
@@ -102,21 +106,12 @@ class Telemetry(BaseTelemetry):
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Send what waits, now; return whether everything was settled within `timeout` seconds."""
-        if self._recorder.disabled or self._closed:
-            return False
-        self._start()
-        with self._recorder.changed:
-            self._retry_at_once = self._hurry = True
-            self._outbox_empty = False
-            self._recorder.changed.notify_all()
-            settled = self._recorder.changed.wait_for(self._is_settled, timeout)
-            self._hurry = False
-            return settled
+        return self._hurry_until(self._is_settled, timeout)
 
     def close(self, timeout: float = EXIT_SECONDS) -> None:
-        """Flush for at most `timeout` seconds, then stop; what is left stays on disk.
+        """Send what waits, for at most `timeout` seconds and until an attempt fails, then stop.
 
-        Later calls of `record` are dropped.
+        What is left stays on disk. Later calls of `record` are dropped.
         """
         deadline = time.monotonic() + max(timeout, EXIT_SECONDS)
         self._flush_and_stop(timeout)
@@ -124,8 +119,21 @@ class Telemetry(BaseTelemetry):
 
     def _flush_and_stop(self, timeout: float) -> None:
         if timeout > 0 and self._started:
-            self.flush(timeout)
+            self._hurry_until(self._is_stuck_or_settled, timeout)
         self._shut()
+
+    def _hurry_until(self, reached: Callable[[], bool], timeout: float) -> bool:
+        """Send what waits, now; return whether a state was reached in time."""
+        if self._recorder.disabled or self._closed:
+            return False
+        self._start()
+        with self._recorder.changed:
+            self._retry_at_once = self._hurry = True
+            self._idle = self._outbox_empty = False
+            self._recorder.changed.notify_all()
+            in_time = self._recorder.changed.wait_for(reached, timeout)
+            self._hurry = False
+            return in_time
 
     def _join(self, deadline: float) -> None:
         """Wait until the writer has stored what waits."""
@@ -236,6 +244,7 @@ class Telemetry(BaseTelemetry):
                 raise
             with changed:
                 self._writing = False
+                self._idle = self._idle and not entries
                 self._outbox_empty = self._outbox_empty and not entries
                 self._absorbed += 1
                 changed.notify_all()
@@ -256,16 +265,23 @@ class Telemetry(BaseTelemetry):
                 if not isinstance(step, float):
                     with no_fork():
                         self._sender.prepare()
-                    answer = self._sender.send(step.body, disk.secret)
+                    answer = self._sender.send(step.batch, disk.secret)
                     self._note(answer)
                     self._settle(disk, step, answer)
+                    if answer.is_to_be_repeated:
+                        self._note_idle(absorbed)
                     continue
-                with self._recorder.changed:
-                    self._outbox_empty = self._on_disk == 0 and absorbed == self._absorbed
-                    self._recorder.changed.notify_all()
+                self._note_idle(absorbed)
             except UnavailableError:
                 step = RETRY_DISK_SECONDS
             self._rest(step, absorbed)
+
+    def _note_idle(self, absorbed: int) -> None:
+        """Note that nothing can be sent now, or nothing is left, if nothing came meanwhile."""
+        with self._recorder.changed:
+            self._idle = absorbed == self._absorbed
+            self._outbox_empty = self._idle and self._on_disk == 0
+            self._recorder.changed.notify_all()
 
     def _rest(self, seconds: float, absorbed: int) -> None:
         """Wait until there may be something to send."""
@@ -287,7 +303,12 @@ class Telemetry(BaseTelemetry):
         return enough or self._hurry or self._withdrawn or self._closed
 
     def _is_settled(self) -> bool:
-        busy = self._recorder.pending or self._writing or not self._outbox_empty
+        is_over = self._outbox_empty or self._recorder.disabled is not None
+        return is_over and self._is_stuck_or_settled()
+
+    def _is_stuck_or_settled(self) -> bool:
+        """Whether all is on disk and no more can be sent now."""
+        busy = self._recorder.pending or self._writing or not self._idle
         return not busy or self._recorder.disabled is not None
 
     def _start_afresh(self) -> None:
@@ -296,7 +317,7 @@ class Telemetry(BaseTelemetry):
         self._started = self._closed = False
         self._hurry = self._retry_at_once = self._writing = False
         self._opening = threading.Lock()
-        self._outbox_empty = True
+        self._idle = self._outbox_empty = True
         self._absorbed = 0
 
 

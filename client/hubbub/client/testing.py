@@ -60,7 +60,11 @@ class _Double(BaseTelemetry):
         before = self._account.ledger
         rows = [before.row(answer) for answer in self._answers]
         resets = before.spending().resets + 1
-        self._open(Account(self._registry, Ledger(self._registry, rows, resets)))
+        self._open(
+            Account(
+                self._registry, Ledger(self._registry, rows, resets, revealing=before.revealing)
+            )
+        )
 
     def set_consent(self, consent: bool) -> None:
         """Take the user's new answer, whatever the environment of the tests says."""

@@ -3,13 +3,13 @@
 Only an answer that the collector itself could have given counts as delivered: a captive portal that
 redirects, or answers 200 with its own page, must not make the client discard reports. An attempt
 ends in time whatever the other side does, and the description of a failure contains no value, no
-key and no login. What is on disk is JSON; what is sent is its compact form, or the JSON itself
-where that isn't understood; with keys to seal to, sealed records and nothing else.
+key and no login. What is sent is a batch's compact form, or JSON where that isn't understood; with
+keys to seal to, sealed records and nothing else. No answer changes how later batches are sent, or
+it would mark the client.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import errno
 import io
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from hubbub.client.sealing import Sealer
+    from hubbub.protocol.wire import Batch
 
 MAX_ANSWER = 1_048_576  # a 422 may name every report of a large batch
 _JSON = "application/json"
+_GZIP = "gzip"
 _COMPRESS_ABOVE = 1024
 _WORTH_COMPRESSING = 0.75
 """Noise hardly shrinks: a compact body is compressed only if this part of it remains at most."""
@@ -90,15 +92,20 @@ class Answer(NamedTuple):
         Indices of the reports that a 422 names; empty if it means the whole batch.
     error : DeliveryError or None
         None if the batch was delivered.
-    is_new : bool
-        Whether it was delivered and the collector hadn't had its id before.
+    may_be_stored : bool
+        Whether the collector may have stored the batch in an attempt that is to be repeated.
     """
 
     outcome: Outcome
     retry_after: float | None = None
     refused: tuple[int, ...] = ()
     error: DeliveryError | None = None
-    is_new: bool = False
+    may_be_stored: bool = True
+
+    @property
+    def is_to_be_repeated(self) -> bool:
+        """Whether the batch should be sent again."""
+        return self.outcome is Outcome.RETRY
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -106,6 +113,15 @@ def check_endpoint(endpoint: str) -> str:
     if not endpoint.startswith(("https://", "http://")):
         raise ValueError(f"endpoint = {endpoint!r}: must start with https:// or http://")
     return endpoint.rstrip("/") + "/v1/reports"
+
+
+def origin_of(endpoint: str) -> str:
+    """Return scheme, host and port of an address, without a login."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(endpoint)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    return f"{parts.scheme}://{parts.hostname}:{port}"
 
 
 def check_ingest_key(key: str | None) -> None:
@@ -122,27 +138,21 @@ class BatchRequest(NamedTuple):
     data : bytes
     headers : dict of str to str
         Nothing about the machine.
-    order : list of int or None
-        Which report of the batch each one in a compact body is; None if the body is JSON, or
-        sealed, which is refused as a whole.
     """
 
     data: bytes
     headers: dict[str, str]
-    order: list[int] | None
 
 
 class RequestEncoder:
-    """Makes requests of batches: compact ones, until one isn't understood; then JSON for good.
-
-    The same batch goes out at once as JSON if its compact form isn't understood, so an older
-    collector costs a process one request and no report. With a sealer there is no other form.
+    """Makes requests of batches.
 
     Parameters
     ----------
     ingest_key : str, optional
         Presented with each batch.
     sealer : Sealer, optional
+        With it all requests are sealed.
 
     Raises
     ------
@@ -156,10 +166,16 @@ class RequestEncoder:
         self._headers = {"User-Agent": "hubbub"}
         if ingest_key is not None:
             self._headers["Authorization"] = f"Bearer {ingest_key}"
-        self._sends_compact = True
 
-    def encode(self, body: bytes, secret: bytes = b"") -> BatchRequest:
-        """Return the request that delivers a batch, given its JSON and the client's secret.
+    def encode(self, batch: Batch, secret: bytes = b"") -> BatchRequest:
+        """Return the request that delivers a batch.
+
+        Parameters
+        ----------
+        batch : Batch
+            Its reports in ascending order: answers name them by their places.
+        secret : bytes
+            The client's, if batches are sealed.
 
         Raises
         ------
@@ -169,44 +185,45 @@ class RequestEncoder:
         if self._sealer is not None:
             from hubbub.protocol import sealed
 
-            data = self._sealer.seal(body, secret)
-            return BatchRequest(data, {"Content-Type": sealed.MEDIA_TYPE, **self._headers}, None)
-        if self._sends_compact:
-            from hubbub.protocol.compact import MEDIA_TYPE, arrange_compact
-            from hubbub.protocol.wire import batch_from_json
+            return self._request(self._sealer.seal(batch, secret), sealed.MEDIA_TYPE)
+        from hubbub.protocol import compact
 
-            # What isn't a batch as this version writes them is left to the collector as it is.
-            with contextlib.suppress(ValueError):
-                data, order = arrange_compact(batch_from_json(body))
-                return self._request(data, MEDIA_TYPE, order)
-        return self._request(body, _JSON, None)
-
-    def interpret(self, request: BatchRequest, answer: Answer) -> Answer | None:
-        """Return what an answer means for the batch, or None if it is to be encoded and sent anew.
-
-        That happens once at most: from then on requests are JSON.
-        """
-        if self._sealer is not None:
-            return answer._replace(refused=())  # no record is known to be a certain report
-        if request.order is None:
-            return answer
-        status = None if answer.error is None else answer.error.status
-        if answer.outcome is Outcome.REFUSED and status in _UNKNOWN_FORM_STATUSES:
-            self._sends_compact = False
-            return None
-        order = request.order
-        refused = tuple(order[index] for index in answer.refused if index < len(order))
-        return answer._replace(refused=refused)
-
-    def _request(self, data: bytes, media_type: str, order: list[int] | None) -> BatchRequest:
-        headers = {"Content-Type": media_type, **self._headers}
+        data = compact.batch_to_compact(batch)
         if len(data) > _COMPRESS_ABOVE:
-            import gzip
+            compressed = _compressed(data)
+            if len(compressed) <= _WORTH_COMPRESSING * len(data):
+                return self._request(compressed, compact.MEDIA_TYPE, _GZIP)
+        return self._request(data, compact.MEDIA_TYPE)
 
-            compressed = gzip.compress(data, mtime=0)
-            if order is None or len(compressed) <= _WORTH_COMPRESSING * len(data):
-                return BatchRequest(compressed, headers | {"Content-Encoding": "gzip"}, order)
-        return BatchRequest(data, headers, order)
+    def encode_again(self, batch: Batch, answer: Answer) -> BatchRequest | None:
+        """Return a request in JSON, if the answer may mean that the compact form isn't known.
+
+        Firewalls may know less than the collector behind them. The next batch is compact again.
+        """
+        status = None if answer.error is None else answer.error.status
+        refused = answer.outcome is Outcome.REFUSED and status in _UNKNOWN_FORM_STATUSES
+        if self._sealer is not None or not refused:
+            return None
+        from hubbub.protocol.wire import batch_to_json
+
+        data = batch_to_json(batch)
+        if len(data) > _COMPRESS_ABOVE:
+            return self._request(_compressed(data), _JSON, _GZIP)
+        return self._request(data, _JSON)
+
+    def interpret(self, answer: Answer) -> Answer:
+        """Return what an answer means for the batch: of sealed reports none is known by place."""
+        return answer if self._sealer is None else answer._replace(refused=())
+
+    def _request(self, data: bytes, media_type: str, encoding: str = "") -> BatchRequest:
+        headers = {"Content-Type": media_type, **self._headers}
+        return BatchRequest(data, headers | ({"Content-Encoding": encoding} if encoding else {}))
+
+
+def _compressed(data: bytes) -> bytes:
+    import gzip
+
+    return gzip.compress(data, mtime=0)
 
 
 def judge(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
@@ -224,14 +241,18 @@ def judge(status: int, headers: Mapping[str, str], body: bytes, now: float) -> A
     """
     document = _json_object(body)
     if status in {200, 201} and isinstance(document.get("accepted"), int):
-        return Answer(Outcome.DELIVERED, is_new=status == 201)
+        return Answer(Outcome.DELIVERED)
     error = DeliveryError(*_explain(status, headers, document), status, now)
     if 400 <= status < 500 and status not in _RETRY_STATUSES:
         named = [e.get("report") for e in _errors(document)] if status == 422 else []
         refused = tuple(index for index in named if type(index) is int and index >= 0)
         return Answer(Outcome.REFUSED, refused=refused, error=error)
-    retry_after = _retry_after(headers.get("Retry-After"), now)
-    return Answer(Outcome.RETRY, retry_after=retry_after, error=error)
+    return Answer(
+        Outcome.RETRY,
+        retry_after=_retry_after(headers.get("Retry-After"), now),
+        error=error,
+        may_be_stored=document.get("stored") is not False,
+    )
 
 
 def failure(error: BaseException, now: float) -> Answer:
@@ -250,7 +271,8 @@ def failure(error: BaseException, now: float) -> Answer:
     import ssl
 
     if isinstance(error, SealedError):
-        return Answer(Outcome.RETRY, error=DeliveryError("sealing", str(error), None, now))
+        reason = DeliveryError("sealing", str(error), None, now)
+        return Answer(Outcome.RETRY, error=reason, may_be_stored=False)
     chain = _causes(error)
     names = [cause for cause in chain if _is_about_a_name(cause, socket.gaierror)]
     tls = [cause for cause in chain if isinstance(cause, ssl.SSLError)]
@@ -263,7 +285,12 @@ def failure(error: BaseException, now: float) -> Answer:
         kind, detail = "timeout", _system_message(timeouts) or "no complete answer in time"
     else:
         kind, detail = "connection", _connection_message(chain)
-    return Answer(Outcome.RETRY, error=DeliveryError(kind, _printable(detail), None, now))
+    not_sent = (ConnectionRefusedError, ssl.SSLCertVerificationError)
+    return Answer(
+        Outcome.RETRY,
+        error=DeliveryError(kind, _printable(detail), None, now),
+        may_be_stored=not names and not any(isinstance(cause, not_sent) for cause in chain),
+    )
 
 
 def refusal_reason(answer: Answer) -> str:
@@ -281,8 +308,8 @@ class HttpSender:
 
     TLS certificates are verified, proxies taken from the environment, redirects not followed.
     An attempt takes at most both timeouts and the time that the operating system needs to look up
-    the host's name, which can't be interrupted; the one that finds out that the collector doesn't
-    know the compact form, twice that. Threads may share a sender.
+    the host's name, which can't be interrupted; if the compact form isn't understood, twice that.
+    Threads may share a sender.
 
     Parameters
     ----------
@@ -323,28 +350,30 @@ class HttpSender:
         """Import what sending needs; call it while the app can't fork."""
         self._open()
 
-    def send(self, body: bytes, secret: bytes = b"") -> Answer:
+    def send(self, batch: Batch, secret: bytes = b"") -> Answer:
         """Try once. Never raises for anything that the network or the server does.
 
         Parameters
         ----------
-        body : bytes
-            The batch's JSON.
+        batch : Batch
+            Its reports in ascending order.
         secret : bytes
             The client's, if there is a sealer.
         """
         try:
-            request = self._encoder.encode(body, secret)
+            request = self._encoder.encode(batch, secret)
         except SealedError as error:
             return failure(error, time.time())
-        answer = self._encoder.interpret(request, self._attempt(request))
-        return answer or self._attempt(self._encoder.encode(body))
+        answer = self._attempt(request)
+        if again := self._encoder.encode_again(batch, answer):
+            answer = self._attempt(again)
+        return self._encoder.interpret(answer)
 
     def _attempt(self, request: BatchRequest) -> Answer:
         from http.client import HTTPException, IncompleteRead
         from urllib.request import Request
 
-        data, headers, _ = request
+        data, headers = request
         post = Request(self._url, data=data, headers=headers, method="POST")  # noqa: S310
         try:
             with self._open().open(post) as response:

@@ -66,18 +66,7 @@ class Section(NamedTuple):
 
 
 def batch_to_compact(batch: Batch) -> bytes:
-    """Return the compact body of POST /v1/reports (raises CompactError as `arrange_compact`)."""
-    return arrange_compact(batch)[0]
-
-
-def arrange_compact(batch: Batch) -> tuple[bytes, list[int]]:
-    """Return a batch's compact body, and which report of the batch became which in the body.
-
-    Returns
-    -------
-    body : bytes
-    order : list of int
-        Report number i of the body, counted through all sections, is `batch.reports[order[i]]`.
+    """Return the compact body of POST /v1/reports, in which reports are in ascending order.
 
     Raises
     ------
@@ -88,12 +77,10 @@ def arrange_compact(batch: Batch) -> tuple[bytes, list[int]]:
     reports = batch.reports
     if not reports:
         raise CompactError("reports: 0; must be at least 1")
-    records = [_record(index, report) for index, report in enumerate(reports)]
-    keys = [(r.metric, r.version, record) for r, record in zip(reports, records, strict=True)]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
+    ascending = sorted((r.metric, r.version, _record(i, r)) for i, r in enumerate(reports))
     sections = []
-    for (metric, version), members in itertools.groupby(order, key=lambda i: keys[i][:2]):
-        rows = [records[i] for i in members]
+    for (metric, version), members in itertools.groupby(ascending, key=lambda row: row[:2]):
+        rows = [record for *_, record in members]
         widths = sorted({len(row) for row in rows})
         if len(widths) > 1:
             some = " and ".join(str(width - _COHORT_BYTES) for width in widths)
@@ -107,7 +94,7 @@ def arrange_compact(batch: Batch) -> tuple[bytes, list[int]]:
     if len(sections) > _MOST:
         raise CompactError(f"sections: {len(sections)}; must be at most {_MOST}")
     head = bytes([FORMAT]) + _id_bytes(batch.batch_id) + len(sections).to_bytes(2, "little")
-    return head + b"".join(sections), order
+    return head + b"".join(sections)
 
 
 def section_head(metric: str, version: int, width: int) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_metric, make_registry, make_secret
-from hubbub.client import Batch, Encoder, Metric, Registry, Report, batch_to_json
+from hubbub.client import Batch, Encoder, Metric, Registry, Report
 from hubbub.client.sealing import Sealer
 from hubbub.client.transport import RequestEncoder
 from hubbub.collector.exchange.opening import RecordOpener, open_reports
@@ -36,22 +36,21 @@ def comparisons() -> Iterator[Comparison]:
     key, metric = PrivateKey.generate(_FAR), make_metric()
     registry, encoder = make_registry(metric), Encoder(metric, make_secret())
     batch = Batch(tuple(encoder.encode(f"value {i}") for i in range(_REPORTS)))
-    body = batch_to_json(batch)
     sealer = Sealer(str(key.public), registry)
-    sealed, plain = sealer.seal(body, make_secret()), batch_to_compact(batch)
-    yield _compare_requests(sealer, body, len(sealed), len(plain))
+    sealed, plain = sealer.seal(batch, make_secret()), batch_to_compact(batch)
+    yield _compare_requests(sealer, batch, len(sealed), len(plain))
     yield _compare_reading(registry, key, sealed, plain)
-    yield _compare_recording(encoder, sealer, body)
+    yield _compare_recording(encoder, sealer, batch)
     yield _compare_opening(registry, key, sealed, plain)
     yield _compare_stores(registry, key, sealer, batch.reports)
 
 
-def _compare_requests(sealer: Sealer, body: bytes, sealed: int, plain: int) -> Comparison:
+def _compare_requests(sealer: Sealer, batch: Batch, sealed: int, plain: int) -> Comparison:
     sealing, encoding = RequestEncoder(sealer=sealer), RequestEncoder()
 
     def make(encoder: RequestEncoder, times: int) -> int:
         for _ in range(times):
-            encoder.encode(body, make_secret())
+            encoder.encode(batch, make_secret())
         return times * _REPORTS
 
     found = compare(
@@ -85,7 +84,7 @@ def _compare_reading(
     )
 
 
-def _compare_recording(encoder: Encoder, sealer: Sealer, body: bytes) -> Comparison:
+def _compare_recording(encoder: Encoder, sealer: Sealer, batch: Batch) -> Comparison:
     def encode() -> int:
         for i in range(_TURN * _REPORTS):
             encoder.encode(f"value {i}")
@@ -93,7 +92,7 @@ def _compare_recording(encoder: Encoder, sealer: Sealer, body: bytes) -> Compari
 
     def seal() -> int:
         for _ in range(_TURN):
-            sealer.seal(body, make_secret())
+            sealer.seal(batch, make_secret())
         return _TURN * _REPORTS
 
     return compare(
@@ -131,10 +130,7 @@ def _compare_stores(
 ) -> Comparison:
     """Compare `open`, with what it stores, with storing the same reports in batches of 100."""
     metric: Metric = registry["homepage"]
-    bodies = [
-        sealer.seal(batch_to_json(Batch(reports)), make_secret())
-        for _ in range(_TO_OPEN // _REPORTS)
-    ]
+    bodies = [sealer.seal(Batch(reports), make_secret()) for _ in range(_TO_OPEN // _REPORTS)]
     batches = [read_sealed(body, [key.public.key_id]) for body in bodies]
     pool = Records(64 + OVERHEAD, b"".join(batch.records for batch in batches))
     row = b"".join(r.cohort.to_bytes(2, "little") + r.bits for r in reports)

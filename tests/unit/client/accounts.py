@@ -6,6 +6,7 @@ With a disk each recording is absorbed at once, and what became of it is read fr
 from __future__ import annotations
 
 import json
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from hubbub.client.encoder import PermanentResponse
 from hubbub.client.ledger import Account, AnswerKey
 from hubbub.client.recorder import Recorder, Settings
 from hubbub.client.state import open_state, read_account
-from hubbub.client.storage import Storage
+from hubbub.client.storage import DATABASE
 from hubbub.protocol.metric_types.base import Value
 
 SETTINGS = Settings(100, 3600.0, 2**24, 1.0, 1.0)
@@ -142,7 +143,7 @@ class DiskClient:
 def stored_reports(folder: Path) -> dict[AnswerKey, int]:
     """Return of how many reports of each answer the disk knows."""
     query = "SELECT metric, version, answer, reports FROM answers"
-    with closing(Storage(folder)) as storage, storage.transaction() as connection:
+    with closing(sqlite3.connect(folder / DATABASE)) as connection:
         return {AnswerKey(*row[:3]): row[3] for row in connection.execute(query)}
 
 

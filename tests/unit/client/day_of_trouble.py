@@ -27,7 +27,7 @@ from hubbub.client.outbox import LeasedBatch
 from hubbub.client.recorder import Entry, Settings
 from hubbub.client.state import open_state
 from hubbub.client.transport import Answer, Outcome, failure, judge
-from unit.client.outboxes import id_in, numbers_in
+from unit.client.outboxes import ORIGIN, id_in, numbers_in
 
 MIDNIGHT = 1_700_000_000.0
 DAY = 86_400.0
@@ -79,18 +79,18 @@ class ModelCollector:
         self.stored: dict[str, tuple[int, ...]] = {}
         self.requests: list[Request] = []
 
-    def receive(self, when: float, process: int, body: bytes) -> tuple[float, Answer]:
+    def receive(self, when: float, process: int, leased: LeasedBatch) -> tuple[float, Answer]:
         """Return the answer and how many seconds it takes."""
         weather = self._weathers[bisect_right(self._starts, when) - 1]
-        numbers, retry_after = tuple(numbers_in(body)), 0.0
+        numbers, retry_after = tuple(numbers_in(leased)), 0.0
         seconds, answer = 0.05, UNREACHABLE
         match weather:
             case Weather.WELL:
-                answer = self._store(id_in(body), numbers)
+                answer = self._store(id_in(leased), numbers)
             case Weather.HANGING:
-                seconds = READ_TIMEOUT
+                seconds, answer = READ_TIMEOUT, UNANSWERED
                 if self._chance.random() < 0.5:
-                    self._store(id_in(body), numbers)
+                    self._store(id_in(leased), numbers)
             case Weather.FAILING:
                 answer = judge(500, {}, b"", when)
             case Weather.LIMITING:
@@ -98,7 +98,7 @@ class ModelCollector:
                 answer = judge(429, {"Retry-After": f"{retry_after:.0f}"}, b"", when)
             case Weather.TOO_LARGE:
                 answer = judge(413, {}, b"", when)
-        self.requests.append(Request(when, process, id_in(body), numbers, weather, retry_after))
+        self.requests.append(Request(when, process, id_in(leased), numbers, weather, retry_after))
         return seconds, answer
 
     def outages(self) -> list[Outage]:
@@ -140,7 +140,7 @@ class Process:
 
     def __init__(self, day: Day, client: Client, number: int) -> None:
         self._day, self._client, self.number = day, client, number
-        settings = Settings(20, 60.0, client.max_bytes, 5.0, READ_TIMEOUT)
+        settings = Settings(20, 60.0, client.max_bytes, 5.0, READ_TIMEOUT, ORIGIN)
         secret = client.secret
         self.disk = Disk(client.folder, REGISTRY, settings, secret, day.clock, day.chance.random)
         self.disk._storage._connection.execute("PRAGMA synchronous = OFF")
@@ -157,7 +157,7 @@ class Process:
         self._take_over_drops()
         if isinstance(step, LeasedBatch):
             self._sending = True
-            seconds, answer = self._day.collector.receive(self._day.now, self.number, step.body)
+            seconds, answer = self._day.collector.receive(self._day.now, self.number, step)
             self._day.at(seconds, lambda: self._settle(step, answer))
         else:
             turn = self._turn
@@ -182,7 +182,7 @@ class Process:
         if self._ended:
             return
         settled = self.disk.scheduler.settle(batch, answer)
-        client, numbers = self._client, numbers_in(batch.body)
+        client, numbers = self._client, numbers_in(batch)
         if answer.outcome is Outcome.DELIVERED:
             client.acknowledged += numbers
         elif answer.outcome is Outcome.REFUSED:
@@ -260,6 +260,7 @@ class Day:
 REGISTRY = make_registry()
 MEMO = Memo(AnswerKey("homepage", 1, b"the same value"), PermanentResponse(0, 0))
 UNREACHABLE = failure(ConnectionRefusedError(), MIDNIGHT)
+UNANSWERED = failure(TimeoutError(), MIDNIGHT)
 
 
 def _forecast(chance: random.Random) -> tuple[list[float], list[Weather]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from factories import make_metric, make_registry, make_report, make_secret
+from hubbub.client import Registry
 from hubbub.client.outbox import LeasedBatch, Outbox, spool
 from hubbub.client.storage import Storage
 from hubbub.protocol.metric_types.enums import EnumType
@@ -23,13 +22,14 @@ REGISTRY = make_registry(
     # Two bytes of bits, because tests number their reports beyond 255.
     make_metric("theme", metric_type=EnumType(tuple(f"theme {i}" for i in range(9)))),
 )
+ORIGIN = "http://127.0.0.1:9"
 LEASE_SECONDS = 45.0
 MAX_AGE = 13 * 86_400.0
 
 
 def open_storage(folder: Path) -> Storage:
     """Open a database as the client does, but don't wait until it could survive a power cut."""
-    storage = Storage(folder, create=True)
+    storage = Storage(folder, REGISTRY.application, create=True)
     with storage.transaction() as connection:
         storage.claim(SECRET, connection)
     storage._connection.execute("PRAGMA synchronous = OFF")
@@ -37,19 +37,30 @@ def open_storage(folder: Path) -> Storage:
 
 
 @contextmanager
-def opened(folder: Path, max_bytes: int = 2**20) -> Iterator[Outbox]:
+def opened(
+    folder: Path, max_bytes: int = 2**20, *, origin: str = ORIGIN, sealed: bool = False
+) -> Iterator[Outbox]:
     with (
         closing(open_storage(folder)) as storage,
-        closing(Outbox(storage, SECRET, max_bytes, MAX_AGE, LEASE_SECONDS)) as outbox,
+        closing(
+            Outbox(storage, SECRET, origin, max_bytes, MAX_AGE, LEASE_SECONDS, sealed=sealed)
+        ) as outbox,
     ):
         yield outbox
 
 
-def put(folder: Path, *numbers: int, metric: str = "homepage") -> None:
+def put(
+    folder: Path,
+    *numbers: int,
+    metric: str = "homepage",
+    now: float = 0.0,
+    origin: str = ORIGIN,
+    registry: Registry = REGISTRY,
+) -> None:
     """Spool reports that bear these numbers in place of noise."""
-    reports = [make_report(REGISTRY[metric], bits=number) for number in numbers]
+    reports = [make_report(registry[metric], bits=number) for number in numbers]
     with closing(open_storage(folder)) as storage, storage.transaction() as connection:
-        spool(connection, reports, REGISTRY)
+        spool(connection, reports, registry, origin, now)
 
 
 def execute(folder: Path, statement: str) -> None:
@@ -58,28 +69,36 @@ def execute(folder: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-def numbers_in(body: bytes) -> list[int]:
-    bits = (base64.b64decode(report["bits"]) for report in json.loads(body)["reports"])
-    return [int.from_bytes(raw, "little") for raw in bits]
+def numbers_in(leased: LeasedBatch) -> list[int]:
+    return [int.from_bytes(report.bits, "little") for report in leased.batch.reports]
 
 
 def numbers_on_disk(folder: Path) -> list[int]:
-    """Return the numbers of all reports in pieces and batches, damaged or not."""
+    """Return the numbers of all reports, damaged or not."""
+    query = "SELECT record FROM reports"
     with closing(open_storage(folder)) as storage, storage.transaction() as connection:
-        pieces = connection.execute("SELECT body FROM spool").fetchall()
-        batches = connection.execute("SELECT body FROM batches").fetchall()
-    bodies = [*(b'{"reports":[%s]}' % piece for (piece,) in pieces), *(body for (body,) in batches)]
-    return [number for body in bodies for number in numbers_in(body)]
+        return [int.from_bytes(record[2:], "little") for (record,) in connection.execute(query)]
 
 
-def id_in(body: bytes) -> str:
-    return str(json.loads(body)["batch_id"])
+def lease(outbox: Outbox, now: float = 0.0, most: int = 100) -> LeasedBatch | None:
+    """Lease a batch, of reports that are in none yet if there is no other."""
+    return outbox.lease(now, 1, most)
 
 
-def must_hold(outbox: Outbox, now: float = 0.0) -> LeasedBatch:
-    batch = outbox.lease_oldest(now)
+def must_hold(outbox: Outbox, now: float = 0.0, most: int = 100) -> LeasedBatch:
+    batch = lease(outbox, now, most)
     assert batch is not None, "nothing to hold"
     return batch
+
+
+def make_batches(outbox: Outbox, most: int, now: float = 0.0) -> None:
+    """Put all reports into batches, as a process does that begins to send and is interrupted."""
+    if leased := lease(outbox, now, most):
+        outbox.release(leased)
+
+
+def id_in(leased: LeasedBatch) -> str:
+    return leased.batch.batch_id
 
 
 _HOLD = """
@@ -89,8 +108,9 @@ from hubbub.client.outbox import Outbox
 from hubbub.client.storage import Storage
 
 folder, seconds, now = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-outbox = Outbox(Storage(folder), bytes.fromhex(sys.argv[4]), 2**20, 1e9, seconds)
-print(outbox.lease_oldest(now).key, flush=True)
+storage = Storage(folder, sys.argv[5])
+outbox = Outbox(storage, bytes.fromhex(sys.argv[4]), sys.argv[6], 2**20, 1e9, seconds)
+print(outbox.lease(now, 1, 100).key, flush=True)
 sys.stdin.read()
 """
 
@@ -98,7 +118,9 @@ sys.stdin.read()
 @contextmanager
 def another_process_holds(folder: Path, now: float = 0.0) -> Iterator[subprocess.Popen[str]]:
     """Let a real process take the oldest batch and live until the context closes."""
-    command = [sys.executable, "-c", _HOLD, str(folder), str(LEASE_SECONDS), str(now), SECRET.hex()]
+    times = [str(LEASE_SECONDS), str(now)]
+    whose = [SECRET.hex(), REGISTRY.application, ORIGIN]
+    command = [sys.executable, "-c", _HOLD, str(folder), *times, *whose]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 import tempfile
 from collections.abc import Sequence
@@ -20,9 +18,9 @@ from evaluation.reference import histories
 from evaluation.reference.account import DAY, Json
 from evaluation.reference.account import Account as ReferenceAccount
 from evaluation.reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
-from factories import make_metric, make_params, make_registry
+from factories import APPLICATION, make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
-from hubbub.client.state import open_state, replace_secret
+from hubbub.client.state import open_state, read_account, replace_secret
 from hubbub.client.storage import Storage
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
@@ -146,7 +144,7 @@ def reports_with_resets(
         process = Process(Path(folder), registry)
         for number, recording in enumerate(recordings):
             if number in resets:
-                replace_secret(folder)
+                replace_secret(folder, registry.application)
                 process = Process(Path(folder), registry)
             process.record(*recording)
             reported.append(process.absorb(recording[0]).account.ledger.spending())
@@ -248,12 +246,14 @@ def test_the_period_is_answered_by_the_process_that_is_stored_first(
 
 
 def take_spool(folder: Path) -> list[Report]:
-    with closing(Storage(folder)) as storage, storage.transaction() as connection:
-        bodies = connection.execute("SELECT body FROM spool").fetchall()
-        connection.execute("DELETE FROM spool")
-    rows = [json.loads(body) for (body,) in bodies]
+    with closing(Storage(folder, APPLICATION)) as storage, storage.transaction() as connection:
+        rows = connection.execute("SELECT metric, version, record FROM reports").fetchall()
+        connection.execute("DELETE FROM reports")
     assert len(rows) == 2
-    return [Report(**(row | {"bits": base64.b64decode(row["bits"])})) for row in rows]
+    return [
+        Report(metric, version, int.from_bytes(record[:2], "little"), record[2:])
+        for metric, version, record in rows
+    ]
 
 
 def test_of_two_processes_with_room_for_one_value_the_second_reports_the_firsts(
@@ -303,7 +303,7 @@ def test_periods_are_deleted_when_they_are_over_also_of_metrics_that_are_no_long
 
 def stored_periods(folder: Path) -> int:
     query = "SELECT count(*) FROM memory WHERE period IS NOT NULL AND bits != x''"
-    with closing(Storage(folder)) as storage, storage.transaction() as connection:
+    with closing(Storage(folder, APPLICATION)) as storage, storage.transaction() as connection:
         return int(connection.execute(query).fetchone()[0])
 
 
@@ -364,3 +364,35 @@ def test_state_that_a_second_thread_opens_keeps_what_waits_in_memory(tmp_path: P
     assert process.recorder.spending().metrics[0].reports == 1
     process.absorb(START)
     assert list(stored_reports(tmp_path).values()) == [1]
+
+
+def test_what_was_shown_stays_shown_when_max_values_is_lowered(tmp_path: Path) -> None:
+    """Of 60 reports in which two values alternate every change can be seen, for ever."""
+    before = Process(tmp_path, make_registry(THEME._replace(max_values=2)))
+    for number in range(60):
+        before.record(START, "theme", ("red", "green")[number % 2])
+    before.absorb(START)
+    after = Process(tmp_path, make_registry(THEME._replace(max_values=1)))
+    after.record(START, "theme", "red")
+    after.absorb(START)
+    without = Process(tmp_path, make_registry(THEME._replace(name="other", max_values=1)))
+    for process in (before, after, without):
+        assert (
+            read_account(tmp_path, process.registry).ledger.spending().epsilon_any_history
+            == math.inf
+        )
+
+
+def test_where_no_second_value_was_ever_reported_any_history_is_bounded(tmp_path: Path) -> None:
+    alone = Process(tmp_path, make_registry(THEME._replace(max_values=1)))
+    for colour in ("red", "green", "red"):
+        alone.record(START, "theme", colour)
+    alone.absorb(START)
+    raised = make_registry(THEME._replace(max_values=2))
+    (spending,) = read_account(tmp_path, raised).ledger.spending().metrics
+    assert spending.reports == 3
+    assert spending.epsilon_any_history == spending.epsilon < math.inf
+    later = Process(tmp_path, raised)
+    later.record(START, "theme", "red")
+    later.absorb(START)
+    assert read_account(tmp_path, raised).ledger.spending().epsilon_any_history == math.inf

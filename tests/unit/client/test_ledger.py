@@ -174,7 +174,8 @@ def test_rows_carry_the_account_to_the_next_start() -> None:
     registry = make_registry(make_metric(max_values=2), lifetime_epsilon=100.0)
     answers = [key(1), key(1), key(2)]
     ledger = filled(registry, *answers)
-    again = Ledger(registry, [ledger.row(a) for a in set(answers)], resets=3, restores=2)
+    rows = [ledger.row(answer) for answer in set(answers)]
+    again = Ledger(registry, rows, resets=3, restores=2, revealing=ledger.revealing)
     assert again.spending() == ledger.spending()._replace(resets=3, restores=2)
     assert again.judge(key(3), answered=True) == STALE
 

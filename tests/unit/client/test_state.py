@@ -15,7 +15,14 @@ from typing import Any
 
 import pytest
 
-from factories import make_metric, make_params, make_registry, make_report, registry_toml
+from factories import (
+    APPLICATION,
+    make_metric,
+    make_params,
+    make_registry,
+    make_report,
+    registry_toml,
+)
 from hubbub.client import StateError
 from hubbub.client.errors import ForgottenError, ReplacedSecretError, UnavailableError
 from hubbub.client.ledger import ALREADY_REPORTED, AnswerKey, Ledger, Row, Verdict
@@ -43,7 +50,7 @@ def ledger_of(folder: Path) -> Ledger:
 
 
 def spend_something(folder: Path) -> None:
-    with closing(Storage(folder)) as storage, storage.transaction() as connection:
+    with closing(Storage(folder, APPLICATION)) as storage, storage.transaction() as connection:
         answer = AnswerKey("homepage", 1, bytes(16))
         row = Row(answer, 3, HOMEPAGE.epsilon_report, HOMEPAGE.price, changed=False)
         save_rows(connection, [row])
@@ -154,10 +161,10 @@ def test_database_of_garbage_is_noticed(tmp_path: Path) -> None:
 
 
 def test_start_that_was_killed_half_way_is_finished(tmp_path: Path) -> None:
-    with closing(Storage(tmp_path, create=True)):
+    with closing(Storage(tmp_path, APPLICATION, create=True)):
         pass  # killed after the database, before the secret
     secret = secret_of(tmp_path)
-    with closing(Storage(tmp_path)) as storage, storage.transaction() as connection:
+    with closing(Storage(tmp_path, APPLICATION)) as storage, storage.transaction() as connection:
         connection.execute("UPDATE account SET owner = NULL")  # killed before tying them together
     assert secret_of(tmp_path) == secret
 
@@ -181,15 +188,13 @@ def test_processes_that_start_at_once_share_one_secret(tmp_path: Path) -> None:
     secrets = {process.communicate(timeout=60)[0] for process in started}
     assert [process.returncode for process in started] == [0] * 8
     assert secrets == {secret_of(tmp_path).hex().encode() + b"\n"}
-    assert {"secret", "client.db"} <= names(tmp_path) <= {
-        "secret", "client.db", "client.db-wal", "client.db-shm"
-    }  # fmt: skip
+    assert names(tmp_path) == {"secret", "client.db"}
 
 
 def test_replaced_secret_keeps_the_ledger_and_is_counted(tmp_path: Path) -> None:
     before = secret_of(tmp_path)
     spend_something(tmp_path)
-    replace_secret(tmp_path)
+    replace_secret(tmp_path, APPLICATION)
     after, account, *_ = open_state(tmp_path, REGISTRY)
     assert after != before
     assert account.ledger.spending().resets == 1
@@ -201,7 +206,7 @@ def test_replacement_that_was_killed_before_the_new_secret_keeps_the_old_one(
     tmp_path: Path,
 ) -> None:
     before = secret_of(tmp_path)
-    with closing(Storage(tmp_path)) as storage, storage.transaction() as connection:
+    with closing(Storage(tmp_path, APPLICATION)) as storage, storage.transaction() as connection:
         storage.announce(bytes(32), connection)
     assert secret_of(tmp_path) == before
     assert ledger_of(tmp_path).spending().resets == 0
@@ -221,7 +226,7 @@ def test_replacement_that_was_killed_after_the_new_secret_is_completed(
     with monkeypatch.context() as patch:
         patch.setattr("hubbub.client.state._sync_directory", killed)
         with pytest.raises(KilledError):
-            replace_secret(tmp_path)
+            replace_secret(tmp_path, APPLICATION)
     after, account, *_ = open_state(tmp_path, REGISTRY)
     assert after != before
     assert account.ledger.spending().resets == 1
@@ -231,16 +236,16 @@ def test_whoever_has_the_database_open_notices_that_the_secret_was_replaced(
     tmp_path: Path,
 ) -> None:
     before = secret_of(tmp_path)
-    with closing(Storage(tmp_path)) as storage:
-        replace_secret(tmp_path)
+    with closing(Storage(tmp_path, APPLICATION)) as storage:
+        replace_secret(tmp_path, APPLICATION)
         with pytest.raises(ReplacedSecretError), storage.transaction(before):
             pass
 
 
 def test_whoever_has_the_database_open_notices_that_it_was_deleted(tmp_path: Path) -> None:
     secret = secret_of(tmp_path)
-    with closing(Storage(tmp_path)) as storage:
-        delete_state(tmp_path)
+    with closing(Storage(tmp_path, APPLICATION)) as storage:
+        delete_state(tmp_path, APPLICATION)
         secret_of(tmp_path)  # and begun anew
         with pytest.raises(ForgottenError), storage.transaction(secret):
             pass
@@ -248,9 +253,9 @@ def test_whoever_has_the_database_open_notices_that_it_was_deleted(tmp_path: Pat
 
 def test_deleted_state_leaves_nothing(tmp_path: Path) -> None:
     secret_of(tmp_path)
-    delete_state(tmp_path)
+    delete_state(tmp_path, APPLICATION)
     assert names(tmp_path) == set()
-    delete_state(tmp_path)
+    delete_state(tmp_path, APPLICATION)
 
 
 def test_ledger_survives(tmp_path: Path) -> None:
@@ -262,7 +267,10 @@ def test_ledger_survives(tmp_path: Path) -> None:
 
 def test_other_writers_are_waited_for(tmp_path: Path) -> None:
     secret_of(tmp_path)
-    with closing(Storage(tmp_path)) as one, closing(Storage(tmp_path)) as other:
+    with (
+        closing(Storage(tmp_path, APPLICATION)) as one,
+        closing(Storage(tmp_path, APPLICATION)) as other,
+    ):
         other._connection.execute("PRAGMA busy_timeout = 50")
         with (
             one.transaction(),
@@ -354,13 +362,13 @@ def test_file_systems_without_links_or_directory_syncs_will_do(
         monkeypatch.setattr(os, "open", no_directories)
     secret = secret_of(tmp_path)
     assert secret_of(tmp_path) == secret
-    replace_secret(tmp_path)
+    replace_secret(tmp_path, APPLICATION)
     assert secret_of(tmp_path) != secret
 
 
 def test_definition_that_changed_under_the_same_version_is_noticed(tmp_path: Path) -> None:
     secret_of(tmp_path)
-    with closing(Storage(tmp_path)) as storage, storage.transaction() as connection:
+    with closing(Storage(tmp_path, APPLICATION)) as storage, storage.transaction() as connection:
         save_definitions(connection, [HOMEPAGE])
     assert open_state(tmp_path, REGISTRY).account.unusable == frozenset()
     other = make_registry(make_metric(params=make_params(f=0.75)))
@@ -371,9 +379,9 @@ def test_definition_that_changed_under_the_same_version_is_noticed(tmp_path: Pat
 
 def test_database_of_another_format_is_not_taken_for_damaged(tmp_path: Path) -> None:
     secret_of(tmp_path)
-    with closing(Storage(tmp_path)) as storage:
+    with closing(Storage(tmp_path, APPLICATION)) as storage:
         storage._connection.execute("PRAGMA user_version = 9")
-    with pytest.raises(StateError, match="its format is 9: must be 2"):
+    with pytest.raises(StateError, match="its format is 9: must be 3"):
         open_state(tmp_path, REGISTRY)
 
 
@@ -414,12 +422,12 @@ def test_two_replacements_at_once_leave_a_client_that_works(tmp_path: Path) -> N
             nonlocal steps
             steps += 1
             if steps == interrupted:  # noqa: B023 (called within this round)
-                replace_secret(folder)  # noqa: B023
+                replace_secret(folder, APPLICATION)  # noqa: B023
             return begin(storage, secret)  # noqa: B023
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Storage, "transaction", at_step)
-            replace_secret(folder)
+            replace_secret(folder, APPLICATION)
         assert secret_of(folder) != before
         assert ledger_of(folder).spending().resets in {1, 2}
 
@@ -428,9 +436,9 @@ def test_processes_that_replace_the_secret_at_once_leave_one_that_works(tmp_path
     secret_of(tmp_path)
     script = (
         "import sys\nfrom hubbub.client.state import replace_secret\n"
-        "for _ in range(10): replace_secret(sys.argv[1])"
+        "for _ in range(10): replace_secret(sys.argv[1], sys.argv[2])"
     )
-    command = [sys.executable, "-c", script, str(tmp_path)]
+    command = [sys.executable, "-c", script, str(tmp_path), APPLICATION]
     started = [subprocess.Popen(command) for _ in range(3)]
     assert [process.wait(60) for process in started] == [0, 0, 0]
     assert len(secret_of(tmp_path)) == 32
@@ -442,7 +450,7 @@ def test_deletion_that_was_killed_half_way_is_finished_by_the_next_start(
 ) -> None:
     before = secret_of(tmp_path)
     spend_something(tmp_path)
-    with closing(Storage(tmp_path)) as storage:
+    with closing(Storage(tmp_path, APPLICATION)) as storage:
         storage.erase()
     if left == "the database":
         (tmp_path / "secret").unlink()
@@ -454,10 +462,10 @@ def test_copy_leaves_unsent_reports_to_the_original(tmp_path: Path) -> None:
     """What is in a batch has an id of its own, by which the collector knows it."""
     open_state(tmp_path / "original", REGISTRY)
     with (
-        closing(Storage(tmp_path / "original")) as storage,
+        closing(Storage(tmp_path / "original", APPLICATION)) as storage,
         storage.transaction() as connection,
     ):
-        spool(connection, [make_report()] * 5, REGISTRY)
+        spool(connection, [make_report()] * 5, REGISTRY, "", 0.0)
     shutil.copytree(tmp_path / "original", tmp_path / "copy")
     copy = open_state(tmp_path / "copy", REGISTRY)
     assert (copy.waiting, copy.discarded) == (0, 5)

@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from factories import APPLICATION, make_metric, make_params, make_registry, make_report
-from hubbub.client import Batch, Report, batch_to_json
+from hubbub.client import Batch, Report
 from hubbub.client.sealing import Sealer
 from hubbub.collector.errors import BatchError, ReportFileError, StoreError
 from hubbub.collector.exchange import opening
@@ -80,8 +80,8 @@ def reports(count: int, start: int = 0) -> tuple[Report, ...]:
 
 def sealed(*given: Report, key: PrivateKey = KEY, batch_id: str | None = None) -> bytes:
     """Return the body that a client makes of reports."""
-    body = batch_to_json(Batch(given, batch_id))
-    return Sealer(str(key.public), REGISTRY).seal(body, bytes(32), TODAY)
+    batch = Batch(given, batch_id)
+    return Sealer(str(key.public), REGISTRY).seal(batch, bytes(32), TODAY)
 
 
 def batch_of(body: bytes) -> NewBatch:
