@@ -21,16 +21,21 @@ const BASE64 = /^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 /**
  * Bytes are texts of characters below 256 until the end, because texts have an order of their own.
  *
- * @typedef {{index: number, metric: string, version: number, record: string}} Entry
+ * @typedef {{metric: string, version: number, record: string}} Entry
  */
 
+/** @param {readonly WireReport[]} reports @returns {WireReport[]} in the order of the compact form */
+export function inAscendingOrder(reports) {
+  const pairs = reports.map((report) => ({ report, entry: entryOf(report) }));
+  return pairs.sort((one, other) => compare(one.entry, other.entry)).map(({ report }) => report);
+}
+
 /**
- * Return a batch's compact body, and which of its reports each one in the body is, counted through all
- * sections; or null if the reports don't fit the form.
+ * Return a batch's compact body, in which its reports are in ascending order.
  *
  * @param {string} id
  * @param {readonly WireReport[]} reports
- * @returns {{body: ArrayBuffer, order: number[]} | null}
+ * @returns {ArrayBuffer | null} null if the reports don't fit the form
  */
 export function compactBody(id, reports) {
   if (!reports.length || !reports.every(fits)) return null;
@@ -45,8 +50,7 @@ export function compactBody(id, reports) {
   }
   if (sections.length > MOST || !sections.every(hasOneWidth)) return null;
   const head = text(Uint8Array.of(FORMAT)) + text(fromHex(id)) + number(sections.length, 2);
-  const bytes = Uint8Array.from(head + sections.map(sectionText).join(""), charCode);
-  return { body: bytes.buffer, order: entries.map(({ index }) => index) };
+  return Uint8Array.from(head + sections.map(sectionText).join(""), charCode).buffer;
 }
 
 /** @param {WireReport} report @returns {boolean} whether its fields, and nothing else, have room */
@@ -62,9 +66,9 @@ function isBelow(value, bound) {
   return Number.isInteger(value) && value >= 0 && value < bound;
 }
 
-/** @param {WireReport} report @param {number} index @returns {Entry} */
-function entryOf({ metric, version, cohort, bits }, index) {
-  return { index, metric, version, record: number(cohort, 2) + atob(bits) };
+/** @param {WireReport} report @returns {Entry} */
+function entryOf({ metric, version, cohort, bits }) {
+  return { metric, version, record: number(cohort, 2) + atob(bits) };
 }
 
 /** @param {Entry} one @param {Entry} other */

@@ -11,22 +11,30 @@ import { toHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
 import { HubbubError } from "./errors.js";
 import { Nap } from "./nap.js";
-import { batchSpooled, countsOf, leaseOldest, MAY_HAVE_ARRIVED, release, renew, trim } from "./outbox.js";
+import {
+  batchSpooled,
+  countsOf,
+  dropOtherForm,
+  leaseOldest,
+  MAY_HAVE_ARRIVED,
+  release,
+  trim,
+} from "./outbox.js";
 
 /** After a request's time: what a slow machine may need to store its result. */
 const LEASE_MARGIN = 5_000;
 /** Before looking again for batches that others are sending. */
 const PAUSE = 500;
 
-/** @typedef {import("./outbox.js").StoredBatch} StoredBatch */
+/** @typedef {NonNullable<ReturnType<typeof leaseOldest>>} LeasedBatch */
 /** @typedef {import("./outbox.js").Counts} Counts */
 
 /**
  * @typedef {object} DeliveryOptions
  * @property {import("./state.js").StateStore} store
  * @property {import("./sender.js").Sender} sender
+ * @property {import("./outbox.js").Route} route
  * @property {number} batchSize
- * @property {number} mostReports that a request has room for; a larger batch, from before, goes in parts
  * @property {number} batchMillis
  * @property {{reports: number, bytes: number}} most the outbox's bounds; beyond them the oldest are dropped
  * @property {number} timeoutMillis of a request
@@ -50,8 +58,10 @@ export class Delivery {
   #counts = { spooled: 0, waiting: 0 };
   /** @type {number | null} when reports were first seen in the spool */
   #since = null;
-  /** @type {StoredBatch | null} */
+  /** @type {LeasedBatch | null} */
   #underWay = null;
+  /** Whether nothing can be sent now: an attempt has failed, or others are sending. */
+  #stuck = false;
   #failures = 0;
   #working = false;
   #hurry = false;
@@ -60,6 +70,8 @@ export class Delivery {
   #nap = new Nap();
   /** @type {Set<() => void>} */
   #idleWaiters = new Set();
+  /** @type {Set<() => void>} */
+  #stuckWaiters = new Set();
 
   /** @param {DeliveryOptions} options */
   constructor(options) {
@@ -94,6 +106,12 @@ export class Delivery {
   idle() {
     if (!this.waiting || this.#stopped) return Promise.resolve();
     return new Promise((resolve) => this.#idleWaiters.add(resolve));
+  }
+
+  /** @returns {Promise<void>} fulfilled once nothing waits, or nothing can be sent now */
+  idleOrStuck() {
+    if (!this.waiting || this.#stopped || this.#stuck) return Promise.resolve();
+    return new Promise((resolve) => this.#stuckWaiters.add(resolve));
   }
 
   /** Stop, and unless the page is being left, cancel requests. What isn't settled stays in the storage. */
@@ -135,7 +153,18 @@ export class Delivery {
     }
     onTrouble(error);
     const wait = waitAfter(++this.#failures, 0, delays);
+    this.#noteStuck();
     await this.#nap.sleepThrough(wait, () => this.#stopped);
+  }
+
+  #noteStuck() {
+    this.#stuck = true;
+    this.#resolveStuck();
+  }
+
+  #resolveStuck() {
+    for (const resolve of this.#stuckWaiters) resolve();
+    this.#stuckWaiters.clear();
   }
 
   /** Lease a batch and send it, or wait for others that are sending. */
@@ -143,8 +172,9 @@ export class Delivery {
     const { dropped, batch } = await this.#lease();
     for (const [reason, count] of Object.entries(dropped)) this.#options.onDropped(reason, count);
     if (this.#stopped) return;
-    if (batch) await this.#deliver(batch);
-    else if (this.waiting) await this.#nap.sleep(PAUSE);
+    if (batch) return this.#deliver(batch);
+    this.#noteStuck();
+    if (this.waiting) await this.#nap.sleep(PAUSE);
   }
 
   /** Wait until a batch is due, or there is nothing to wait for any more. */
@@ -171,59 +201,56 @@ export class Delivery {
   }
 
   async #lease() {
-    const { store, batchSize, most, timeoutMillis } = this.#options;
+    const { store, route, batchSize, most, timeoutMillis } = this.#options;
+    this.#stuck = false;
     const found = await store.change(({ outbox }) => {
       const now = Date.now();
       const lease = { holder: this.#holder, since: now, millis: timeoutMillis + LEASE_MARGIN };
       const dropped = trim(outbox, most, now);
-      let batch = leaseOldest(outbox, lease);
-      if (!batch && this.#isBatchDue(outbox.spool.length)) {
-        batchSpooled(outbox, batchSize, now);
-        batch = leaseOldest(outbox, lease);
+      dropped[MAY_HAVE_ARRIVED] = dropOtherForm(outbox, route, now);
+      let batch = leaseOldest(outbox, lease, route);
+      if (!batch && this.#isBatchDue(countsOf(outbox, route.origin).spooled)) {
+        batchSpooled(outbox, batchSize, route);
+        batch = leaseOldest(outbox, lease, route);
       }
-      return { dropped, batch, counts: countsOf(outbox) };
+      return { dropped, batch, counts: countsOf(outbox, route.origin) };
     });
     this.#underWay = found.batch;
     this.notice(found.counts);
     return found;
   }
 
-  /** @param {StoredBatch} batch */
-  async #deliver(batch) {
-    const { store, sender, delays, mostReports, onError } = this.#options;
-    const { id } = batch;
-    const reports = batch.reports.slice(0, mostReports);
+  /** @param {LeasedBatch} batch */
+  async #deliver({ id, reports, isNew }) {
+    const { store, route, sender, delays, onError } = this.#options;
     const outcome = await sender.post({ id, reports }, {
       signal: this.#requests.signal,
       outliveThePage: this.leaving,
     });
     if (this.#stopped) return;
     if (outcome.kind !== "delivered") onError(outcome.error);
-    // An id that was known may have come with all reports before, or with these alone.
-    const goesOn = outcome.kind === "delivered" && outcome.isNew;
-    const settled = settledBy(outcome, (goesOn ? reports : batch.reports).length);
+    const settled = settledBy(outcome, reports.length);
     const { there, counts } = await store.change(({ outbox }) => {
-      const was = release(outbox, id, settled);
-      if (goesOn) renew(outbox, id);
-      return { there: was, counts: countsOf(outbox) };
+      const isUnknown = isNew && outcome.kind === "retry" && !outcome.mayBeStored;
+      const was = release(outbox, id, settled, isUnknown ? this.#holder : null);
+      return { there: was, counts: countsOf(outbox, route.origin) };
     });
     this.#underWay = null;
-    if (there) this.#count(outcome, settled.size, reports.length);
+    if (there) this.#count(outcome, settled.size);
     this.notice(counts);
     if (outcome.kind !== "retry") {
       this.#failures = 0;
       return;
     }
     const wait = waitAfter(++this.#failures, outcome.asked, delays);
+    this.#noteStuck();
     await this.#nap.sleepThrough(wait, () => this.#stopped);
   }
 
-  /** @param {import("./sender.js").Outcome} outcome @param {number} settled @param {number} sent */
-  #count(outcome, settled, sent) {
-    if (outcome.kind === "delivered") {
-      this.#options.onDelivered(sent);
-      this.#options.onDropped(MAY_HAVE_ARRIVED, settled - sent);
-    } else if (outcome.kind !== "retry") {
+  /** @param {import("./sender.js").Outcome} outcome @param {number} settled */
+  #count(outcome, settled) {
+    if (outcome.kind === "delivered") this.#options.onDelivered(settled);
+    else if (outcome.kind !== "retry") {
       this.#options.onRefused(outcome.reason, settled, outcome.error);
     }
   }
@@ -231,6 +258,7 @@ export class Delivery {
   #resolveIdle() {
     for (const resolve of this.#idleWaiters) resolve();
     this.#idleWaiters.clear();
+    this.#resolveStuck();
   }
 }
 

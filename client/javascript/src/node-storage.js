@@ -27,7 +27,6 @@ const UNFINISHED_MILLIS = 5_000;
 const PAUSE_MILLIS = 5;
 /** More than it takes until a file is too old to be unfinished, if its time and the clock can be trusted. */
 const MOST_LOOKS = 2_500;
-const LEFT_OVER_MILLIS = 3_600_000;
 const NO_LINKS = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EACCES", "EINVAL"]);
 
 /**
@@ -39,6 +38,9 @@ const NO_LINKS = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EACCES", 
  * @property {string[]} tokens its own, and those of the versions that it came from
  * @property {boolean} copied whether its file is a copy of the one that was written
  */
+
+/** Files of this program that aren't linked to their numbers yet. @type {Set<string>} */
+const underWay = new Set();
 
 /**
  * Where the versions of one text are, and how a link is made there.
@@ -69,6 +71,7 @@ export function makeFileStorage(directory, makeLink) {
       const folder = { directory, name: fileName(key), makeLink };
       for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
         await checkDirectory(directory);
+        await removeLeftOver(folder);
         const current = await readNewest(folder);
         const text = change(current.text, { copied: current.copied });
         if (text === undefined) return;
@@ -200,17 +203,21 @@ async function store(folder, current, text) {
  * @returns {Promise<string | null>} its path, or null if the number is taken
  */
 async function makeVersion({ directory, name, makeLink }, number, version) {
-  const temporary = join(directory, `${name}.new.${toHex(randomBytes(8))}`);
+  const temporaryName = `${name}.new.${process.pid}.${toHex(randomBytes(8))}`;
+  const temporary = join(directory, temporaryName);
   const path = join(directory, `${name}.${number}`);
+  underWay.add(temporaryName);
   try {
     await writeDurably(temporary, version);
     await makeLink(temporary, path);
     return path;
   } catch (error) {
-    if (codeOf(error) === "EEXIST") return null;
+    // It doesn't exist if another process took it for one that was left.
+    if (codeOf(error) === "EEXIST" || codeOf(error) === "ENOENT") return null;
     if (!NO_LINKS.has(codeOf(error) ?? "")) throw error;
   } finally {
     await unlink(temporary).catch(() => {});
+    underWay.delete(temporaryName);
   }
   // Without links a file is made first and then written: readers must wait until it is complete.
   try {
@@ -240,18 +247,37 @@ async function writeDurably(path, { text, tokens }) {
   }
 }
 
-/** @param {Folder} folder @param {number} number what is older than it, and what was left by crashes */
+/** @param {Folder} folder @param {number} number what is older than it */
 async function removeOlder(folder, number) {
-  const { directory, name } = folder;
   const versions = await listVersions(folder);
   const older = versions.filter((file) => file.number < number).map(({ path }) => path);
-  for (const found of await readdir(directory)) {
-    if (!found.startsWith(`${name}.new.`)) continue;
-    const path = join(directory, found);
-    const age = Date.now() - ((await unlessMissing(stat(path)))?.mtimeMs ?? 0);
-    if (age > LEFT_OVER_MILLIS) older.push(path);
-  }
   await Promise.all(older.map((path) => unlink(path).catch(() => {})));
+}
+
+/**
+ * Remove what processes that have ended didn't link: it holds reports that may be settled by now. A
+ * process that only seems to have ended, as it is in another container, makes its version once more.
+ *
+ * @param {Folder} folder
+ */
+async function removeLeftOver({ directory, name }) {
+  for (const found of (await unlessMissing(readdir(directory))) ?? []) {
+    const [, pid] = /\.new\.(\d+)\.[0-9a-f]+$/.exec(found) ?? [];
+    if (pid === undefined || !found.startsWith(`${name}.new.`) || underWay.has(found)) continue;
+    if (Number(pid) === process.pid || !isRunning(Number(pid))) {
+      await unlink(join(directory, found)).catch(() => {});
+    }
+  }
+}
+
+/** @param {number} pid @returns {boolean} whether there is such a process, as far as can be told */
+function isRunning(pid) {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return codeOf(error) !== "ESRCH";
+  }
 }
 
 /**

@@ -1,19 +1,19 @@
 /**
  * Unsent reports, spooled one by one and then put into batches, as plain data in the client's state.
  *
- * Invariant: a batch's id is drawn when its reports leave the spool, in the same update, and stays with
- * it, so no report is ever sent under two ids. The tab or process that sends a batch leases it.
+ * Invariants: a batch keeps its id for as long as the collector may have stored it, so no report is ever
+ * counted under two ids; and reports are sent to the origin alone for which they were recorded. The tab
+ * or process that sends a batch leases it.
  */
 
 import { EMPTY_BODY_SIZE, newBatchId, reportSize } from "./batch.js";
-import { systemCoins } from "./coins.js";
-import { uniformBelow } from "./keyed.js";
+import { inAscendingOrder } from "./compact.js";
 
 export const QUEUE_FULL = "queue full";
 export const TOO_OLD = "too old";
 export const MAY_HAVE_ARRIVED = "may have arrived before";
 
-/** The collector knows a batch's id for 14 days; a batch's day is all that is kept of its time. */
+/** The collector knows a batch's id for 14 days; a report's day is all that is kept of its time. */
 const LONGEST_DAYS = 13;
 const LARGEST_BATCH = 1_000_000;
 const MILLIS_A_DAY = 86_400_000;
@@ -31,17 +31,33 @@ const MILLIS_A_DAY = 86_400_000;
 const CLOCK_SLACK = 60_000;
 
 /**
- * @typedef {object} StoredBatch
- * @property {string} id
+ * How a client sends: to which origin, and whether sealed.
+ *
+ * @typedef {{origin: string, sealed: boolean}} Route
+ */
+
+/**
+ * @typedef {object} SpooledReport
+ * @property {WireReport} report
+ * @property {string} origin of the collector that it was recorded for
  * @property {number} day on which it was made, counted from 1970
- * @property {WireReport[]} reports
+ * @property {boolean} lasting whether its cohort is the client's for life, and so may not meet another
+ *   such in a batch
+ */
+
+/**
+ * @typedef {object} StoredBatch
+ * @property {string | null} id null while no collector can have stored it
+ * @property {string} origin
+ * @property {boolean} sealed whether it was sent in sealed form
+ * @property {number} day of its oldest report
+ * @property {WireReport[]} reports in ascending order, which tells nothing
  * @property {Lease | null} lease
  */
 
 /**
  * @typedef {object} Outbox
- * @property {{report: WireReport, lasting: boolean}[]} spool the oldest first; `lasting` if the
- *   report's cohort is the client's for life and so may not meet another such in a batch
+ * @property {SpooledReport[]} spool the oldest first
  * @property {StoredBatch[]} batches the oldest first
  */
 
@@ -56,10 +72,23 @@ export function emptyOutbox() {
  * @typedef {{spooled: number, waiting: number}} Counts
  */
 
-/** @param {Outbox} outbox @returns {Counts} */
-export function countsOf({ spool, batches }) {
-  const batched = sum(batches.map(({ reports }) => reports.length));
-  return { spooled: spool.length, waiting: spool.length + batched };
+/** @param {Outbox} outbox @param {string} [origin] by default all @returns {Counts} */
+export function countsOf({ spool, batches }, origin) {
+  const isCounted = (/** @type {{origin: string}} */ one) => !origin || one.origin === origin;
+  const spooled = spool.filter(isCounted).length;
+  const batched = sum(batches.filter(isCounted).map(({ reports }) => reports.length));
+  return { spooled, waiting: spooled + batched };
+}
+
+/**
+ * Put a report into the outbox.
+ *
+ * @param {Outbox} outbox is changed
+ * @param {WireReport} report
+ * @param {{origin: string, lasting: boolean, now: number}} about now: milliseconds since 1970
+ */
+export function spool(outbox, report, { origin, lasting, now }) {
+  outbox.spool.push({ report, origin, day: dayOf(now), lasting });
 }
 
 /** @param {Outbox} outbox @returns {number} how many reports were dropped: all */
@@ -70,57 +99,73 @@ export function clear(outbox) {
   return waiting;
 }
 
-/** @param {Outbox} outbox @returns {number} how many reports that are in no batch yet were dropped */
-export function dropSpool(outbox) {
-  return outbox.spool.splice(0).length;
+/**
+ * Drop what another client may send as well: reports that no collector knows by a batch's id.
+ *
+ * @param {Outbox} outbox is changed
+ * @returns {number} how many reports
+ */
+export function dropUnsent(outbox) {
+  const before = countsOf(outbox).waiting;
+  outbox.spool = [];
+  outbox.batches = outbox.batches.filter(({ id }) => id !== null);
+  return before - countsOf(outbox).waiting;
 }
 
 /**
- * Put reports in random order under a new id: the oldest in the spool, but of at most one metric with
- * a cohort for life, and no more than the collector takes.
+ * Put reports into a batch: the oldest in the spool, but of at most one metric with a cohort for life,
+ * and no more than the collector takes.
  *
  * @param {Outbox} outbox is changed
  * @param {number} most reports
- * @param {number} now milliseconds since 1970
+ * @param {Route} route
  */
-export function batchSpooled(outbox, most, now) {
-  /** @type {WireReport[]} */
-  const reports = [];
+export function batchSpooled(outbox, most, { origin, sealed }) {
+  /** @type {SpooledReport[]} */
+  const taken = [];
   /** @type {string | null} */
   let lastingMetric = null;
   let room = LARGEST_BATCH - EMPTY_BODY_SIZE;
-  outbox.spool = outbox.spool.filter(({ report, lasting }) => {
+  outbox.spool = outbox.spool.filter((spooled) => {
+    const { report, lasting } = spooled;
     const size = reportSize(report);
     const foreign = lasting && lastingMetric !== null && lastingMetric !== report.metric;
-    if (reports.length === most || foreign || size > room) return true;
+    const elsewhere = spooled.origin !== origin;
+    if (elsewhere || taken.length === most || foreign || size > room) return true;
     if (lasting) lastingMetric = report.metric;
     room -= size;
-    reports.push(report);
+    taken.push(spooled);
     return false;
   });
-  if (!reports.length) return;
+  if (!taken.length) return;
   outbox.batches.push({
-    id: newBatchId(),
-    day: dayOf(now),
-    reports: shuffled(reports),
+    id: null,
+    origin,
+    sealed,
+    day: Math.min(...taken.map(({ day }) => day)),
+    reports: inAscendingOrder(taken.map(({ report }) => report)),
     lease: null,
   });
 }
 
 /**
- * Lease the oldest batch that nobody else is sending.
+ * Lease the oldest batch that nobody else is sending, and draw an id for it if it has none.
  *
  * @param {Outbox} outbox is changed
  * @param {Lease} lease
- * @returns {StoredBatch | null}
+ * @param {Route} route
+ * @returns {{id: string, reports: WireReport[], isNew: boolean} | null} whether its id was drawn now
  */
-export function leaseOldest(outbox, lease) {
+export function leaseOldest(outbox, lease, { origin, sealed }) {
   const batch = outbox.batches.find((candidate) => {
-    return candidate.lease?.holder === lease.holder || !isLeased(candidate, lease.since);
+    const isFree = candidate.lease?.holder === lease.holder || !isLeased(candidate, lease.since);
+    return candidate.origin === origin && isFree;
   });
   if (!batch) return null;
-  batch.lease = lease;
-  return batch;
+  const isNew = batch.id === null;
+  const id = batch.id ?? newBatchId();
+  Object.assign(batch, { id, sealed, lease });
+  return { id, reports: batch.reports, isNew };
 }
 
 /**
@@ -129,11 +174,16 @@ export function leaseOldest(outbox, lease) {
  * @param {Outbox} outbox is changed
  * @param {string} id
  * @param {ReadonlySet<number>} settled indices of reports
+ * @param {string | null} [holder] whose attempt it was for which the id was drawn, if no collector can
+ *   have stored anything: the id is then forgotten, for to show it again, perhaps from another network,
+ *   would tell that it is the same client's
  * @returns {boolean} whether the batch was there
  */
-export function release(outbox, id, settled) {
+export function release(outbox, id, settled, holder = null) {
   const batch = outbox.batches.find((candidate) => candidate.id === id);
   if (!batch) return false;
+  // Another holder may have sent it since; and what is sealed has numbers that depend on the id.
+  if (holder !== null && batch.lease?.holder === holder && !batch.sealed) batch.id = null;
   batch.lease = null;
   batch.reports = batch.reports.filter((_, i) => !settled.has(i));
   outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
@@ -141,18 +191,25 @@ export function release(outbox, id, settled) {
 }
 
 /**
- * Give what is left of a batch, of which nothing has ever arrived, an id of its own.
+ * Drop batches that may have arrived in the other form: unsealed a batch counts once by its id, sealed by
+ * the numbers within, and never across.
  *
  * @param {Outbox} outbox is changed
- * @param {string} id
+ * @param {Route} route
+ * @param {number} now milliseconds since 1970
+ * @returns {number} reports
  */
-export function renew(outbox, id) {
-  const batch = outbox.batches.find((candidate) => candidate.id === id);
-  if (batch) batch.id = newBatchId();
+export function dropOtherForm(outbox, { origin, sealed }, now) {
+  const before = countsOf(outbox).waiting;
+  outbox.batches = outbox.batches.filter((batch) => {
+    const mayHaveArrived = batch.id !== null && batch.sealed !== sealed;
+    return batch.origin !== origin || !mayHaveArrived || isLeased(batch, now);
+  });
+  return before - countsOf(outbox).waiting;
 }
 
 /**
- * Drop batches that the collector might have forgotten, and the oldest reports beyond the bounds; but
+ * Drop reports whose batch the collector might have forgotten, and the oldest beyond the bounds; but
  * nothing that is being sent: nobody knows whether the collector has it already.
  *
  * @param {Outbox} outbox is changed
@@ -162,9 +219,9 @@ export function renew(outbox, id) {
  */
 export function trim(outbox, most, now) {
   const before = countsOf(outbox).waiting;
-  outbox.batches = outbox.batches.filter((batch) => {
-    return isLeased(batch, now) || dayOf(now) - batch.day < LONGEST_DAYS;
-  });
+  const isYoung = (/** @type {{day: number}} */ { day }) => dayOf(now) - day < LONGEST_DAYS;
+  outbox.batches = outbox.batches.filter((batch) => isLeased(batch, now) || isYoung(batch));
+  outbox.spool = outbox.spool.filter(isYoung);
   const young = countsOf(outbox).waiting;
   let reports = young;
   let bytes = sum(outbox.spool.map(({ report }) => reportSize(report)));
@@ -198,16 +255,6 @@ function bytesOf({ reports }) {
 function isLeased({ lease }, now) {
   if (!lease) return false;
   return now < lease.since + lease.millis && lease.since <= now + CLOCK_SLACK;
-}
-
-/** @param {WireReport[]} reports @returns {WireReport[]} in an order that reveals nothing */
-function shuffled(reports) {
-  const order = [...reports];
-  for (let i = order.length - 1; i > 0; i--) {
-    const other = uniformBelow(i + 1, systemCoins);
-    [order[i], order[other]] = [order[other], order[i]];
-  }
-  return order;
 }
 
 /** @param {number} millis since 1970 */

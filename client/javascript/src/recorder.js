@@ -13,7 +13,7 @@ import { fromHex, toHex } from "./bytes.js";
 import { HubbubError } from "./errors.js";
 import { enter } from "./ledger.js";
 import { Nap } from "./nap.js";
-import { countsOf, QUEUE_FULL, trim } from "./outbox.js";
+import { countsOf, QUEUE_FULL, spool, trim } from "./outbox.js";
 
 /** A page or process that vanishes loses at most the recordings of this time. */
 const SPOOL_MILLIS = 1_000;
@@ -46,6 +46,7 @@ const MOST_AT_ONCE = 1_000;
  * @typedef {object} RecorderOptions
  * @property {import("./state.js").StateStore} store
  * @property {Readonly<import("./registry.js").Registry>} registry
+ * @property {import("./outbox.js").Route} route
  * @property {number} batchSize store as soon as this many wait
  * @property {number} batchMillis store at the latest this long after the first, or after a second; sooner
  *   where that is cheap, for a page may be left at any moment
@@ -75,12 +76,14 @@ export function makeEntry(encoder, value, seconds) {
  *
  * @param {import("./state.js").State} state is changed
  * @param {Readonly<import("./registry.js").Registry>} registry
+ * @param {string} origin of the collector
  * @param {readonly Entry[]} entries
  * @param {{reports: number, bytes: number}} most reports in the outbox
  * @returns {Stored}
  */
-export function commit({ account, outbox }, registry, entries, most) {
+export function commit({ account, outbox }, registry, origin, entries, most) {
   let [recorded, stale] = [0, 0];
+  const now = Date.now();
   /** @type {Map<string, number>} */
   const refused = new Map();
   for (const { encoder, seconds, answer } of entries) {
@@ -92,12 +95,13 @@ export function commit({ account, outbox }, registry, entries, most) {
     }
     const { cohort, permanent } = decision.answer;
     const report = wireReport(encoder.report({ cohort, permanent: fromHex(permanent) }));
-    outbox.spool.push({ report, lasting: metric.memory === "value" && metric.params.m > 1 });
+    const lasting = metric.memory === "value" && metric.params.m > 1;
+    spool(outbox, report, { origin, lasting, now });
     recorded++;
     if (decision.kind === "stale") stale++;
   }
-  const dropped = trim(outbox, most, Date.now());
-  return { recorded, stale, refused, dropped, counts: countsOf(outbox) };
+  const dropped = trim(outbox, most, now);
+  return { recorded, stale, refused, dropped, counts: countsOf(outbox, origin) };
 }
 
 /** Recordings on their way to the storage, and the one loop that moves them. */
@@ -180,11 +184,12 @@ export class Recorder {
 
   /** @param {Entry[]} entries */
   async #attempt(entries) {
-    const { store, registry, most, delays, onStored, onTrouble } = this.#options;
+    const { store, registry, route, most, delays, onStored, onTrouble } = this.#options;
+    const { origin } = route;
     this.#underWay = entries.length;
     try {
       const start = performance.now();
-      const stored = await store.change((state) => commit(state, registry, entries, most));
+      const stored = await store.change((state) => commit(state, registry, origin, entries, most));
       this.#lastTook = performance.now() - start;
       this.#underWay = this.#failures = 0;
       onStored(stored);

@@ -6,6 +6,7 @@
  * length; a report has one number in all attempts; what can't be sealed isn't sent.
  */
 
+import { newBatchId } from "./batch.js";
 import { fromHex, littleEndian } from "./bytes.js";
 import { HubbubError, OptionError } from "./errors.js";
 import { message, prefixed } from "./keyed.js";
@@ -85,9 +86,9 @@ export class Sealer {
   }
 
   /**
-   * Return a batch's body.
+   * Return a batch's body, under an id of its own: two attempts have nothing in common.
    *
-   * @param {StoredBatch} batch
+   * @param {StoredBatch} batch its id is a part of the reports' numbers, and doesn't travel
    * @param {Client} client
    * @param {string} [today] YYYY-MM-DD (UTC)
    * @returns {Promise<ArrayBuffer>} rejects if no key is in force, or the cryptography fails
@@ -107,7 +108,7 @@ export class Sealer {
       const { enc, ct } = await this.#suite.seal({ recipientPublicKey, info }, payload);
       records.push(concat(id, new Uint8Array(enc), new Uint8Array(ct)));
     }
-    return sealedBody(batch.id, records);
+    return sealedBody(newBatchId(), records);
   }
 }
 

@@ -4,7 +4,8 @@
  * Only an answer that the collector itself could have given counts as delivered: a captive portal
  * that redirects, or answers 200 with its own page, must not make the client discard reports. What is
  * sent is a batch's compact form, or JSON where that isn't understood; sealed records and nothing else if
- * batches are to be sealed. The description of a failure contains no value and no key.
+ * batches are to be sealed. No answer changes how later batches are sent, or it would mark the client. The
+ * description of a failure contains no value and no key.
  */
 
 import { retryAfter } from "./backoff.js";
@@ -28,6 +29,9 @@ const LONGEST_KEEPALIVE = 60_000;
 const DNS_CODES = /^(ENOTFOUND|EAI_\w+|ERR_DNS\w*)$/;
 const TLS_CODES =
   /^(ERR_(TLS|SSL)\w*|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|HOSTNAME_MISMATCH|EPROTO)$/;
+/** Nobody was there, or nobody who could be trusted: nothing was sent. */
+const NOT_SENT_CODES =
+  /^(ENOTFOUND|EAI_\w+|ECONNREFUSED|ERR_TLS_CERT\w*|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|HOSTNAME_MISMATCH)$/;
 const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
 
 /**
@@ -43,10 +47,11 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
  */
 
 /**
- * What became of an attempt: `partly` names, by index, the reports that will never be accepted.
+ * What became of an attempt: `partly` names, by index, the reports that will never be accepted;
+ * `mayBeStored` is whether the collector may have stored the batch although it is to be sent again.
  *
- * @typedef {{kind: "delivered", isNew: boolean}
- *   | {kind: "retry", asked: number, error: DeliveryError}
+ * @typedef {{kind: "delivered"}
+ *   | {kind: "retry", asked: number, mayBeStored: boolean, error: DeliveryError}
  *   | {kind: "refused", reason: string, error: DeliveryError}
  *   | {kind: "partly", refused: Set<number>, reason: string, error: DeliveryError}} Outcome
  */
@@ -61,8 +66,6 @@ export class Sender {
   #fetch;
   /** @type {Record<string, string>} */
   #headers = {};
-  /** Whether the compact form is sent: until one isn't understood. */
-  #compact = true;
 
   /**
    * @param {URL} address the collector's base address
@@ -78,10 +81,11 @@ export class Sender {
   }
 
   /**
-   * Try once; twice if the compact form turns out not to be understood. Never throws for anything that
-   * the network or the server does.
+   * Try once; twice if the compact form isn't understood. Never throws for anything that the network or
+   * the server does.
    *
-   * @param {{id: string, reports: readonly import("./batch.js").WireReport[]}} batch
+   * @param {{id: string, reports: readonly import("./batch.js").WireReport[]}} batch its reports in
+   *   ascending order: answers name them by their places
    * @param {{signal: AbortSignal, outliveThePage: boolean}} options
    * @returns {Promise<Outcome>}
    */
@@ -92,10 +96,10 @@ export class Sender {
       sealed = await this.#seal?.({ id, reports });
     } catch (error) {
       const why = error instanceof HubbubError ? error.message : "the cryptography failed";
-      return { kind: "retry", asked: 0, error: failed("sealing", null, why) };
+      return notSent(why);
     }
     // While the batch was being sealed: consent may be withdrawn.
-    if (signal.aborted) return { kind: "retry", asked: 0, error: failed("sealing", null, "stopped") };
+    if (signal.aborted) return notSent("stopped");
     const attempt = new AbortController();
     const giveUp = () => attempt.abort();
     let timedOut = false;
@@ -126,22 +130,25 @@ export class Sender {
     };
     try {
       if (sealed) return asAWhole(await request(sealed, SEALED_TYPE));
-      const compact = this.#compact && compactBody(id, reports);
-      if (compact) {
-        const outcome = await request(compact.body, MEDIA_TYPE);
-        if (!isUnknownForm(outcome)) return inOrderOf(compact.order, outcome);
-        this.#compact = false;
-      }
+      const compact = compactBody(id, reports);
+      const outcome = compact && (await request(compact, MEDIA_TYPE));
+      if (outcome && !isUnknownForm(outcome)) return outcome;
       return await request(bodyOf(id, reports), "application/json");
     } catch (error) {
       const seconds = `no complete answer in ${this.#timeout / 1_000} s`;
       const failure = timedOut ? failed("timeout", null, seconds) : explain(error);
-      return { kind: "retry", asked: 0, error: failure };
+      const mayBeStored = !codesOf(error).some((code) => NOT_SENT_CODES.test(code));
+      return { kind: "retry", asked: 0, mayBeStored, error: failure };
     } finally {
       clearTimeout(timer);
       signal.removeEventListener("abort", giveUp);
     }
   }
+}
+
+/** @param {string} why nothing could be sealed @returns {Outcome} */
+function notSent(why) {
+  return { kind: "retry", asked: 0, mayBeStored: false, error: failed("sealing", null, why) };
 }
 
 /** @param {Outcome} outcome of a compact body @returns {boolean} whether JSON should be tried */
@@ -153,18 +160,6 @@ function isUnknownForm(outcome) {
 function asAWhole(outcome) {
   if (outcome.kind !== "partly") return outcome;
   return { kind: "refused", reason: outcome.reason, error: outcome.error };
-}
-
-/**
- * Name refused reports as the batch counts them, not the body.
- *
- * @param {number[]} order which report of the batch each one in the body is
- * @param {Outcome} outcome
- * @returns {Outcome}
- */
-function inOrderOf(order, outcome) {
-  if (outcome.kind !== "partly") return outcome;
-  return { ...outcome, refused: new Set([...outcome.refused].map((index) => order[index])) };
 }
 
 /**
@@ -180,8 +175,9 @@ export function judge(status, body, count, asked = 0) {
   const answer = parse(body);
   if (status < 400 || status >= 500 || AGAIN.has(status)) {
     const own = status === 200 || status === 201;
-    if (own && Number.isInteger(answer?.accepted)) return { kind: "delivered", isNew: status === 201 };
-    return { kind: "retry", asked, error: explainStatus(status, answer) };
+    if (own && Number.isInteger(answer?.accepted)) return { kind: "delivered" };
+    const mayBeStored = answer?.stored !== false;
+    return { kind: "retry", asked, mayBeStored, error: explainStatus(status, answer) };
   }
   const error = explainStatus(status, answer);
   const refused = status === 422 ? namedReports(answer?.errors, count) : null;

@@ -13,10 +13,10 @@ import { SECRET_BYTES } from "./encoder.js";
 import { StorageError } from "./errors.js";
 import { closePastPeriods, countReset, countRestore, emptyAccount } from "./ledger.js";
 import { murmur3x86 } from "./murmur3.js";
-import { clear, countsOf, dropSpool, emptyOutbox } from "./outbox.js";
+import { clear, countsOf, dropUnsent, emptyOutbox } from "./outbox.js";
 import { updaterOf } from "./storage.js";
 
-const FORMAT = "hubbub-javascript-state-1";
+const FORMAT = "hubbub-javascript-state-2";
 const REMEDY = "nothing is sent; forget() starts this client's privacy account anew";
 const encoder = new TextEncoder();
 
@@ -32,8 +32,10 @@ export class StateGoneError extends StorageError {}
 
 /** One client's state in a storage. Everything that happens to it is one atomic update. */
 export class StateStore {
-  #update;
+  #storage;
   #key;
+  /** @type {Promise<unknown>} the last update: none is under way once one that follows is done */
+  #last = Promise.resolve();
   /** @type {string | null} the secret that this client works with, once it is open */
   #secret = null;
 
@@ -42,7 +44,7 @@ export class StateStore {
    * @param {string} application each has a state of its own
    */
   constructor(storage, application) {
-    this.#update = updaterOf(storage);
+    this.#storage = updaterOf(storage);
     this.#key = `hubbub.${application}`;
   }
 
@@ -50,12 +52,13 @@ export class StateStore {
    * Return the client's secret, drawing it if there is no state yet.
    *
    * @param {Readonly<import("./registry.js").Registry>} registry
+   * @param {string} origin of the collector
    * @param {number} seconds since 1970
    * @returns {Promise<{secret: Uint8Array, counts: import("./outbox.js").Counts, lost: number}>} with
    *   the unsent reports, and how many were given up because the state is a copy; throws StorageError
    *   if it is damaged, RandomnessError, and what the storage throws
    */
-  async open(registry, seconds) {
+  async open(registry, origin, seconds) {
     let lost = 0;
     const state = await this.#work((kept, copied) => {
       const opened = kept ?? newState();
@@ -63,7 +66,7 @@ export class StateStore {
       if (copied) {
         countRestore(opened.account, registry);
         // The original may have sent these, under an id that isn't known here.
-        lost = dropSpool(opened.outbox);
+        lost = dropUnsent(opened.outbox);
       }
       closePastPeriods(opened.account, seconds);
       return opened;
@@ -74,7 +77,7 @@ export class StateStore {
       throw new StorageError(`the storage didn't keep ${this.#key}`);
     }
     this.#secret = state.secret;
-    return { secret: fromHex(state.secret), counts: countsOf(state.outbox), lost };
+    return { secret: fromHex(state.secret), counts: countsOf(state.outbox, origin), lost };
   }
 
   /**
@@ -148,6 +151,13 @@ export class StateStore {
   /** Delete the state, damaged or not. @returns {Promise<void>} throws what the storage throws */
   async forget() {
     await this.#update(this.#key, () => null);
+  }
+
+  /** @param {string} key @param {import("./storage.js").Change} change @returns {Promise<void>} */
+  #update(key, change) {
+    const update = this.#last.then(() => this.#storage(key, change));
+    this.#last = update.catch(() => {});
+    return update;
   }
 
   /**

@@ -7,10 +7,11 @@
  */
 
 import { waitAfter } from "./backoff.js";
-import { bodyOf, newBatchId, wireReport } from "./batch.js";
+import { newBatchId, wireReport } from "./batch.js";
 import { fromHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
 import { refusal } from "./consent.js";
+import { compactBody, MEDIA_TYPE } from "./compact.js";
 import { Delivery } from "./delivery.js";
 import { Encoder, SECRET_BYTES } from "./encoder.js";
 import { HubbubError, MetricError, ValueError } from "./errors.js";
@@ -26,6 +27,7 @@ import { checkOptions, DEFAULTS, LARGEST_TIMER } from "./options.js";
 import { QUEUE_FULL } from "./outbox.js";
 import { whenHidden } from "./page.js";
 import { makeEntry, Recorder } from "./recorder.js";
+import { MEDIA_TYPE as SEALED_TYPE } from "./sealed.js";
 import { Sender } from "./sender.js";
 import { StateStore } from "./state.js";
 import { describeForgetting, describePreview, explain } from "./explanations.js";
@@ -80,8 +82,9 @@ const NAMES_REPORTS = 422;
  *
  * @typedef {object} Preview
  * @property {import("./encoder.js").Report} report drawn as `record` would; another call draws anew
- * @property {string} body what would go over the wire if this report travelled alone, as JSON; it is sent in
- *   this form, in the compact one of the same content, or sealed
+ * @property {string} mediaType
+ * @property {Uint8Array} body what would go over the wire if this report travelled alone, and its form: the
+ *   compact one (docs/protocol, section 8), or with keys to seal to the sealed one (section 9)
  * @property {string} words the same for people
  * @property {string | null} refusal why it wouldn't be sent, if so
  * @property {boolean} stale whether the report is of an earlier answer, because there is no room for
@@ -174,15 +177,15 @@ export class Telemetry {
   }
 
   /**
-   * Flush, then stop. What the collector didn't accept in time stays in the storage for the next start;
-   * later calls of `record` are dropped and counted.
+   * Send what waits, until an attempt fails, then stop. What the collector didn't accept in time stays in
+   * the storage for the next start; later calls of `record` are dropped and counted.
    *
    * @param {number} [timeoutMillis]
    * @returns {Promise<void>} never rejects
    */
   async close(timeoutMillis = 2_000) {
     this.#closed = true;
-    await this.flush(timeoutMillis);
+    await within(timeoutMillis, this.#settled({ orStuck: true }));
     const run = this.#run;
     this.#stop("not stored before close");
     await within(
@@ -294,13 +297,24 @@ export class Telemetry {
     const why = this.#disabled ?? (this.#closed ? "closed" : refused ? decision.reason : null);
     return {
       report,
-      body: bodyOf(newBatchId(), [wireReport(report)]),
+      ...(await this.#requestOf(report, state ? fromHex(state.secret) : randomBytes(SECRET_BYTES))),
       words: describePreview(known, report, { refusal: why, kind: decision.kind }),
       refusal: why,
       stale: decision.kind === "stale",
       epsilonReport: known.epsilonReport,
       epsilonPermanent: known.epsilonPermanent,
     };
+  }
+
+  /** @param {import("./encoder.js").Report} report @param {Uint8Array} secret */
+  async #requestOf(report, secret) {
+    const batch = { id: newBatchId(), reports: [wireReport(report)] };
+    const { sealer } = this.#options;
+    const body = sealer
+      ? await sealer.seal(batch, this.#client(secret))
+      : compactBody(batch.id, batch.reports);
+    const mediaType = sealer ? SEALED_TYPE : MEDIA_TYPE;
+    return { mediaType, body: new Uint8Array(/** @type {ArrayBuffer} */ (body)) };
   }
 
   /**
@@ -411,7 +425,8 @@ export class Telemetry {
     try {
       await this.#clearOutbox();
       randomBytes(1); // A client without coins is off from the start, not from its first report on.
-      const opened = await this.#store.open(registry, secondsNow());
+      const { origin } = this.#options.endpoint;
+      const opened = await this.#store.open(registry, origin, secondsNow());
       if (generation !== this.#generation) return;
       const encoders = [...registry.metrics].map(
         ([name, metric]) => /** @type {const} */ ([name, new Encoder(metric, opened.secret)]),
@@ -464,11 +479,11 @@ export class Telemetry {
   #makeLoops(secret) {
     const { registry, endpoint, ingestKey, sealer, fetch, numbers } = this.#options;
     const { batchSize, batchMillis, timeoutMillis } = numbers;
-    const metrics = [...registry.metrics.values()];
-    const client = { application: registry.application, metrics, secret };
-    const mostReports = sealer?.mostReports(metrics) ?? Infinity;
+    const client = this.#client(secret);
+    const mostReports = sealer?.mostReports(client.metrics) ?? Infinity;
     const shared = {
       store: this.#store,
+      route: { origin: endpoint.origin, sealed: Boolean(sealer) },
       batchSize: Math.min(batchSize, mostReports),
       batchMillis,
       most: { reports: numbers.maxWaiting, bytes: numbers.maxOutboxBytes },
@@ -482,7 +497,6 @@ export class Telemetry {
     };
     const delivery = new Delivery({
       ...shared,
-      mostReports,
       sender: new Sender(endpoint, {
         timeout: timeoutMillis,
         fetch,
@@ -506,6 +520,12 @@ export class Telemetry {
       },
     });
     return { recorder, delivery };
+  }
+
+  /** @param {Uint8Array} secret @returns {import("./sealed.js").Client} */
+  #client(secret) {
+    const { application, metrics } = this.#options.registry;
+    return { application, metrics: [...metrics.values()], secret };
   }
 
   #delays() {
@@ -547,12 +567,13 @@ export class Telemetry {
     }
   }
 
-  async #settled() {
+  /** @param {{orStuck?: boolean}} [options] or nothing can be sent now, but all is stored */
+  async #settled({ orStuck = false } = {}) {
     await this.#ready;
     const run = this.#run;
     await run?.recorder.flush();
     run?.delivery.hurry();
-    await run?.delivery.idle();
+    await (orStuck ? run?.delivery.idleOrStuck() : run?.delivery.idle());
     return true;
   }
 

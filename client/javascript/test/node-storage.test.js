@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { execFile, spawn } from "node:child_process";
+import { execFile, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { chmod, cp, link, readdir, readFile, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -247,14 +247,26 @@ test("any key is a file in the directory, whatever its letters, case and length"
   assert.equal(new Set(names.map((name) => name.toLowerCase())).size, keys.length);
 });
 
-test("what a crash left is removed once it is old", async (t) => {
+test("what processes that have ended left is removed by the next look", async (t) => {
   const folder = await temporaryFolder(t);
   const storage = fileStorage(folder);
   await storage.update("key", increment);
-  const paths = ["0123", "4567"].map((token) => join(folder, `key.new.${token}`));
-  for (const path of paths) await writeFile(path, "half", { mode: 0o600 });
-  const longAgo = new Date(Date.now() - 2 * 3_600_000);
-  await utimes(paths[0], longAgo, longAgo);
+  const ended = spawnSync(process.execPath, ["-e", ""]).pid;
+  for (const pid of [ended, process.pid, process.ppid]) {
+    await writeFile(join(folder, `key.new.${pid}.0123`), "half", { mode: 0o600 });
+  }
+  await storage.update("key", () => undefined);
+  const left = ["key.1", `key.new.${process.ppid}.0123`];
+  assert.deepEqual((await readdir(folder)).sort(), left, "that of a living one may be linked yet");
+});
+
+test("a version that another process took for left over is made once more", async (t) => {
+  const folder = await temporaryFolder(t);
+  let taken = 0;
+  const storage = makeFileStorage(folder, async (from, to) => {
+    if (taken++ < 2) await rm(from);
+    await link(from, to);
+  });
   await storage.update("key", increment);
-  assert.deepEqual((await readdir(folder)).sort(), ["key.2", "key.new.4567"]);
+  assert.deepEqual([taken, await readdir(folder)], [3, ["key.1"]]);
 });

@@ -8,9 +8,11 @@ import {
   batchSpooled,
   clear,
   countsOf,
+  dropOtherForm,
   emptyOutbox,
   leaseOldest,
   release,
+  spool,
   trim,
 } from "../src/outbox.js";
 import {
@@ -25,41 +27,47 @@ import { until, untilTurned } from "../testing/waiting.js";
 const NOW = Date.parse("2026-03-01T12:00:00Z");
 const DAY = 86_400_000;
 const NO_BOUNDS = { reports: Infinity, bytes: Infinity };
+const ROUTE = { origin: "https://telemetry.example.com", sealed: false };
 
 function outboxOf(
   count,
-  { metric = "homepage", lasting = true, bits = "AAAAAAAAAAAAAAAAAAAAAA==" } = {},
+  {
+    metric = "homepage",
+    lasting = true,
+    bits = "AAAAAAAAAAAAAAAAAAAAAA==",
+    origin = ROUTE.origin,
+  } = {},
 ) {
-  const report = (i) => ({ metric, version: 1, cohort: i, bits });
-  return {
-    ...emptyOutbox(),
-    spool: Array.from({ length: count }, (_, i) => ({ report: report(i), lasting })),
-  };
+  const outbox = emptyOutbox();
+  for (let cohort = 0; cohort < count; cohort++) {
+    spool(outbox, { metric, version: 1, cohort, bits }, { origin, lasting, now: NOW });
+  }
+  return outbox;
 }
 
 const lease = (holder, since = NOW) => ({ holder, since, millis: 15_000 });
 
 test("a batch takes the oldest reports and leaves the others in their order", () => {
   const outbox = outboxOf(10);
-  batchSpooled(outbox, 4, NOW);
+  batchSpooled(outbox, 4, ROUTE);
   assert.deepEqual(
     outbox.spool.map(({ report }) => report.cohort),
     [4, 5, 6, 7, 8, 9],
   );
   const [{ id, reports, lease: leased }] = outbox.batches;
   assert.deepEqual(reports.map(({ cohort }) => cohort).sort(), [0, 1, 2, 3]);
-  assert.match(id, /^[0-9a-f]{32}$/);
-  assert.equal(leased, null);
+  assert.deepEqual([id, leased], [null, null]);
+  assert.match(leaseOldest(outbox, lease("one"), ROUTE).id, /^[0-9a-f]{32}$/);
 });
 
-test("reports stand in random order in a batch", () => {
-  const firsts = new Set();
-  for (let i = 0; i < 400; i++) {
-    const outbox = outboxOf(4);
-    batchSpooled(outbox, 4, NOW);
-    firsts.add(outbox.batches[0].reports.map(({ cohort }) => cohort).join(""));
-  }
-  assert.equal(firsts.size, 24); // P(any of the 24 orders missing) < 1e-6
+test("the order of reports in a batch tells nothing of when they were recorded: they ascend", () => {
+  const outbox = outboxOf(300);
+  outbox.spool.reverse();
+  batchSpooled(outbox, 300, ROUTE);
+  const [{ reports }] = outbox.batches;
+  const bytes = reports.map(({ cohort }) => String.fromCharCode(cohort & 255, cohort >> 8));
+  assert.deepEqual(bytes, [...bytes].sort());
+  assert.equal(new Set(bytes).size, 300);
 });
 
 test("cohorts for life of two metrics never meet in a batch; others may be beside", () => {
@@ -71,7 +79,7 @@ test("cohorts for life of two metrics never meet in a batch; others may be besid
   ]) {
     outbox.spool.push(...outboxOf(3, { metric, lasting }).spool);
   }
-  for (let i = 0; i < 3; i++) batchSpooled(outbox, 100, NOW);
+  for (let i = 0; i < 3; i++) batchSpooled(outbox, 100, ROUTE);
   const metrics = outbox.batches.map(({ reports }) =>
     [...new Set(reports.map((r) => r.metric))].sort(),
   );
@@ -81,9 +89,9 @@ test("cohorts for life of two metrics never meet in a batch; others may be besid
 
 test("a batch's body has at most 1,000,000 bytes, and nearly as many where there is more", () => {
   const outbox = outboxOf(10_000, { bits: "A".repeat(172) });
-  while (outbox.spool.length) batchSpooled(outbox, 1_000_000, NOW);
+  while (outbox.spool.length) batchSpooled(outbox, 1_000_000, ROUTE);
   const sizes = outbox.batches.map(
-    ({ id, reports }) => new TextEncoder().encode(bodyOf(id, reports)).length,
+    ({ reports }) => new TextEncoder().encode(bodyOf("0".repeat(32), reports)).length,
   );
   assert.equal(sizes.length, 3);
   assert.ok(sizes.every((size) => size <= 1_000_000));
@@ -92,27 +100,26 @@ test("a batch's body has at most 1,000,000 bytes, and nearly as many where there
 
 test("a leased batch is left to its holder until the lease ends", () => {
   const outbox = outboxOf(2);
-  batchSpooled(outbox, 1, NOW);
-  batchSpooled(outbox, 1, NOW);
-  const [first, second] = outbox.batches.map(({ id }) => id);
-  assert.equal(leaseOldest(outbox, lease("one")).id, first);
-  assert.equal(leaseOldest(outbox, lease("other")).id, second);
-  assert.equal(leaseOldest(outbox, lease("third")), null);
-  assert.equal(leaseOldest(outbox, lease("one")).id, first, "its own it may have again");
-  assert.equal(leaseOldest(outbox, lease("third", NOW + 15_000)).id, first);
+  batchSpooled(outbox, 1, ROUTE);
+  batchSpooled(outbox, 1, ROUTE);
+  const first = leaseOldest(outbox, lease("one"), ROUTE).id;
+  assert.notEqual(leaseOldest(outbox, lease("other"), ROUTE).id, first);
+  assert.equal(leaseOldest(outbox, lease("third"), ROUTE), null);
+  assert.equal(leaseOldest(outbox, lease("one"), ROUTE).id, first, "its own it may have again");
+  assert.equal(leaseOldest(outbox, lease("third", NOW + 15_000), ROUTE).id, first);
 });
 
 test("a clock that was set back doesn't make leases last", () => {
   const outbox = outboxOf(1);
-  batchSpooled(outbox, 1, NOW);
-  leaseOldest(outbox, lease("one"));
-  assert.notEqual(leaseOldest(outbox, lease("other", NOW - DAY)), null);
+  batchSpooled(outbox, 1, ROUTE);
+  leaseOldest(outbox, lease("one"), ROUTE);
+  assert.notEqual(leaseOldest(outbox, lease("other", NOW - DAY), ROUTE), null);
 });
 
 test("what is settled is forgotten, the rest keeps its id", () => {
   const outbox = outboxOf(3);
-  batchSpooled(outbox, 3, NOW);
-  const { id, reports } = leaseOldest(outbox, lease("one"));
+  batchSpooled(outbox, 3, ROUTE);
+  const { id, reports } = leaseOldest(outbox, lease("one"), ROUTE);
   const expected = [reports[0], reports[2]];
   assert.equal(release(outbox, id, new Set([1])), true);
   assert.deepEqual(outbox.batches, [{ ...outbox.batches[0], id, reports: expected, lease: null }]);
@@ -121,29 +128,83 @@ test("what is settled is forgotten, the rest keeps its id", () => {
   assert.equal(release(outbox, id, new Set()), false);
 });
 
+test("an id is shown again only if a collector may have stored what came under it", () => {
+  const outbox = outboxOf(1);
+  batchSpooled(outbox, 1, ROUTE);
+  const ids = [false, false, true, false, false].map((mayBeStored) => {
+    const { id, isNew } = leaseOldest(outbox, lease("one"), ROUTE);
+    release(outbox, id, new Set(), isNew && !mayBeStored ? "one" : null);
+    return id;
+  });
+  assert.equal(new Set(ids).size, 3);
+  assert.equal(new Set(ids.slice(2)).size, 1);
+});
+
+test("an id stays if another has sent the batch meanwhile, and that of a sealed batch always", () => {
+  for (const [route, second] of [
+    [ROUTE, "other"],
+    [{ ...ROUTE, sealed: true }, "one"],
+  ]) {
+    const outbox = outboxOf(1);
+    batchSpooled(outbox, 1, route);
+    const { id } = leaseOldest(outbox, lease("one"), route);
+    leaseOldest(outbox, lease(second, NOW + 15_000), route);
+    release(outbox, id, new Set(), "one");
+    assert.equal(leaseOldest(outbox, lease("third", NOW + 30_000), route).id, id);
+  }
+});
+
+test("what may have arrived in the other form is dropped, unless it is being sent", () => {
+  for (const sealed of [false, true]) {
+    const outbox = outboxOf(2);
+    batchSpooled(outbox, 1, { ...ROUTE, sealed: !sealed });
+    batchSpooled(outbox, 1, { ...ROUTE, sealed: !sealed });
+    const { id } = leaseOldest(outbox, lease("one"), { ...ROUTE, sealed: !sealed });
+    assert.equal(dropOtherForm(outbox, { ...ROUTE, sealed }, NOW), 0);
+    release(outbox, id, new Set());
+    assert.equal(dropOtherForm(outbox, { ...ROUTE, sealed }, NOW), 1);
+    assert.equal(leaseOldest(outbox, lease("one"), { ...ROUTE, sealed }).reports.length, 1);
+  }
+});
+
+test("reports wait for the collector that they were recorded for", () => {
+  const other = { ...ROUTE, origin: "https://another.example.com" };
+  const outbox = outboxOf(2);
+  outbox.spool.push(...outboxOf(3, other).spool);
+  assert.deepEqual(countsOf(outbox, other.origin), { spooled: 3, waiting: 3 });
+  batchSpooled(outbox, 100, ROUTE);
+  assert.equal(leaseOldest(outbox, lease("one"), other), null);
+  assert.equal(leaseOldest(outbox, lease("one"), ROUTE).reports.length, 2);
+  batchSpooled(outbox, 100, other);
+  assert.equal(leaseOldest(outbox, lease("one"), other).reports.length, 3);
+  assert.equal(clear(outbox), 5, "consent is the application's, wherever it reports");
+});
+
 test("batches of 13 days ago are dropped and counted, but none that is being sent", () => {
   const outbox = outboxOf(2);
-  batchSpooled(outbox, 1, NOW);
-  batchSpooled(outbox, 1, NOW);
+  batchSpooled(outbox, 1, ROUTE);
+  batchSpooled(outbox, 1, ROUTE);
   assert.deepEqual(trim(outbox, NO_BOUNDS, NOW + 12 * DAY), { "too old": 0, "queue full": 0 });
-  leaseOldest(outbox, lease("one", NOW + 13 * DAY));
+  leaseOldest(outbox, lease("one", NOW + 13 * DAY), ROUTE);
   assert.deepEqual(trim(outbox, NO_BOUNDS, NOW + 13 * DAY), { "too old": 1, "queue full": 0 });
   assert.equal(countsOf(outbox).waiting, 1);
 });
 
-test("only a batch's day is kept of its time", () => {
+test("only a report's day is kept of its time", () => {
   const outbox = outboxOf(1);
-  batchSpooled(outbox, 1, NOW);
-  assert.deepEqual(Object.keys(outbox.batches[0]).sort(), ["day", "id", "lease", "reports"]);
+  const fields = ["day", "lasting", "origin", "report"];
+  assert.deepEqual(Object.keys(outbox.spool[0]).sort(), fields);
+  batchSpooled(outbox, 1, ROUTE);
+  const ofBatch = ["day", "id", "lease", "origin", "reports", "sealed"];
+  assert.deepEqual(Object.keys(outbox.batches[0]).sort(), ofBatch);
   assert.equal(outbox.batches[0].day, Date.parse("2026-03-01") / DAY);
 });
 
 test("beyond the bounds the oldest make room, but none that is being sent", () => {
   const outbox = outboxOf(10);
-  batchSpooled(outbox, 2, NOW);
-  batchSpooled(outbox, 2, NOW);
-  const [{ id: sent }] = outbox.batches;
-  leaseOldest(outbox, lease("one"));
+  batchSpooled(outbox, 2, ROUTE);
+  batchSpooled(outbox, 2, ROUTE);
+  const { id: sent } = leaseOldest(outbox, lease("one"), ROUTE);
   assert.equal(trim(outbox, { reports: 5, bytes: Infinity }, NOW)["queue full"], 5);
   assert.deepEqual(
     outbox.batches.map(({ id }) => id),
@@ -160,24 +221,25 @@ test("beyond the bounds the oldest make room, but none that is being sent", () =
 
 test("to clear an outbox is to count what was in it", () => {
   const outbox = outboxOf(5);
-  batchSpooled(outbox, 2, NOW);
+  batchSpooled(outbox, 2, ROUTE);
   assert.equal(clear(outbox), 5);
   assert.deepEqual(outbox, emptyOutbox());
 });
 
 test("reports survive their page, and go out under the id that they had", async (t) => {
   const storage = memoryStorage();
-  const first = await scriptedCollector(t, () => ({ status: 503 }));
-  const page = startTelemetry(t, { endpoint: first.url, storage, batchSize: 3 }).telemetry;
+  const { url, received } = await scriptedCollector(t, (n, { reports }) => {
+    return n ? created(reports.length) : { status: 503 };
+  });
+  const page = startTelemetry(t, { endpoint: url, storage, batchSize: 3 }).telemetry;
   for (const value of ["a", "b", "c", "d"]) page.record("homepage", value);
-  await until(() => first.received.length > 0);
+  await until(() => received.length > 0);
   await page.close(1);
-  const second = await scriptedCollector(t);
-  const next = startTelemetry(t, { endpoint: second.url, storage }).telemetry;
+  const next = startTelemetry(t, { endpoint: url, storage }).telemetry;
   assert.equal(await next.flush(), true);
   assert.equal(next.status().delivered, 4);
-  assert.deepEqual(second.received[0].batch, first.received[0].batch);
-  assert.equal(second.received.flatMap(({ batch }) => batch.reports).length, 4);
+  assert.deepEqual(received[1].batch, received[0].batch);
+  assert.equal(received.slice(1).flatMap(({ batch }) => batch.reports).length, 4);
 });
 
 test("what is recorded is stored before any time passes, and all of one turn at once", async (t) => {

@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { test } from "node:test";
 
 import { newBatchId, wireReport } from "../src/batch.js";
@@ -71,7 +73,7 @@ test("a 422 whose errors can't be understood concerns the whole batch", () => {
 
 test("a batch is posted in compact form to /v1/reports below the address", async (t) => {
   const { url, received } = await scriptedCollector(t);
-  assert.deepEqual(await post(`${url}/telemetry/`), { kind: "delivered", isNew: true });
+  assert.deepEqual(await post(`${url}/telemetry/`), { kind: "delivered" });
   const [{ path, headers, batch }] = received;
   assert.equal(path, "/telemetry/v1/reports");
   assert.equal(headers["content-type"], MEDIA_TYPE);
@@ -108,14 +110,14 @@ test("a request carries no cookies and no referrer, and follows no redirect", as
 
 const typesOf = (received) => received.map(({ headers }) => headers["content-type"]);
 
-test("what doesn't understand the compact form gets the batch at once as JSON, for good", async (t) => {
+test("what doesn't understand the compact form gets the batch at once as JSON, and the next one compact", async (t) => {
   for (const status of [400, 403, 406, 415]) {
     const { url, received } = await scriptedCollector(t, (n, batch) => {
       return n ? created(batch.reports.length) : { status };
     });
     const sender = new Sender(new URL(url), { timeout: 5_000 });
-    for (let i = 0; i < 2; i++) assert.deepEqual(await post(url, { sender }), { kind: "delivered", isNew: true });
-    assert.deepEqual(typesOf(received), [MEDIA_TYPE, "application/json", "application/json"]);
+    for (let i = 0; i < 2; i++) assert.deepEqual(await post(url, { sender }), { kind: "delivered" });
+    assert.deepEqual(typesOf(received), [MEDIA_TYPE, "application/json", MEDIA_TYPE]);
     assert.deepEqual(received[0].batch, received[1].batch);
   }
 });
@@ -136,16 +138,15 @@ test("other refusals, and what may pass, don't concern the form", async (t) => {
   }
 });
 
-test("refused reports are named as the stored batch counts them", async (t) => {
-  const reports = [9, 3, 7, 1, 5].map((cohort) => wireReport({ ...REPORT, cohort }));
+test("refused reports are named by their places in the ascending batch", async (t) => {
+  const reports = [1, 3, 5, 7, 9].map((cohort) => wireReport({ ...REPORT, cohort }));
   const { url, received } = await scriptedCollector(t, () => {
     return { status: 422, body: { errors: [{ report: 0 }, { report: 4 }] } };
   });
   const { kind, refused } = await post(url, { reports });
   assert.equal(kind, "partly");
-  assert.deepEqual(refused, new Set([3, 0]));
-  const named = [...refused].map((index) => reports[index]);
-  assert.deepEqual(named, [received[0].batch.reports[0], received[0].batch.reports[4]]);
+  assert.deepEqual(refused, new Set([0, 4]));
+  assert.deepEqual(received[0].batch.reports, reports);
 });
 
 test("reports that don't fit the compact form are sent as JSON", async (t) => {
@@ -160,7 +161,7 @@ test("reports that don't fit the compact form are sent as JSON", async (t) => {
     { ...report, bits: "AAAA" },
     { ...report, bits: "?" },
   ]) {
-    assert.deepEqual(await post(url, { reports: [report, wrong] }), { kind: "delivered", isNew: true });
+    assert.deepEqual(await post(url, { reports: [report, wrong] }), { kind: "delivered" });
     assert.deepEqual(received.at(-1).batch.reports[1], wrong);
     assert.equal(received.at(-1).headers["content-type"], "application/json");
   }
@@ -181,8 +182,25 @@ test("a redirect is tried again, and nothing is sent to where it leads", async (
 
 test("a connection that is closed, and none at all, are tried again", async (t) => {
   const { url } = await scriptedCollector(t, () => ({ status: 0 }));
-  assert.equal((await post(url)).kind, "retry");
-  assert.equal((await post("http://127.0.0.1:9")).kind, "retry");
+  const gone = createServer().listen(0, "127.0.0.1");
+  await once(gone, "listening");
+  const { port } = gone.address();
+  gone.close();
+  const [closed, refused, unknown] = [
+    await post(url),
+    await post(`http://127.0.0.1:${port}`),
+    await post("http://hubbub.invalid"),
+  ];
+  assert.deepEqual([closed.kind, refused.kind, unknown.kind], ["retry", "retry", "retry"]);
+  const stored = [closed, refused, unknown].map(({ mayBeStored }) => mayBeStored);
+  assert.deepEqual(stored, [true, false, false]);
+});
+
+test("a collector can say that nothing was stored", () => {
+  assert.equal(judge(503, '{"stored": false}', 3).mayBeStored, false);
+  for (const body of ["", "{}", '{"stored": true}', '{"stored": "false"}', "null"]) {
+    assert.equal(judge(503, body, 3).mayBeStored, true);
+  }
 });
 
 test("a collector that doesn't answer in time is tried again", async (t) => {
