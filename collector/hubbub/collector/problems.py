@@ -15,6 +15,9 @@ from aiohttp import web
 
 from hubbub.collector.errors import BatchError, RefusalError
 
+_SENT_AGAIN = frozenset({408, 429, 503})
+"""The refusals after which clients send a batch again: they come before anything is stored."""
+
 UNEXPECTED = "unexpected error; it has been logged"
 
 
@@ -37,6 +40,16 @@ class Problem(msgspec.Struct, forbid_unknown_fields=True):
     errors: Annotated[list[ReportProblem], msgspec.Meta(min_length=1)] | msgspec.UnsetType = (
         msgspec.UNSET
     )
+    stored: (
+        Annotated[
+            bool,
+            msgspec.Meta(
+                description="False: nothing of this request was stored, so the reports may be sent "
+                "again under another `batch_id`, unless an earlier request had this one."
+            ),
+        ]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 def problem(
@@ -46,6 +59,7 @@ def problem(
     retry_after: float | None = None,
     reports: Mapping[int, str] | None = None,
     headers: Mapping[str, str] | None = None,
+    is_unstored: bool = False,
 ) -> web.Response:
     """Return an application/problem+json answer.
 
@@ -59,10 +73,14 @@ def problem(
     reports : mapping of int to str, optional
         Details of single reports, by their index in the batch: the member "errors".
     headers : mapping of str to str, optional
+    is_unstored : bool
+        Say that nothing was stored, of a request that may be sent again.
     """
     body = Problem("about:blank", http.HTTPStatus(status).phrase, status, detail)
     if reports:
         body.errors = [ReportProblem(index, text) for index, text in reports.items()]
+    if is_unstored:
+        body.stored = False
     extra = dict(headers or {})
     if retry_after is not None:
         extra["Retry-After"] = str(math.ceil(retry_after))
@@ -82,6 +100,7 @@ def refusal(error: RefusalError) -> web.Response:
         retry_after=error.retry_after,
         reports=error.reports if isinstance(error, BatchError) else None,
         headers=error.headers,
+        is_unstored=error.status in _SENT_AGAIN,
     )
 
 
