@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -217,6 +218,19 @@ def test_a_ledger_tells_what_several_people_reveal_together(run: Run) -> None:
     assert found["summary"]["group_delta"] == pytest.approx(1e-6 * 5.367, rel=1e-3)
     assert found["rows"][0]["query"] == "histogram: rows by home"
     assert len(found["rows"][0]["digest"]) == 64
+
+
+def test_a_copy_of_a_ledger_is_refused_until_it_is_adopted(run: Run) -> None:
+    init(run)
+    run("count", "--ledger", "l.db", "--epsilon", "1")
+    shutil.copy("l.db", "copy.db")
+    refused = run("count", "--ledger", "copy.db", "--epsilon", "1", code=1)
+    assert "Error: copy.db: file = inode" in refused.output
+    assert "`hubbub-release ledger copy.db --adopt`" in refused.output
+    assert "adopted as a copy  20" in run("ledger", "copy.db", "--adopt").output
+    run("count", "--ledger", "copy.db", "--epsilon", "1")
+    run("ledger", "copy.db", "--output", "l.json")
+    assert len(json.loads(Path("l.json").read_text())["summary"]["adopted"]) == 1
 
 
 def test_candidates_are_a_sorted_list_and_with_a_file_they_are_counted(run: Run) -> None:

@@ -134,8 +134,14 @@ def init(
     metavar="FILE",
     help="Also write .csv, .json or .parquet; may be repeated.",
 )
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="State that this copy is the only one that will be spent from, and has all spends; the "
+    "ledger keeps a record of it.",
+)
 @with_errors
-def ledger(ledger: str, people: int, files: tuple[str, ...]) -> None:
+def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> None:
     """Show what was spent, on what, and what remains.
 
     Not for publication: it has a digest of the data, by which guesses of all of it can be tested.
@@ -144,5 +150,5 @@ def ledger(ledger: str, people: int, files: tuple[str, ...]) -> None:
     from hubbub.release.ledger import Ledger  # noqa: PLC0415
     from hubbub.release.result import LedgerResult  # noqa: PLC0415
 
-    with Ledger.open(Path(ledger)) as opened:
+    with Ledger.open(Path(ledger), adopt=adopt) as opened:
         write_results(LedgerResult.of(opened, people), files, width=160)
