@@ -45,6 +45,8 @@ class Declaration:
         Ranges of columns of numbers; values are clipped to them.
     bins : mapping of str to tuple of str
         Public keys of columns.
+    newlines_in_cells : bool
+        Whether quoted cells of CSV files may hold line breaks.
     """
 
     data: Path
@@ -54,6 +56,7 @@ class Declaration:
     excess: Excess
     bounds: Mapping[str, tuple[float, float]]
     bins: Mapping[str, tuple[str, ...]]
+    newlines_in_cells: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense (raises QueryError)."""
@@ -104,6 +107,7 @@ class Declaration:
                 "excess": self.excess.value,
                 "bounds": {column: list(ends) for column, ends in self.bounds.items()},
                 "bins": {column: list(keys) for column, keys in self.bins.items()},
+                "newlines_in_cells": self.newlines_in_cells,
             },
             ensure_ascii=False,
         )
@@ -121,6 +125,7 @@ class Declaration:
                 excess=Excess(facts["excess"]),
                 bounds={column: (low, high) for column, (low, high) in facts["bounds"].items()},
                 bins={column: tuple(keys) for column, keys in facts["bins"].items()},
+                newlines_in_cells=facts["newlines_in_cells"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerError(f"the ledger's declaration can't be read: {error}") from error

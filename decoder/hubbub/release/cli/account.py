@@ -14,6 +14,7 @@ from hubbub.release.cli.options import (
     Range,
     by_column,
     keys_of,
+    newlines_option,
     with_errors,
 )
 
@@ -69,6 +70,7 @@ from hubbub.release.cli.options import (
     metavar="FILE",
     help=f"The ledger to make.  [default: DATA{LEDGER}]",
 )
+@newlines_option
 @with_errors
 def init(
     data: str,
@@ -82,6 +84,7 @@ def init(
     delta: Fraction,
     composition: str,
     ledger: str | None,
+    newlines_in_cells: bool,
 ) -> None:
     """Declare a table and its budget, once and for good.
 
@@ -110,6 +113,7 @@ def init(
         bounds=ranges,
         bins=keys,
         composition=composition,
+        newlines_in_cells=newlines_in_cells,
     )
     with made:
         held = ", ".join(map(visible, made.declaration.columns))
