@@ -255,6 +255,7 @@ class Dataset:
             raise QueryError("edges: must be left out where there are bins or others")
         keys = self._bins(column, bins) if edges is None else histograms.buckets(edges)
         if other is not None:
+            (other,) = unique("other", [other])
             if keys is None or other in keys:
                 raise QueryError(f"other = {other!r}: must come with public keys, and not be one")
             keys = (*keys, other)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from hubbub.decoder.results.text import visible
+from hubbub.protocol.metric_types.base import normal_form
 from hubbub.release.errors import LedgerError, QueryError
 
 _MOST_ROWS = 1_000_000  # times a column's largest value, in steps, is far below 2^63
@@ -132,8 +133,19 @@ class Declaration:
 
 
 def unique(option: str, keys: Sequence[str]) -> tuple[str, ...]:
-    """Return public keys, each there once (raises QueryError if there are none)."""
-    found = tuple(dict.fromkeys(keys))
+    """Return public keys in NFC, as those of tables are, each there once.
+
+    Raises
+    ------
+    QueryError
+        If there are none, or one of them can't be a table's.
+    """
+    found = tuple(dict.fromkeys(map(normal_form, keys)))
     if not found:
         raise QueryError(f"{option}: must name at least one key")
+    for key in found:
+        if not key:
+            raise QueryError(f"{option} = '': must be keys; empty cells are none and don't count")
+        if any("\ud800" <= letter <= "\udfff" for letter in key):
+            raise QueryError(f"{option} = {key!r}: must be Unicode text without lone surrogates")
     return found

@@ -1,9 +1,9 @@
 """Files -> rows of users, at most so many each.
 
-What a cell means follows from that cell alone: as a key it is its text, as a number what its text
-says, and what says none doesn't count. Which rows of a user count, and which block or half a user
-is in, follows from a keyed hash of the user's name and the order of the user's own rows. Invariant:
-adding or removing a user changes nothing of what is kept of others, nor what it means.
+What a cell means follows from that cell alone: as a key it is its text in NFC, as a number what its
+text says, and what says none doesn't count. Which rows of a user count, and which block or half a
+user is in, follows from a keyed hash of the user's name and the order of the user's own rows.
+Invariant: adding or removing a user changes nothing of what is kept of others, nor what it means.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pyarrow import parquet
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.results.text import visible
+from hubbub.protocol.metric_types.base import normal_form
 from hubbub.release import csv_files
 from hubbub.release.errors import DataError
 
@@ -337,7 +338,7 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 def _texts(file: Path, name: str, column: Any) -> Any:
-    """Return cells as text; null for empty ones and nan. A whole number's has no point."""
+    """Return cells as text in NFC; null for empty ones and nan. A whole number's has no point."""
     column, kind = _plain(column)
     if pa.types.is_floating(kind):
         column = pa.chunked_array([[_number_text(x) for x in column.to_pylist()]], pa.string())
@@ -345,6 +346,11 @@ def _texts(file: Path, name: str, column: Any) -> Any:
         texts = column.cast(pa.large_string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise DataError(f"{file}: {visible(name)} can't be asked for: it holds {kind}") from error
+    if not pc.all(pc.string_is_ascii(texts)).as_py():
+        # By the function that clients and --blend use: pyarrow's is of another version of Unicode.
+        encoded = texts.combine_chunks().dictionary_encode()
+        forms = [normal_form(text) for text in encoded.dictionary.to_pylist()]
+        texts = pa.chunked_array([pa.array(forms, pa.large_string()).take(encoded.indices)])
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.large_string()), texts)
 
 

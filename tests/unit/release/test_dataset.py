@@ -120,6 +120,9 @@ def test_a_query_is_paid_before_it_is_answered(people: Path) -> None:
         (lambda d: d.mean("user", epsilon=1), "mean: user is the column of users"),
         (lambda d: d.histogram("city", epsilon=1), "delta = 0: must be above 0"),
         (lambda d: d.histogram("city", epsilon=1, bins=[]), "bins: must name at least one key"),
+        (lambda d: d.histogram("city", epsilon=1, bins=["Rome", ""]), "bins = '': must be keys"),
+        (lambda d: d.topk("city", 1, epsilon=1, options=["\udcff"]), "without lone surrogates"),
+        (lambda d: d.histogram("city", epsilon=1, bins=["a"], other=""), "other = '': must be"),
         (lambda d: d.histogram("age", epsilon=1, edges=[2, 1]), "edges: must be finite and ascen"),
         (lambda d: d.histogram("city", epsilon=1, other="x"), "other = 'x': must come with public"),
         (
@@ -219,6 +222,24 @@ def test_declared_bins_are_what_histograms_and_topk_take(people: Path) -> None:
         rows = dataset.histogram("city", epsilon=SURE).rows
         assert [row.key for row in rows] == ["Rome", "Paris"]
         assert dataset.topk("city", 1, epsilon=SURE).rows[0].value == "Rome"
+
+
+def test_public_keys_in_any_normal_form_are_those_of_the_table(tmp_path: Path) -> None:
+    """Noise is 0 but with probability e^-80."""
+    nfc, nfd = "Jos\u00e9", "Jose\u0301"
+    path = tmp_path / "people.parquet"
+    table = {"user": [f"u{i}" for i in range(30)], "name": [nfc, nfd, "Ann"] * 10}
+    parquet.write_table(pa.table(table), path)
+    declared: dict[str, Any] = {"epsilon": 10 * SURE, "bounds": {}, "bins": {"name": [nfd, "Ann"]}}
+    with make(path, **declared) as dataset:
+        rows = dataset.histogram("name", epsilon=SURE).rows
+        assert [(row.key, row.value) for row in rows] == [(nfc, 20), ("Ann", 10)]
+        rows = dataset.histogram("name", epsilon=SURE, bins=[nfd, nfc], other="rest").rows
+        assert [(row.key, row.value) for row in rows] == [(nfc, 20), ("rest", 10)]
+        rows = dataset.histogram("name", epsilon=SURE, bins=["Ann"], other=nfd).rows
+        assert [(row.key, row.value) for row in rows] == [("Ann", 10), (nfc, 20)]
+        assert dataset.mode("name", epsilon=SURE, options=[nfd, "Ann"]).rows[0].value == nfc
+        assert dataset.topk("name", 2, epsilon=SURE).rows[0].value == nfc
 
 
 def test_only_declared_columns_may_be_asked_for(people: Path) -> None:

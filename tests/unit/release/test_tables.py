@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import feather, parquet
+from pyarrow import csv, feather, parquet
 
 from hubbub.release.errors import DataError
 from hubbub.release.tables import (
@@ -291,6 +292,31 @@ def test_users_are_text_or_numbers(tmp_path: Path) -> None:
     for users in ([1, 2, 1], [1.0, 2.0, 1.0], ["1", "2", "1"]):
         parquet.write_table(pa.table({"user": users}), tmp_path / "t.parquet")
         assert load(tmp_path / "t.parquet", "user", {}).names == ["1", "2"]
+
+
+NFC, NFD = (unicodedata.normalize(form, "José 각") for form in ("NFC", "NFD"))
+
+
+@pytest.mark.parametrize("form", ["text", "dictionary", "csv"])
+def test_texts_that_look_the_same_are_one_key_and_one_user(tmp_path: Path, form: str) -> None:
+    texts = pa.chunked_array([[NFC, NFD], [None, "ﬁ"], ["fi", NFD]])
+    table = pa.table({"user": [NFD, "a", NFC, "b", "c", "d"], "name": texts})
+    path = tmp_path / "t.parquet"
+    if form == "dictionary":
+        table = table.set_column(1, "name", texts.dictionary_encode())
+    if form == "csv":
+        path = tmp_path / "t.csv"
+        csv.write_csv(table, path)
+    else:
+        parquet.write_table(table, path)
+    rows = load(path, "user", {"name": KEYS})
+    assert rows.keys("name") == [NFC, NFC, "ﬁ", "fi", NFC]
+    assert [rows.names[user] for user in rows.users] == [NFC, "a", NFC, "b", "c", "d"]
+
+
+def test_users_are_told_apart_by_their_text(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "t.csv", "user\n1\n1.0\n 1\n01\n1\n")
+    assert load(path, "user", {}).names == ["1", "1.0", " 1", "01"]
 
 
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
