@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Self, TypeVar
@@ -183,9 +184,9 @@ class Dataset:
         subject = "the number of rows" + (f" with {column}" if column else "")
         question = Question("count", column or "", subject)
         if column is None:
-            return self._release(question, mechanism, {}, len)
-        keyed = {column: Role.KEYS}
-        return self._release(question, mechanism, keyed, lambda rows: len(rows.keys(column)))
+            return self._release(question, mechanism, {}, _all_rows, len)
+        roles, countable, keys = _keys_of(column)
+        return self._release(question, mechanism, roles, countable, lambda rows: len(keys(rows)))
 
     def sum(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> ReleaseResult:
         """Release a column's sum, each value clipped to the declared bounds.
@@ -278,8 +279,9 @@ class Dataset:
             return found if other is None else [k if k in public else other for k in found]
 
         question = Question("histogram", column, f"rows by {column}", keyed=True, total=total)
-        role = Role.KEYS if edges is None else Role.NUMBERS
-        return self._release(question, mechanism, {column: role}, keys_of)
+        counted = None if total or other is not None else keys
+        roles, countable, _ = _keys_of(column, counted) if edges is None else _numbers_of(column)
+        return self._release(question, mechanism, roles, countable, keys_of)
 
     def quantile(
         self,
@@ -365,7 +367,7 @@ class Dataset:
             raise QueryError(f"delta = {float(cost.delta):g}: must be 0 where keys are public")
         else:
             mechanism = selection.most_common(keys, 1, rows_per_user=most, epsilon=cost.epsilon)
-        return self._release(question, mechanism, *_keys_of(column))
+        return self._release(question, mechanism, *_keys_of(column, keys))
 
     def topk(
         self,
@@ -396,7 +398,7 @@ class Dataset:
             keys, best, rows_per_user=self.declaration.rows_per_user, epsilon=price
         )
         question = Question("topk", column, f"the {best:,} most common of {column}")
-        return self._release(question, mechanism, *_keys_of(column))
+        return self._release(question, mechanism, *_keys_of(column, keys))
 
     def aggregate(
         self,
@@ -478,7 +480,7 @@ class Dataset:
             )
 
         question = Question("aggregate", ", ".join(columns or ()), f"the {method} of {estimator}")
-        return self._release(question, mechanism, roles, estimates)
+        return self._release(question, mechanism, roles, _all_rows, estimates)
 
     def candidates(
         self, column: str, *, epsilon: _Number, delta: _Number, counted: bool = False
@@ -509,6 +511,7 @@ class Dataset:
                 rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
             )
             return self._release(question, mechanism, *_keys_of(column))
+        roles, countable, _ = _keys_of(column)
 
         def halves(rows: UserRows) -> tuple[Sequence[str], Sequence[str]]:
             finders, counters = rows.halves(self.ledger.secret)
@@ -517,26 +520,36 @@ class Dataset:
         both = histograms.found_and_counted(
             rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
         )
-        return self._release(question, both, {column: Role.KEYS}, halves)
+        return self._release(question, both, roles, countable, halves)
 
     def _release(
         self,
         question: Question,
         mechanism: Mechanism[_Data],
         roles: Mapping[str, Role],
+        countable: Callable[[UserRows], UserRows],
         data_of: Callable[[UserRows], _Data],
     ) -> ReleaseResult:
-        """Pay for a question, then answer it."""
+        """Pay for a question, then answer it.
+
+        Parameters
+        ----------
+        countable : callable
+            The rows that can count, among which each user's are drawn.
+        data_of : callable
+            What the mechanism gets of those that were drawn.
+        """
         self.ledger.refuse_beyond(question.text, mechanism.cost)
-        data = data_of(self._rows(roles))
-        self.ledger.spend(question.text, mechanism.name, mechanism.cost, self.ledger.digest)
-        rows = mechanism(data)
-        account = Account(self.ledger.composition, self.ledger.budget, self.ledger.spent())
+        rows = countable(self._rows(roles))
         most = self.declaration.rows_per_user
-        return ReleaseResult.of(question, mechanism, rows, account, most)
+        data = data_of(tables.limited(rows, most, self.ledger.secret))
+        self.ledger.spend(question.text, mechanism.name, mechanism.cost, self.ledger.digest)
+        released = mechanism(data)
+        account = Account(self.ledger.composition, self.ledger.budget, self.ledger.spent())
+        return ReleaseResult.of(question, mechanism, released, account, most)
 
     def _rows(self, roles: Mapping[str, Role]) -> UserRows:
-        """Return the rows that count, of the data as they were declared."""
+        """Return the rows of the data, if they are as they were declared."""
         now = tables.state(self._data)
         if now != self._unchanged:
             if tables.digest(self._data) != self.ledger.digest:
@@ -554,7 +567,7 @@ class Dataset:
         if tables.state(self._data) != now:
             raise DataError(f"{self._data}: changed while it was read")
         _refuse_excess(rows, self.declaration)
-        return tables.limited(rows, self.declaration.rows_per_user, self.ledger.secret)
+        return rows
 
     def _lattice(self, query: str, column: str) -> counts.Lattice:
         self.declaration.require(query, column)
@@ -579,12 +592,23 @@ class Dataset:
         self.close()
 
 
-def _keys_of(column: str) -> tuple[Mapping[str, Role], Callable[[UserRows], list[str]]]:
-    return {column: Role.KEYS}, lambda rows: rows.keys(column)
+_Reading = tuple[Mapping[str, Role], Callable[[UserRows], UserRows], Callable[[UserRows], _Data]]
+"""What is read of a table, which rows can count, and what a mechanism gets of those drawn."""
 
 
-def _numbers_of(column: str) -> tuple[Mapping[str, Role], Callable[[UserRows], FloatArray]]:
-    return {column: Role.NUMBERS}, lambda rows: rows.numbers(column)
+def _keys_of(column: str, keys: Sequence[str] | None = None) -> _Reading[list[str]]:
+    """Read a column's keys; with `keys`, of which no others count."""
+    countable = partial(UserRows.with_value, column=column, keys=keys)
+    return {column: Role.KEYS}, countable, partial(UserRows.keys, column=column)
+
+
+def _numbers_of(column: str) -> _Reading[FloatArray]:
+    countable = partial(UserRows.with_value, column=column)
+    return {column: Role.NUMBERS}, countable, partial(UserRows.numbers, column=column)
+
+
+def _all_rows(rows: UserRows) -> UserRows:
+    return rows
 
 
 def _cost(epsilon: _Number, delta: _Number) -> Cost:

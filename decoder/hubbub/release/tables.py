@@ -71,6 +71,15 @@ class UserRows:
         """Return some of the rows."""
         return UserRows(self.table.filter(pa.array(rows)), self.users[rows], self.names)
 
+    def with_value(self, column: str, keys: Sequence[str] | None = None) -> UserRows:
+        """Return the rows with a key or a number in a column, with one of some keys if given."""
+        cells = self.table.column(column)
+        if pa.types.is_floating(cells.type):
+            return self.chosen(~np.isnan(cells.to_numpy()))
+        some = None if keys is None else pa.array(keys, cells.type)
+        found = pc.is_valid(cells) if some is None else pc.is_in(cells, value_set=some)
+        return self.chosen(found.to_numpy())
+
     def numbers(self, column: str) -> FloatArray:
         """Return the numbers of a column that was read as such."""
         found: FloatArray = self.table.column(column).to_numpy()
@@ -169,7 +178,20 @@ def load(
 
 
 def limited(rows: UserRows, most: int, secret: bytes) -> UserRows:
-    """Return at most so many rows of each user, chosen by a keyed hash."""
+    """Return at most so many rows of each user, chosen by a keyed hash.
+
+    Parameters
+    ----------
+    rows : UserRows
+        Those that can count; others would take the place of these.
+
+    Notes
+    -----
+    Whether a row can count follows from its own cells, and which rows of a user are chosen from the
+    secret, the user's name, and how many rows of this user can count. So of any two tables that
+    differ by one user's rows the same rows of all others are returned, and at most `most` of that
+    user's, in one of them: the sensitivity is that of `most` rows, whatever can count.
+    """
     numbers = np.bincount(rows.users, minlength=len(rows.names))
     if not len(rows) or numbers.max() <= most:
         return rows

@@ -211,6 +211,43 @@ def test_users_with_more_rows_are_sampled_or_refused(tmp_path: Path) -> None:
         make(path, "refused.db", **options, excess="refuse")
 
 
+def test_rows_are_drawn_among_those_that_can_count(tmp_path: Path) -> None:
+    """100 people with ten rows, of which two hold values; noise is 0 but with probability e^-100.
+
+    What counts is one of a person's rows, in a question whatever it is about.
+    """
+    path = tmp_path / "visits.parquet"
+    table = {
+        "user": [f"u{i}" for i in range(100) for _ in range(10)],
+        "age": [30.0, 30.0, *[math.nan] * 4, *[None] * 4] * 100,
+        "city": [*[None] * 4, "Rome", "Oslo", *[""] * 4] * 100,
+    }
+    parquet.write_table(pa.table(table), path)
+    with make(path, epsilon=20 * SURE, delta="0.1") as dataset:
+        assert dataset.count(epsilon=SURE).rows[0].value == 100
+        assert dataset.count("city", epsilon=SURE).rows[0].value == 100
+        assert dataset.count("age", epsilon=SURE).rows[0].value == 100
+        sums = dataset.sum("age", epsilon=SURE).rows[0]
+        assert float(sums.value) == pytest.approx(3_000, abs=20)
+        found = dataset.histogram("city", epsilon=SURE, delta="1e-6").rows
+        assert sum(float(row.value) for row in found) == 100
+        both = dataset.histogram("city", epsilon=SURE, bins=["Rome", "Oslo"]).rows
+        assert [row.value for row in both] == [row.value for row in found][::-1]
+        (rome,) = dataset.histogram("city", epsilon=SURE, bins=["Rome"]).rows
+        assert rome.value == 100  # as the others can't count
+        (rome, rest) = dataset.histogram("city", epsilon=SURE, bins=["Rome"], other="rest").rows
+        assert rome.value == both[0].value
+        assert float(rome.value) + float(rest.value) == 100
+        shares = dataset.histogram("city", epsilon=SURE, bins=["Rome"], total=True)
+        assert shares.total is not None
+        assert (shares.rows[0].value, shares.total.value) == (both[0].value, 100)
+        counted = dataset.candidates("city", epsilon=SURE, delta="1e-6", counted=True)
+        assert counted.total is not None
+        assert sum(float(row.value) for row in counted.rows) == counted.total.value
+    with make(path, "three.db", epsilon=SURE, rows_per_user=3) as dataset:
+        assert dataset.count("city", epsilon=SURE).rows[0].value == 200
+
+
 def test_a_ledger_is_made_once(people: Path) -> None:
     make(people).close()
     with pytest.raises(LedgerError, match="exists; a budget is set once"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import tempfile
 import unicodedata
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,41 @@ def test_another_user_changes_nothing_of_what_is_kept_of_others(
     assert found == kept(limited(rows_of(users), most, SECRET))
     of_him = {user: set(halves) for user, halves in half_of(with_him).items() if user != "x"}
     assert of_him == {u: set(h) for u, h in half_of(limited(rows_of(users), most, SECRET)).items()}
+
+
+CELLS_OF_USERS = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from([None, "k", "l", "m"])), max_size=40
+)
+
+
+@given(CELLS_OF_USERS, CELLS_OF_USERS, st.integers(1, 3), st.sampled_from([None, ["k", "l"]]))
+def test_rows_that_can_not_count_take_no_place_of_those_that_can(
+    others: list[tuple[str, str | None]],
+    his: list[tuple[str, str | None]],
+    most: int,
+    keys: list[str] | None,
+) -> None:
+    """Of each user, whatever another one holds, whose rows come in between."""
+
+    def counted(rows: list[tuple[str, str | None]]) -> dict[str, list[str]]:
+        codes = np.array(["abcdx".index(user) for user, _ in rows], dtype=np.int64)
+        column = pa.array([key for _, key in rows], pa.large_string())
+        read = UserRows(pa.table({"value": column}), codes, list("abcdx"))
+        found: dict[str, list[str]] = {}
+        drawn = limited(read.with_value("value", keys), most, SECRET)
+        for user, key in zip(drawn.users, drawn.table.column("value").to_pylist(), strict=True):
+            found.setdefault("abcdx"[user], []).append(key)
+        return found
+
+    without = counted(others)
+    for user in "abcd":
+        can = [key for name, key in others if name == user and key in (keys or ["k", "l", "m"])]
+        assert len(without.get(user, [])) == min(most, len(can))
+    of_him = [("x", key) for _, key in his]
+    mixed = [row for pair in zip_longest(of_him, others) for row in pair if row is not None]
+    with_him = counted(mixed)
+    assert len(with_him.pop("x", [])) <= most
+    assert with_him == without
 
 
 def half_of(rows: UserRows) -> dict[str, list[int]]:
