@@ -6,8 +6,10 @@ has made of the one ledger, and counts what was answered in all.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -38,12 +40,12 @@ sys.stdin.read()
 DYING = """
 import sys
 from pathlib import Path
-from evaluation.attacks.release_ledger import PRICE
 from hubbub.release.ledger import Ledger
+from hubbub.release.noise import Cost
 ledger = Ledger.open(Path(sys.argv[1]))
 ledger._connection.execute("pragma cache_size = 100000")  # pages go to the file at the end alone
 print("spending", flush=True)
-ledger.spend("x" * 100_000_000, "noise", PRICE, "digest")
+ledger.spend("x" * 4_000_000, "noise", Cost(0), "digest")
 """
 
 
@@ -143,23 +145,44 @@ def restored_in_place(ledger: Path) -> int:
 
 def journal_left_behind_and_found_again(ledger: Path) -> int:
     """Killed in the middle of a spend, moved without its journal, spent from, and moved back."""
-    journal = ledger.with_name("a.db-journal")
-    with started(DYING, ledger, 1) as spender:
-        while spender.poll() is None and not is_whole(ledger):
-            pass  # until the spend is in the file, and only the journal says that it isn't done
-        spender.kill()
-    if not journal.exists():  # another kind of journal
-        return 0
+    with contextlib.closing(sqlite3.connect(ledger)) as connection:
+        if connection.execute("pragma journal_mode").fetchone() == ("wal",):
+            return 0  # there is none
+    cut_off_a_spend(ledger)
     elsewhere = ledger.rename(ledger.with_name("b.db"))
     number = answered(elsewhere)
     return number + answered(elsewhere.rename(ledger))
 
 
-def is_whole(ledger: Path) -> bool:
-    """Whether a spend of many pages is all in the file: as many as its first page says."""
+def cut_off_a_spend(ledger: Path) -> Path:
+    """Kill a process when all of a spend, of nothing, is in the file; return the journal it leaves.
+
+    Only the journal says that the spend isn't done. Where the disk was so fast that it is done, or
+    some pages are missing, it is tried again, with a kill some pages earlier or later.
+    """
+    journal = ledger.with_name(f"{ledger.name}-journal")
+    for attempt in range(400):
+        with started(DYING, ledger, 1) as spender:
+            before = expected = pages(ledger)
+            while spender.poll() is None and expected < before + 500:
+                expected = pages(ledger)
+            while spender.poll() is None and size(ledger) < expected - attempt % 16:
+                pass
+            spender.kill()
+        if journal.exists() and size(ledger) == pages(ledger):
+            return journal
+    raise AssertionError("no journal was left")
+
+
+def pages(ledger: Path) -> int:
+    """Return how many pages a ledger's file has when it is whole."""
     with ledger.open("rb") as file:
-        pages = int.from_bytes(file.read(32)[28:], "big")
-    return pages > 1_000 and ledger.stat().st_size == 4096 * pages
+        return int.from_bytes(file.read(32)[28:], "big")
+
+
+def size(ledger: Path) -> int:
+    """Return how many pages a ledger's file has."""
+    return ledger.stat().st_size // 4096
 
 
 def started(program: str, ledger: Path, releases: int) -> subprocess.Popen[bytes]:
