@@ -235,7 +235,8 @@ class Ledger:
         BudgetError
             If less is left.
         LedgerError
-            If it can't be written; then nothing was spent.
+            If it can't be written, or the file isn't the one that was opened, or has lost spends.
+            Then nothing may be released, even if the file turns out to hold the spend.
         """
         if cost.epsilon < 0 or cost.delta < 0 or (cost.rho is not None and cost.rho < 0):
             raise LedgerError(f"{query}: costs less than nothing")

@@ -306,7 +306,7 @@ def _told_of(file: Path) -> Iterator[None]:
             reason = error.strerror
         elif not file.stat().st_size:
             reason = "it is empty"
-        elif "UTF8" in str(error):
+        elif isinstance(error, UnicodeError) or "UTF8" in str(error):
             reason = "it holds text that isn't UTF-8"
         raise DataError(f"{file}: can't be read: {reason}") from error
 

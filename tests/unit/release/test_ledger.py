@@ -180,6 +180,31 @@ def test_killed_spenders_never_overspend_and_release_nothing_unpaid(path: Path) 
         assert ledger.spent().epsilon == budget
 
 
+def test_a_ledger_that_moves_after_every_kill_has_all_that_was_released(path: Path) -> None:
+    """Without its journal, unless it is refused then; HUBBUB_KILLS says how often."""
+    make(path, epsilon=str(10 * KILLS)).close()
+    rng = np.random.default_rng(2)
+    released: list[int] = []
+    for kill in range(KILLS):
+        run = [sys.executable, "-c", GREEDY, str(path), "0"]
+        with subprocess.Popen(run, stdout=subprocess.PIPE) as spender:
+            assert spender.stdout is not None
+            first = spender.stdout.readline()
+            time.sleep(rng.uniform(0, 0.05))
+            spender.kill()
+            released += [int(line) for line in (first + spender.stdout.read()).split(b"\n")[:-1]]
+        journal, moved = path.with_name(f"{path.name}-journal"), path.with_name(f"{kill}.db")
+        path.rename(moved)
+        try:
+            Ledger.open(moved).close()
+        except LedgerError:
+            journal.rename(moved.with_name(f"{moved.name}-journal"))
+        path = moved
+        with Ledger.open(path) as ledger:
+            assert set(released) <= {spend.number for spend in ledger.spends()}
+    assert len(set(released)) == len(released) >= KILLS
+
+
 def test_processes_that_spend_at_once_never_overdraw(path: Path) -> None:
     make(path, epsilon="1").close()
     run = [sys.executable, "-c", GREEDY, str(path), "0"]

@@ -359,6 +359,7 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     broken = pa.array([b"\xff\xfe", b"b"]).view(pa.string())
     parquet.write_table(pa.table({"user": ["a", "b"], "city": broken}), tmp_path / "t.parquet")
     (tmp_path / "t.csv").write_bytes(b"user,city\na,\xff\n")
-    for name in ("t.parquet", "t.csv"):
+    (tmp_path / "wide.csv").write_text("user,city\na,b\n", encoding="utf-16")
+    for name in ("t.parquet", "t.csv", "wide.csv"):
         with pytest.raises(DataError, match="it holds text that isn't UTF-8"):
             load(tmp_path / name, "user", {"city": KEYS})
