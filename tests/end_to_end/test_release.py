@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -191,6 +192,20 @@ def test_a_ledger_of_many_people_has_words_for_it(run: Run) -> None:
     assert "epsilon 1000 and delta 1:" in run("ledger", "l.db", "--people", "1000").output
 
 
+def test_line_breaks_in_cells_are_read_where_that_was_asked_for(run: Run) -> None:
+    lines = [f'u{i},"Piazza\nRoma"\n' for i in range(50)]
+    Path("homes.csv").write_text("user,home\n" + "".join(lines), encoding="utf-8")
+    asked = ("homes.csv", "--user-column", "user", "--epsilon", "100")
+    refused = run("init", *asked, code=1)
+    assert "homes.csv: line 2, byte 4: a quote that none closes; expected" in refused.output
+    delta = ("--delta", "1e-6", "--newlines-in-cells")
+    found = run("candidates", *asked, "--column", "home", *delta, "--ledger", "c.db")
+    assert "1 keys with line breaks" in found.stderr
+    run("init", *asked, "--newlines-in-cells")
+    counted = run("count", "--ledger", "homes.csv.ledger.db", "--epsilon", "100")
+    assert "The number of rows is about 50, give or take 0" in counted.output
+
+
 def test_keys_that_look_like_formulas_can_be_made_inert(run: Run) -> None:
     init(run)
     asked = ("histogram", "city", "--bins", "=1+1,Rome", "--ledger", "l.db", "--epsilon", "1")
@@ -217,6 +232,19 @@ def test_a_ledger_tells_what_several_people_reveal_together(run: Run) -> None:
     assert found["summary"]["group_delta"] == pytest.approx(1e-6 * 5.367, rel=1e-3)
     assert found["rows"][0]["query"] == "histogram: rows by home"
     assert len(found["rows"][0]["digest"]) == 64
+
+
+def test_a_copy_of_a_ledger_is_refused_until_it_is_adopted(run: Run) -> None:
+    init(run)
+    run("count", "--ledger", "l.db", "--epsilon", "1")
+    shutil.copy("l.db", "copy.db")
+    refused = run("count", "--ledger", "copy.db", "--epsilon", "1", code=1)
+    assert "Error: copy.db: file = inode" in refused.output
+    assert "`hubbub-release ledger copy.db --adopt`" in refused.output
+    assert "adopted as a copy  20" in run("ledger", "copy.db", "--adopt").output
+    run("count", "--ledger", "copy.db", "--epsilon", "1")
+    run("ledger", "copy.db", "--output", "l.json")
+    assert len(json.loads(Path("l.json").read_text())["summary"]["adopted"]) == 1
 
 
 def test_candidates_are_a_sorted_list_and_with_a_file_they_are_counted(run: Run) -> None:

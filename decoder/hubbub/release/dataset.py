@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Self, TypeVar
@@ -69,6 +70,7 @@ class Dataset:
         bounds: Mapping[str, tuple[float, float]] | None = None,
         bins: Mapping[str, Sequence[str]] | None = None,
         composition: str = "basic",
+        newlines_in_cells: bool = False,
     ) -> Dataset:
         """Declare a table and make its ledger.
 
@@ -95,6 +97,9 @@ class Dataset:
             Public keys of columns.
         composition : "basic" or "zcdp"
             How costs add up (`hubbub.release.accounting`), for good.
+        newlines_in_cells : bool
+            Whether quoted cells of CSV files may hold line breaks. Only of files whose writer is
+            known to quote: a stray quote of one person then hides other people's rows.
 
         Raises
         ------
@@ -112,7 +117,7 @@ class Dataset:
             raise QueryError("delta = 0: must be above 0 for zCDP composition; or take basic")
         if path.is_dir() and Path(ledger).absolute().is_relative_to(path.absolute()):
             raise LedgerError(f"{ledger}: must not be in {path}, whose files are the data")
-        there = tables.column_names(path, user_column)
+        there = tables.column_names(path, user_column, newlines_in_cells=newlines_in_cells)
         if absent := [column for column in columns or () if column not in there]:
             names = ", ".join(map(visible, sorted(there))) or "none"
             raise QueryError(f"columns: no column is named {absent[0]!r}; there are: {names}")
@@ -126,10 +131,12 @@ class Dataset:
             bins={
                 column: unique(f"bins of {column}", keys) for column, keys in (bins or {}).items()
             },
+            newlines_in_cells=newlines_in_cells,
         )
         for low, high in declaration.bounds.values():
             counts.lattice(low, high)  # which refuses what sums would overflow by
-        rows = tables.load(path, user_column, dict.fromkeys(declaration.bounds, Role.NUMBERS))
+        roles = dict.fromkeys(declaration.bounds, Role.NUMBERS)
+        rows = tables.load(path, user_column, roles, newlines_in_cells=newlines_in_cells)
         for column in declaration.bounds:
             if not len(rows.numbers(column)):
                 raise QueryError(f"bounds of {visible(column)}: none of its values is a number")
@@ -177,9 +184,9 @@ class Dataset:
         subject = "the number of rows" + (f" with {column}" if column else "")
         question = Question("count", column or "", subject)
         if column is None:
-            return self._release(question, mechanism, {}, len)
-        keyed = {column: Role.KEYS}
-        return self._release(question, mechanism, keyed, lambda rows: len(rows.keys(column)))
+            return self._release(question, mechanism, {}, _all_rows, len)
+        roles, countable, keys = _keys_of(column)
+        return self._release(question, mechanism, roles, countable, lambda rows: len(keys(rows)))
 
     def sum(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> ReleaseResult:
         """Release a column's sum, each value clipped to the declared bounds.
@@ -249,6 +256,7 @@ class Dataset:
             raise QueryError("edges: must be left out where there are bins or others")
         keys = self._bins(column, bins) if edges is None else histograms.buckets(edges)
         if other is not None:
+            (other,) = unique("other", [other])
             if keys is None or other in keys:
                 raise QueryError(f"other = {other!r}: must come with public keys, and not be one")
             keys = (*keys, other)
@@ -271,8 +279,9 @@ class Dataset:
             return found if other is None else [k if k in public else other for k in found]
 
         question = Question("histogram", column, f"rows by {column}", keyed=True, total=total)
-        role = Role.KEYS if edges is None else Role.NUMBERS
-        return self._release(question, mechanism, {column: role}, keys_of)
+        counted = None if total or other is not None else keys
+        roles, countable, _ = _keys_of(column, counted) if edges is None else _numbers_of(column)
+        return self._release(question, mechanism, roles, countable, keys_of)
 
     def quantile(
         self,
@@ -358,7 +367,7 @@ class Dataset:
             raise QueryError(f"delta = {float(cost.delta):g}: must be 0 where keys are public")
         else:
             mechanism = selection.most_common(keys, 1, rows_per_user=most, epsilon=cost.epsilon)
-        return self._release(question, mechanism, *_keys_of(column))
+        return self._release(question, mechanism, *_keys_of(column, keys))
 
     def topk(
         self,
@@ -389,7 +398,7 @@ class Dataset:
             keys, best, rows_per_user=self.declaration.rows_per_user, epsilon=price
         )
         question = Question("topk", column, f"the {best:,} most common of {column}")
-        return self._release(question, mechanism, *_keys_of(column))
+        return self._release(question, mechanism, *_keys_of(column, keys))
 
     def aggregate(
         self,
@@ -471,7 +480,7 @@ class Dataset:
             )
 
         question = Question("aggregate", ", ".join(columns or ()), f"the {method} of {estimator}")
-        return self._release(question, mechanism, roles, estimates)
+        return self._release(question, mechanism, roles, _all_rows, estimates)
 
     def candidates(
         self, column: str, *, epsilon: _Number, delta: _Number, counted: bool = False
@@ -502,6 +511,7 @@ class Dataset:
                 rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
             )
             return self._release(question, mechanism, *_keys_of(column))
+        roles, countable, _ = _keys_of(column)
 
         def halves(rows: UserRows) -> tuple[Sequence[str], Sequence[str]]:
             finders, counters = rows.halves(self.ledger.secret)
@@ -510,26 +520,36 @@ class Dataset:
         both = histograms.found_and_counted(
             rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
         )
-        return self._release(question, both, {column: Role.KEYS}, halves)
+        return self._release(question, both, roles, countable, halves)
 
     def _release(
         self,
         question: Question,
         mechanism: Mechanism[_Data],
         roles: Mapping[str, Role],
+        countable: Callable[[UserRows], UserRows],
         data_of: Callable[[UserRows], _Data],
     ) -> ReleaseResult:
-        """Pay for a question, then answer it."""
+        """Pay for a question, then answer it.
+
+        Parameters
+        ----------
+        countable : callable
+            The rows that can count, among which each user's are drawn.
+        data_of : callable
+            What the mechanism gets of those that were drawn.
+        """
         self.ledger.refuse_beyond(question.text, mechanism.cost)
-        data = data_of(self._rows(roles))
-        self.ledger.spend(question.text, mechanism.name, mechanism.cost, self.ledger.digest)
-        rows = mechanism(data)
-        account = Account(self.ledger.composition, self.ledger.budget, self.ledger.spent())
+        rows = countable(self._rows(roles))
         most = self.declaration.rows_per_user
-        return ReleaseResult.of(question, mechanism, rows, account, most)
+        data = data_of(tables.limited(rows, most, self.ledger.secret))
+        self.ledger.spend(question.text, mechanism.name, mechanism.cost, self.ledger.digest)
+        released = mechanism(data)
+        account = Account(self.ledger.composition, self.ledger.budget, self.ledger.spent())
+        return ReleaseResult.of(question, mechanism, released, account, most)
 
     def _rows(self, roles: Mapping[str, Role]) -> UserRows:
-        """Return the rows that count, of the data as they were declared."""
+        """Return the rows of the data, if they are as they were declared."""
         now = tables.state(self._data)
         if now != self._unchanged:
             if tables.digest(self._data) != self.ledger.digest:
@@ -538,11 +558,16 @@ class Dataset:
                     "one, and needs a ledger of its own"
                 )
             self._unchanged = now
-        rows = tables.load(self._data, self.declaration.user_column, roles)
+        rows = tables.load(
+            self._data,
+            self.declaration.user_column,
+            roles,
+            newlines_in_cells=self.declaration.newlines_in_cells,
+        )
         if tables.state(self._data) != now:
             raise DataError(f"{self._data}: changed while it was read")
         _refuse_excess(rows, self.declaration)
-        return tables.limited(rows, self.declaration.rows_per_user, self.ledger.secret)
+        return rows
 
     def _lattice(self, query: str, column: str) -> counts.Lattice:
         self.declaration.require(query, column)
@@ -567,12 +592,23 @@ class Dataset:
         self.close()
 
 
-def _keys_of(column: str) -> tuple[Mapping[str, Role], Callable[[UserRows], list[str]]]:
-    return {column: Role.KEYS}, lambda rows: rows.keys(column)
+_Reading = tuple[Mapping[str, Role], Callable[[UserRows], UserRows], Callable[[UserRows], _Data]]
+"""What is read of a table, which rows can count, and what a mechanism gets of those drawn."""
 
 
-def _numbers_of(column: str) -> tuple[Mapping[str, Role], Callable[[UserRows], FloatArray]]:
-    return {column: Role.NUMBERS}, lambda rows: rows.numbers(column)
+def _keys_of(column: str, keys: Sequence[str] | None = None) -> _Reading[list[str]]:
+    """Read a column's keys; with `keys`, of which no others count."""
+    countable = partial(UserRows.with_value, column=column, keys=keys)
+    return {column: Role.KEYS}, countable, partial(UserRows.keys, column=column)
+
+
+def _numbers_of(column: str) -> _Reading[FloatArray]:
+    countable = partial(UserRows.with_value, column=column)
+    return {column: Role.NUMBERS}, countable, partial(UserRows.numbers, column=column)
+
+
+def _all_rows(rows: UserRows) -> UserRows:
+    return rows
 
 
 def _cost(epsilon: _Number, delta: _Number) -> Cost:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from hubbub.decoder.results.text import visible
+from hubbub.protocol.metric_types.base import normal_form
 from hubbub.release.errors import LedgerError, QueryError
 
 _MOST_ROWS = 1_000_000  # times a column's largest value, in steps, is far below 2^63
@@ -45,6 +46,8 @@ class Declaration:
         Ranges of columns of numbers; values are clipped to them.
     bins : mapping of str to tuple of str
         Public keys of columns.
+    newlines_in_cells : bool
+        Whether quoted cells of CSV files may hold line breaks.
     """
 
     data: Path
@@ -54,6 +57,7 @@ class Declaration:
     excess: Excess
     bounds: Mapping[str, tuple[float, float]]
     bins: Mapping[str, tuple[str, ...]]
+    newlines_in_cells: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense (raises QueryError)."""
@@ -104,6 +108,7 @@ class Declaration:
                 "excess": self.excess.value,
                 "bounds": {column: list(ends) for column, ends in self.bounds.items()},
                 "bins": {column: list(keys) for column, keys in self.bins.items()},
+                "newlines_in_cells": self.newlines_in_cells,
             },
             ensure_ascii=False,
         )
@@ -121,14 +126,26 @@ class Declaration:
                 excess=Excess(facts["excess"]),
                 bounds={column: (low, high) for column, (low, high) in facts["bounds"].items()},
                 bins={column: tuple(keys) for column, keys in facts["bins"].items()},
+                newlines_in_cells=facts["newlines_in_cells"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerError(f"the ledger's declaration can't be read: {error}") from error
 
 
 def unique(option: str, keys: Sequence[str]) -> tuple[str, ...]:
-    """Return public keys, each there once (raises QueryError if there are none)."""
-    found = tuple(dict.fromkeys(keys))
+    """Return public keys in NFC, as those of tables are, each there once.
+
+    Raises
+    ------
+    QueryError
+        If there are none, or one of them can't be a table's.
+    """
+    found = tuple(dict.fromkeys(map(normal_form, keys)))
     if not found:
         raise QueryError(f"{option}: must name at least one key")
+    for key in found:
+        if not key:
+            raise QueryError(f"{option} = '': must be keys; empty cells are none and don't count")
+        if any("\ud800" <= letter <= "\udfff" for letter in key):
+            raise QueryError(f"{option} = {key!r}: must be Unicode text without lone surrogates")
     return found

@@ -2,12 +2,15 @@
 
 A query's cost is committed, in exact fractions and durably, *before* its noise is drawn. So
 whatever happens to a process (or to its machine), what was released was paid for; a spend whose
-release was lost stays spent. Several processes may spend at once. Invariant: rows of spends are
-never changed or deleted, which the file itself enforces.
+release was lost stays spent. Several processes may spend at once. Invariants: rows of spends are
+never changed or deleted, which the file itself enforces; and all of them are in this file, never in
+a journal beside it, so that a file that is moved takes them along. What isn't the file that was
+spent from, as far as that can be seen, or has fewer spends than it had, is refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import sqlite3
@@ -22,8 +25,11 @@ from hubbub.release.accounting import Composition, total
 from hubbub.release.errors import BudgetError, LedgerError
 from hubbub.release.noise import Cost
 
-_VERSION = 1
+_VERSION = 2
 _PATIENCE = 60.0  # seconds to wait for another process
+_MARK = "user.hubbub.spends"
+"""An attribute of the file, where there are such: how many spends it held. What is written over the
+file doesn't change it, and most copies don't have it."""
 _SCHEMA = """
 create table facts (
     version integer not null,
@@ -44,6 +50,14 @@ create table spends (
     rho text,
     digest text not null
 );
+create table even (spends integer not null);
+create table odd (spends integer not null);
+insert into even values (0);
+insert into odd values (0);
+create table places (
+    at text not null,
+    file text not null
+);
 create trigger spends_stay before delete on spends
     begin select raise(abort, 'spends are never deleted'); end;
 create trigger spends_stay_as_they_are before update on spends
@@ -51,6 +65,10 @@ create trigger spends_stay_as_they_are before update on spends
 create trigger spends_are_new before insert on spends
     when exists (select 1 from spends where number = new.number)
     begin select raise(abort, 'spends are never changed'); end;
+create trigger places_stay before delete on places
+    begin select raise(abort, 'places are never deleted'); end;
+create trigger places_stay_as_they_are before update on places
+    begin select raise(abort, 'places are never changed'); end;
 create trigger facts_are_set_once before insert on facts when exists (select 1 from facts)
     begin select raise(abort, 'the facts are never changed'); end;
 create trigger facts_stay before delete on facts
@@ -105,7 +123,9 @@ class Ledger:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
-        row = connection.execute("select * from facts").fetchone()
+        row = connection.execute(
+            "select facts.*, (select file from places order by rowid desc limit 1) from facts"
+        ).fetchone()
         if row is None or row[0] != _VERSION:
             raise LedgerError(f"{path}: must be a ledger of version {_VERSION}")
         try:
@@ -114,7 +134,7 @@ class Ledger:
             self.declaration, self.digest, self.secret = str(row[4]), str(row[5]), bytes(row[6])
         except (TypeError, ValueError) as error:
             raise LedgerError(f"{path}: its facts are damaged: {error}") from error
-        self._file = path.stat().st_ino
+        self._file = str(row[7])
 
     @classmethod
     def create(
@@ -141,29 +161,60 @@ class Ledger:
             raise LedgerError(f"{path}: can't be made: {error.strerror}") from error
         os.close(handle)
         try:
-            connection = _connect(path)
-            with _transaction(path, connection):
-                for statement in _statements(_SCHEMA):
-                    connection.execute(statement)
-                facts = (_VERSION, str(epsilon), str(delta), composition.value, declaration)
-                connection.execute(
-                    "insert into facts values (?, ?, ?, ?, ?, ?, ?)",
-                    (*facts, digest, os.urandom(32)),
-                )
-            return cls(path, connection)
+            with _connected(path) as connection:
+                with _transaction(path, connection):
+                    for statement in _statements(_SCHEMA):
+                        connection.execute(statement)
+                    facts = (_VERSION, str(epsilon), str(delta), composition.value, declaration)
+                    connection.execute(
+                        "insert into facts values (?, ?, ?, ?, ?, ?, ?)",
+                        (*facts, digest, os.urandom(32)),
+                    )
+                    _record_place(path, connection, spends=0)
+                return cls(path, connection)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
 
     @classmethod
-    def open(cls, path: Path) -> Ledger:
-        """Open a ledger (raises LedgerError if there is none)."""
+    def open(cls, path: Path, *, adopt: bool = False) -> Ledger:
+        """Open a ledger.
+
+        Parameters
+        ----------
+        adopt : bool
+            States that a file that isn't the one that was spent from, but a copy, is the only one
+            that will be from now on, and has all of its spends. The file keeps a record of it.
+
+        Raises
+        ------
+        LedgerError
+            If there is none, or it isn't the file that was spent from, or has lost spends.
+        """
         if not path.is_file():
             raise LedgerError(f"{path}: must be a ledger; `hubbub-release init` makes one")
         try:
-            return cls(path, _connect(path))
-        except sqlite3.DatabaseError as error:
-            raise LedgerError(f"{path}: must be a ledger that can be read: {error}") from error
+            _refuse_links(path)  # first: at another name of the file its journal isn't seen
+            with _connected(path) as connection:
+                ledger = cls(path, connection)
+                ledger._refuse_lost_spends()
+                if (found := _file(path)) == ledger._file:
+                    return ledger
+                if not adopt:
+                    raise LedgerError(
+                        f"{path}: file = {found}: must be {ledger._file}, which was spent from: "
+                        "this is another file, a copy perhaps, and may lack spends. Spend from "
+                        "that file; if it is gone for good and this one has all spends, "
+                        f"`hubbub-release ledger {path} --adopt` says so"
+                    )
+                with _transaction(path, connection):
+                    _record_place(path, connection, len(ledger.spends()))
+                return cls(path, connection)
+        except (OSError, sqlite3.DatabaseError) as error:
+            raise LedgerError(
+                f"{path}: must be a ledger that can be read: {error}. If it was moved when a "
+                f"process had been killed, its journal must be there as {path}-journal"
+            ) from error
 
     def refuse_beyond(self, query: str, cost: Cost) -> None:
         """Refuse a cost for which less is left now, before any work (raises BudgetError)."""
@@ -184,14 +235,16 @@ class Ledger:
         BudgetError
             If less is left.
         LedgerError
-            If it can't be written; then nothing was spent.
+            If it can't be written, or the file isn't the one that was opened, or has lost spends.
+            Then nothing may be released, even if the file turns out to hold the spend.
         """
         if cost.epsilon < 0 or cost.delta < 0 or (cost.rho is not None and cost.rho < 0):
             raise LedgerError(f"{query}: costs less than nothing")
-        self._refuse_lost()
-        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = _now()
         rho = None if cost.rho is None else str(cost.rho)
         with _transaction(self.path, self._connection):
+            self._refuse_replaced()
+            self._refuse_lost_spends()
             self.refuse_beyond(query, cost)
             values = (now, query, mechanism, str(cost.epsilon), str(cost.delta), rho, digest)
             cursor = self._connection.execute(
@@ -199,13 +252,55 @@ class Ledger:
                 "values (?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
-        self._refuse_lost()
-        return Spend(int(cursor.lastrowid or 0), now, query, mechanism, cost, digest)
+            number = int(cursor.lastrowid or 0)
+            # Two tables in turn: see `_refuse_lost_spends`.
+            table = "odd" if number % 2 else "even"
+            self._connection.execute(f"update {table} set spends = ?", (number,))  # noqa: S608
+        self._refuse_replaced()
+        _set_mark(self.path, number)
+        return Spend(number, now, query, mechanism, cost, digest)
 
-    def _refuse_lost(self) -> None:
-        """Refuse to go on where the file isn't there any more, or is another one."""
-        if not self.path.exists() or self.path.stat().st_ino != self._file:
-            raise LedgerError(f"{self.path}: isn't the file any more that was opened")
+    def _refuse_replaced(self) -> None:
+        """Refuse to go on where the file is gone, another one, or has got another name."""
+        try:
+            _refuse_links(self.path)
+            found = _file(self.path)
+        except OSError as error:
+            found = f"{error.strerror}"
+        if found != self._file:
+            raise LedgerError(
+                f"{self.path}: isn't the file any more that was opened: file = {found}: must be "
+                f"{self._file}"
+            )
+
+    def _refuse_lost_spends(self) -> None:
+        """Refuse a file that held more spends than it holds.
+
+        Notes
+        -----
+        Each spend also writes its number into one of two tables, in turn, which lie on pages of
+        their own. A process that is killed in the middle leaves a journal, of the pages that its
+        spend changed, beside the file. If the file is moved without it, spent from, and moved back,
+        SQLite takes the old pages for the true ones. But the number that the very next spend wrote
+        isn't among them. The mark shows the same of a whole file that was written over.
+        """
+        marked = _mark(self.path)  # first, for others may be spending
+        held, *written = self._connection.execute(
+            "select count(*), (select spends from even), (select spends from odd) from spends"
+        ).fetchone()
+        expected = max(*written, marked or 0)
+        if held < expected:
+            raise LedgerError(
+                f"{self.path}: spends = {held}: must be at least {expected}: an earlier copy or "
+                "another journal was written over it, or its journal was left behind when it was "
+                f"moved. Bring back the later file, or that journal as {self.path}-journal; if "
+                "they are lost, only a new ledger can go on, with what was left of the budget"
+            )
+
+    def adopted(self) -> list[str]:
+        """Return when copies were adopted: UTC, to the second."""
+        rows = self._connection.execute("select at from places order by rowid").fetchall()
+        return [str(at) for (at,) in rows[1:]]
 
     def spends(self) -> list[Spend]:
         """Return all spends, the first one first."""
@@ -253,23 +348,78 @@ def shown(cost: Cost) -> str:
     return f"epsilon {float(cost.epsilon):.6g}{delta}"
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _refuse_links(path: Path) -> None:
+    links = path.stat().st_nlink
+    if links != 1:
+        raise LedgerError(
+            f"{path}: hard links = {links}: must be 1: a process that is killed at one name of a "
+            "file leaves a journal that isn't seen at another. Remove the other names"
+        )
+
+
+def _file(path: Path) -> str:
+    """Return what tells a file from its copies.
+
+    File systems are named by f_fsid, which for most of them stays when they are mounted again, as
+    the number of a device doesn't.
+    """
+    marked = "unmarked" if _mark(path) is None else "marked"
+    return f"inode {path.stat().st_ino} of file system {os.statvfs(path).f_fsid:x}, {marked}"
+
+
+def _mark(path: Path) -> int | None:
+    try:
+        return int(os.getxattr(path, _MARK))
+    except (AttributeError, OSError, ValueError):  # not on this system, or this file
+        return None
+
+
+def _set_mark(path: Path, spends: int) -> None:
+    with contextlib.suppress(AttributeError, OSError):
+        os.setxattr(path, _MARK, b"%d" % spends)
+
+
+def _record_place(path: Path, connection: sqlite3.Connection, spends: int) -> None:
+    """Record that from now on this file is the one that is spent from."""
+    _set_mark(path, spends)
+    connection.execute("insert into places values (?, ?)", (_now(), _file(path)))
+
+
+@contextmanager
+def _connected(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a connection, which is closed if anything is raised."""
     connection = sqlite3.connect(path.absolute(), timeout=_PATIENCE, isolation_level=None)
     try:
-        connection.execute("pragma journal_mode = wal")
-        connection.execute("pragma synchronous = full")
-    except sqlite3.Error:
+        connection.execute("pragma synchronous = extra")
+        _keep_spends_in_the_file(path, connection)
+        yield connection
+    except BaseException:
         connection.close()
         raise
-    return connection
+
+
+def _keep_spends_in_the_file(path: Path, connection: sqlite3.Connection) -> None:
+    """Take a rollback journal; a write-ahead log would hold spends beside the file."""
+    connection.execute("pragma schema_version")  # read, or SQLite doesn't see what others changed
+    (mode,) = connection.execute("pragma journal_mode = delete").fetchone()
+    if mode != "delete":
+        raise LedgerError(
+            f"{path}: journal_mode = {mode}: must be delete; close the program that has changed it"
+        )
 
 
 @contextmanager
 def _transaction(path: Path, connection: sqlite3.Connection) -> Iterator[None]:
     """Hold the only right to write; commit at the end, or leave everything as it was."""
     try:
+        _keep_spends_in_the_file(path, connection)
         connection.execute("begin immediate")
         try:
+            _keep_spends_in_the_file(path, connection)  # nobody can change it any more
             yield
             connection.execute("commit")
         except BaseException:

@@ -307,18 +307,22 @@ class LedgerResult(Result):
     ----------
     people : int
         So many together, whose protection is told.
+    adopted : tuple of str
+        When copies were adopted.
     """
 
     path: str
     account: Account
     spends: tuple[Spend, ...]
     people: int = 1
+    adopted: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, ledger: Ledger, people: int = 1) -> LedgerResult:
         """Return a ledger as a result."""
         account = Account(ledger.composition, ledger.budget, ledger.spent())
-        return cls(str(ledger.path), account, tuple(ledger.spends()), people)
+        adopted = tuple(ledger.adopted())
+        return cls(str(ledger.path), account, tuple(ledger.spends()), people, adopted)
 
     @property
     def types(self) -> Types:
@@ -358,6 +362,7 @@ class LedgerResult(Result):
             "budget_delta": str(account.budget.delta),
             "spent_epsilon": str(account.spent.epsilon),
             "spent_delta": str(account.spent.delta),
+            "adopted": list(self.adopted),
             "people": self.people,
             "group_epsilon": float(of_all.epsilon),
             "group_delta": float(of_all.delta),
@@ -380,6 +385,7 @@ class LedgerResult(Result):
             "spent": shown(account.spent),
             "remains": shown(account.remaining),
             "composition": account.composition.theorem,
+            **({"adopted as a copy": ", ".join(self.adopted)} if self.adopted else {}),
         }
         if self.people > 1:
             of_all = group(account.spent, self.people)

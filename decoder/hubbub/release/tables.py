@@ -1,9 +1,9 @@
 """Files -> rows of users, at most so many each.
 
-What a cell means follows from that cell alone: as a key it is its text, as a number what its text
-says, and what says none doesn't count. Which rows of a user count, and which block or half a user
-is in, follows from a keyed hash of the user's name and the order of the user's own rows. Invariant:
-adding or removing a user changes nothing of what is kept of others, nor what it means.
+What a cell means follows from that cell alone: as a key it is its text in NFC, as a number what its
+text says, and what says none doesn't count. Which rows of a user count, and which block or half a
+user is in, follows from a keyed hash of the user's name and the order of the user's own rows.
+Invariant: adding or removing a user changes nothing of what is kept of others, nor what it means.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import math
 import os
-import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -23,16 +23,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.results.text import visible
+from hubbub.protocol.metric_types.base import normal_form
+from hubbub.release import csv_files
 from hubbub.release.errors import DataError
 
 _HALVES = b"half"
 _EXACT = 2.0**53  # below which floats that are whole numbers are exact
 _MULTIPLIERS = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype="u8")
-_QUOTED_LINES = csv.ParseOptions(newlines_in_values=True)
 Hashes = NDArray[np.uint64]
 
 
@@ -70,6 +71,15 @@ class UserRows:
         """Return some of the rows."""
         return UserRows(self.table.filter(pa.array(rows)), self.users[rows], self.names)
 
+    def with_value(self, column: str, keys: Sequence[str] | None = None) -> UserRows:
+        """Return the rows with a key or a number in a column, with one of some keys if given."""
+        cells = self.table.column(column)
+        if pa.types.is_floating(cells.type):
+            return self.chosen(~np.isnan(cells.to_numpy()))
+        some = None if keys is None else pa.array(keys, cells.type)
+        found = pc.is_valid(cells) if some is None else pc.is_in(cells, value_set=some)
+        return self.chosen(found.to_numpy())
+
     def numbers(self, column: str) -> FloatArray:
         """Return the numbers of a column that was read as such."""
         found: FloatArray = self.table.column(column).to_numpy()
@@ -97,8 +107,15 @@ class UserRows:
         return [{column: parts[column][i] for column in parts} for i in range(n_blocks)]
 
 
-def column_names(path: Path, user_column: str) -> tuple[str, ...]:
+def column_names(
+    path: Path, user_column: str, *, newlines_in_cells: bool = False
+) -> tuple[str, ...]:
     """Return the names of a table's columns, without that of users.
+
+    Parameters
+    ----------
+    newlines_in_cells : bool
+        Whether quoted cells of CSV files may hold line breaks.
 
     Raises
     ------
@@ -106,9 +123,9 @@ def column_names(path: Path, user_column: str) -> tuple[str, ...]:
         If there is no table, files differ in their columns, or none of these is that of users.
     """
     first, *others = files_of(path)
-    names = _names(first)
+    names = _names(first, newlines_in_cells)
     for file in others:
-        if set(_names(file)) != set(names):
+        if set(_names(file, newlines_in_cells)) != set(names):
             raise DataError(f"{file}: its columns aren't those of {first}")
     if user_column not in names:
         there = ", ".join(map(visible, names))
@@ -116,8 +133,15 @@ def column_names(path: Path, user_column: str) -> tuple[str, ...]:
     return tuple(name for name in names if name != user_column)
 
 
-def load(path: Path, user_column: str, roles: Mapping[str, Role]) -> UserRows:
+def load(
+    path: Path, user_column: str, roles: Mapping[str, Role], *, newlines_in_cells: bool = False
+) -> UserRows:
     """Read some columns of a table.
+
+    Parameters
+    ----------
+    newlines_in_cells : bool
+        As of `column_names`.
 
     Raises
     ------
@@ -127,7 +151,7 @@ def load(path: Path, user_column: str, roles: Mapping[str, Role]) -> UserRows:
     parts = []
     for file in files_of(path):
         with _told_of(file):
-            table = _form(file).read(file, [user_column, *roles])
+            table = _form(file).read(file, [user_column, *roles], newlines_in_cells)
             table.validate(full=True)
         absent = [name for name in (user_column, *roles) if name not in table.column_names]
         if absent:
@@ -138,7 +162,11 @@ def load(path: Path, user_column: str, roles: Mapping[str, Role]) -> UserRows:
             columns[f"={name}"] = read(file, name, table.column(name))
         empty = pc.index(pc.is_null(columns[""]), pa.scalar(True)).as_py()
         if empty >= 0:
-            raise DataError(f"{file}: row {empty + 1} has no {visible(user_column)}")
+            is_line = _form(file) is _CSV and not newlines_in_cells
+            place = f"line {empty + 2}" if is_line else f"row {empty + 1}"
+            raise DataError(
+                f"{file}: {place}: {visible(user_column)} is empty; must say whose row it is"
+            )
         parts.append(pa.table(columns))
     whole = pa.concat_tables(parts).combine_chunks()
     if not whole.num_rows:
@@ -150,7 +178,20 @@ def load(path: Path, user_column: str, roles: Mapping[str, Role]) -> UserRows:
 
 
 def limited(rows: UserRows, most: int, secret: bytes) -> UserRows:
-    """Return at most so many rows of each user, chosen by a keyed hash."""
+    """Return at most so many rows of each user, chosen by a keyed hash.
+
+    Parameters
+    ----------
+    rows : UserRows
+        Those that can count; others would take the place of these.
+
+    Notes
+    -----
+    Whether a row can count follows from its own cells, and which rows of a user are chosen from the
+    secret, the user's name, and how many rows of this user can count. So of any two tables that
+    differ by one user's rows the same rows of all others are returned, and at most `most` of that
+    user's, in one of them: the sensitivity is that of `most` rows, whatever can count.
+    """
     numbers = np.bincount(rows.users, minlength=len(rows.names))
     if not len(rows) or numbers.max() <= most:
         return rows
@@ -229,10 +270,13 @@ def _refuse_folder(error: OSError) -> None:
 
 
 class _Form(NamedTuple):
-    """How files of a form are read: the names of their columns, and some columns."""
+    """How files of a form are read: the names of their columns, and some columns.
 
-    names: Callable[[Path], list[str]]
-    read: Callable[[Path, Sequence[str]], Any]
+    Both are told whether cells may hold line breaks.
+    """
+
+    names: Callable[[Path, bool], list[str]]
+    read: Callable[[Path, Sequence[str], bool], Any]
 
 
 def _form(path: Path) -> _Form:
@@ -242,9 +286,9 @@ def _form(path: Path) -> _Form:
     raise DataError(f"{path}: must end in {', '.join(_FORMS)}")
 
 
-def _names(file: Path) -> list[str]:
+def _names(file: Path, newlines_in_cells: bool) -> list[str]:
     with _told_of(file):
-        names = _form(file).names(file)
+        names = _form(file).names(file, newlines_in_cells)
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise DataError(f"{file}: several columns are named {min(repeated)!r}")
@@ -256,35 +300,32 @@ def _told_of(file: Path) -> Iterator[None]:
     """Say which file can't be read, and why, without what pyarrow quotes of its values."""
     try:
         yield
-    except (pa.ArrowException, OSError, UnicodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeError) as error:
         reason = f"not a whole {file.suffix} file ({type(error).__name__})"
-        wrong_line = re.search(r"(Row #\d+: )?Expected \d+ columns, got \d+", str(error))
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror
         elif not file.stat().st_size:
             reason = "it is empty"
-        elif wrong_line:
-            reason = wrong_line[0]
-        elif "UTF8" in str(error):
+        elif isinstance(error, UnicodeError) or "UTF8" in str(error):
             reason = "it holds text that isn't UTF-8"
         raise DataError(f"{file}: can't be read: {reason}") from error
 
 
-def _parquet_names(path: Path) -> list[str]:
+def _parquet_names(path: Path, _newlines: bool) -> list[str]:
     return list(parquet.read_schema(path).names)
 
 
-def _read_parquet(path: Path, columns: Sequence[str]) -> Any:
+def _read_parquet(path: Path, columns: Sequence[str], _newlines: bool) -> Any:
     with parquet.ParquetFile(path) as file:
         there = set(file.schema_arrow.names)
         return file.read(columns=[name for name in columns if name in there])
 
 
-def _arrow_names(path: Path) -> list[str]:
-    return list(_read_arrow(path, None).column_names)
+def _arrow_names(path: Path, newlines: bool) -> list[str]:
+    return list(_read_arrow(path, None, newlines).column_names)
 
 
-def _read_arrow(path: Path, columns: Sequence[str] | None) -> Any:
+def _read_arrow(path: Path, columns: Sequence[str] | None, _newlines: bool) -> Any:
     with pa.memory_map(str(path)) as source:
         try:
             table = pa.ipc.open_file(source).read_all()
@@ -296,30 +337,12 @@ def _read_arrow(path: Path, columns: Sequence[str] | None) -> Any:
     return table.select([name for name in columns if name in table.column_names])
 
 
-def _csv_names(path: Path) -> list[str]:
-    with _row_numbers(path), csv.open_csv(path, parse_options=_QUOTED_LINES) as reader:
-        return list(reader.schema.names)
+def _csv_names(path: Path, newlines: bool) -> list[str]:
+    return csv_files.read_names(path, newlines_in_cells=newlines)
 
 
-def _read_csv(path: Path, columns: Sequence[str]) -> Any:
-    """Read cells as they are; guesses of types would let one row change what others are."""
-    there = _csv_names(path)
-    wanted = [name for name in columns if name in there]
-    convert = csv.ConvertOptions(
-        column_types=dict.fromkeys(there, pa.string()), include_columns=wanted
-    )
-    with _row_numbers(path):
-        return csv.read_csv(path, parse_options=_QUOTED_LINES, convert_options=convert)
-
-
-@contextlib.contextmanager
-def _row_numbers(path: Path) -> Iterator[None]:
-    """Read a file that can't be read once more, by one thread, whose errors tell the row."""
-    try:
-        yield
-    except pa.ArrowInvalid:
-        csv.read_csv(path, csv.ReadOptions(use_threads=False), _QUOTED_LINES)
-        raise
+def _read_csv(path: Path, columns: Sequence[str], newlines: bool) -> Any:
+    return csv_files.read(path, columns, newlines_in_cells=newlines)
 
 
 _CSV = _Form(_csv_names, _read_csv)
@@ -337,7 +360,7 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 def _texts(file: Path, name: str, column: Any) -> Any:
-    """Return cells as text; null for empty ones and nan. A whole number's has no point."""
+    """Return cells as text in NFC; null for empty ones and nan. A whole number's has no point."""
     column, kind = _plain(column)
     if pa.types.is_floating(kind):
         column = pa.chunked_array([[_number_text(x) for x in column.to_pylist()]], pa.string())
@@ -345,6 +368,11 @@ def _texts(file: Path, name: str, column: Any) -> Any:
         texts = column.cast(pa.large_string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise DataError(f"{file}: {visible(name)} can't be asked for: it holds {kind}") from error
+    if not pc.all(pc.string_is_ascii(texts)).as_py():
+        # By the function that clients and --blend use: pyarrow's is of another version of Unicode.
+        encoded = texts.combine_chunks().dictionary_encode()
+        forms = [normal_form(text) for text in encoded.dictionary.to_pylist()]
+        texts = pa.chunked_array([pa.array(forms, pa.large_string()).take(encoded.indices)])
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.large_string()), texts)
 
 

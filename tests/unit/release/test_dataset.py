@@ -120,6 +120,9 @@ def test_a_query_is_paid_before_it_is_answered(people: Path) -> None:
         (lambda d: d.mean("user", epsilon=1), "mean: user is the column of users"),
         (lambda d: d.histogram("city", epsilon=1), "delta = 0: must be above 0"),
         (lambda d: d.histogram("city", epsilon=1, bins=[]), "bins: must name at least one key"),
+        (lambda d: d.histogram("city", epsilon=1, bins=["Rome", ""]), "bins = '': must be keys"),
+        (lambda d: d.topk("city", 1, epsilon=1, options=["\udcff"]), "without lone surrogates"),
+        (lambda d: d.histogram("city", epsilon=1, bins=["a"], other=""), "other = '': must be"),
         (lambda d: d.histogram("age", epsilon=1, edges=[2, 1]), "edges: must be finite and ascen"),
         (lambda d: d.histogram("city", epsilon=1, other="x"), "other = 'x': must come with public"),
         (
@@ -208,6 +211,43 @@ def test_users_with_more_rows_are_sampled_or_refused(tmp_path: Path) -> None:
         make(path, "refused.db", **options, excess="refuse")
 
 
+def test_rows_are_drawn_among_those_that_can_count(tmp_path: Path) -> None:
+    """100 people with ten rows, of which two hold values; noise is 0 but with probability e^-100.
+
+    What counts is one of a person's rows, in a question whatever it is about.
+    """
+    path = tmp_path / "visits.parquet"
+    table = {
+        "user": [f"u{i}" for i in range(100) for _ in range(10)],
+        "age": [30.0, 30.0, *[math.nan] * 4, *[None] * 4] * 100,
+        "city": [*[None] * 4, "Rome", "Oslo", *[""] * 4] * 100,
+    }
+    parquet.write_table(pa.table(table), path)
+    with make(path, epsilon=20 * SURE, delta="0.1") as dataset:
+        assert dataset.count(epsilon=SURE).rows[0].value == 100
+        assert dataset.count("city", epsilon=SURE).rows[0].value == 100
+        assert dataset.count("age", epsilon=SURE).rows[0].value == 100
+        sums = dataset.sum("age", epsilon=SURE).rows[0]
+        assert float(sums.value) == pytest.approx(3_000, abs=20)
+        found = dataset.histogram("city", epsilon=SURE, delta="1e-6").rows
+        assert sum(float(row.value) for row in found) == 100
+        both = dataset.histogram("city", epsilon=SURE, bins=["Rome", "Oslo"]).rows
+        assert [row.value for row in both] == [row.value for row in found][::-1]
+        (rome,) = dataset.histogram("city", epsilon=SURE, bins=["Rome"]).rows
+        assert rome.value == 100  # as the others can't count
+        (rome, rest) = dataset.histogram("city", epsilon=SURE, bins=["Rome"], other="rest").rows
+        assert rome.value == both[0].value
+        assert float(rome.value) + float(rest.value) == 100
+        shares = dataset.histogram("city", epsilon=SURE, bins=["Rome"], total=True)
+        assert shares.total is not None
+        assert (shares.rows[0].value, shares.total.value) == (both[0].value, 100)
+        counted = dataset.candidates("city", epsilon=SURE, delta="1e-6", counted=True)
+        assert counted.total is not None
+        assert sum(float(row.value) for row in counted.rows) == counted.total.value
+    with make(path, "three.db", epsilon=SURE, rows_per_user=3) as dataset:
+        assert dataset.count("city", epsilon=SURE).rows[0].value == 200
+
+
 def test_a_ledger_is_made_once(people: Path) -> None:
     make(people).close()
     with pytest.raises(LedgerError, match="exists; a budget is set once"):
@@ -219,6 +259,24 @@ def test_declared_bins_are_what_histograms_and_topk_take(people: Path) -> None:
         rows = dataset.histogram("city", epsilon=SURE).rows
         assert [row.key for row in rows] == ["Rome", "Paris"]
         assert dataset.topk("city", 1, epsilon=SURE).rows[0].value == "Rome"
+
+
+def test_public_keys_in_any_normal_form_are_those_of_the_table(tmp_path: Path) -> None:
+    """Noise is 0 but with probability e^-80."""
+    nfc, nfd = "Jos\u00e9", "Jose\u0301"
+    path = tmp_path / "people.parquet"
+    table = {"user": [f"u{i}" for i in range(30)], "name": [nfc, nfd, "Ann"] * 10}
+    parquet.write_table(pa.table(table), path)
+    declared: dict[str, Any] = {"epsilon": 10 * SURE, "bounds": {}, "bins": {"name": [nfd, "Ann"]}}
+    with make(path, **declared) as dataset:
+        rows = dataset.histogram("name", epsilon=SURE).rows
+        assert [(row.key, row.value) for row in rows] == [(nfc, 20), ("Ann", 10)]
+        rows = dataset.histogram("name", epsilon=SURE, bins=[nfd, nfc], other="rest").rows
+        assert [(row.key, row.value) for row in rows] == [(nfc, 20), ("rest", 10)]
+        rows = dataset.histogram("name", epsilon=SURE, bins=["Ann"], other=nfd).rows
+        assert [(row.key, row.value) for row in rows] == [("Ann", 10), (nfc, 20)]
+        assert dataset.mode("name", epsilon=SURE, options=[nfd, "Ann"]).rows[0].value == nfc
+        assert dataset.topk("name", 2, epsilon=SURE).rows[0].value == nfc
 
 
 def test_only_declared_columns_may_be_asked_for(people: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.attacks.release_ledger import SPENDER, cut_off_a_spend, started
 from hubbub.release.accounting import Composition, group, total
 from hubbub.release.errors import BudgetError, LedgerError
 from hubbub.release.ledger import Ledger
@@ -23,7 +27,7 @@ from hubbub.release.noise import Cost, gaussian_scale
 
 TENTH = Fraction("0.1")
 KILLS = int(os.environ.get("HUBBUB_KILLS", "12"))
-SPENDER = """
+GREEDY = """
 import sys
 import time
 from fractions import Fraction
@@ -38,7 +42,7 @@ with Ledger.open(Path(sys.argv[1])) as ledger:
         except BudgetError:
             break
         print(spend.number, flush=True)
-        time.sleep(0.05)
+        time.sleep(float(sys.argv[2]))
 """
 
 
@@ -113,7 +117,8 @@ def test_rows_can_be_neither_changed_nor_deleted(path: Path) -> None:
         spend(ledger, Cost(TENTH))
     connection = sqlite3.connect(path)
     for statement in ("delete from spends", "update spends set epsilon = '0'", "delete from facts",
-                      "update facts set epsilon = '9'",
+                      "update facts set epsilon = '9'", "delete from places",
+                      "update places set file = ''",
                       "insert or replace into facts select * from facts",
                       "insert or replace into spends select * from spends"):  # fmt: skip
         with pytest.raises(sqlite3.IntegrityError, match="never"):
@@ -143,7 +148,7 @@ def test_killed_spenders_never_overspend_and_release_nothing_unpaid(path: Path) 
     """
     budget = 10 * KILLS
     make(path, epsilon=str(budget)).close()
-    run = [sys.executable, "-c", SPENDER, str(path)]
+    run = [sys.executable, "-c", GREEDY, str(path), "0.05"]
     rng = np.random.default_rng(1)
     released: list[int] = []
 
@@ -173,6 +178,257 @@ def test_killed_spenders_never_overspend_and_release_nothing_unpaid(path: Path) 
             spend(ledger, Cost(left + Fraction(1, 10**9)))
         spend(ledger, Cost(left))
         assert ledger.spent().epsilon == budget
+
+
+def test_a_ledger_that_moves_after_every_kill_has_all_that_was_released(path: Path) -> None:
+    """Without its journal, unless it is refused then; HUBBUB_KILLS says how often."""
+    make(path, epsilon=str(10 * KILLS)).close()
+    rng = np.random.default_rng(2)
+    released: list[int] = []
+    for kill in range(KILLS):
+        run = [sys.executable, "-c", GREEDY, str(path), "0"]
+        with subprocess.Popen(run, stdout=subprocess.PIPE) as spender:
+            assert spender.stdout is not None
+            first = spender.stdout.readline()
+            time.sleep(rng.uniform(0, 0.05))
+            spender.kill()
+            released += [int(line) for line in (first + spender.stdout.read()).split(b"\n")[:-1]]
+        journal, moved = path.with_name(f"{path.name}-journal"), path.with_name(f"{kill}.db")
+        path.rename(moved)
+        try:
+            Ledger.open(moved).close()
+        except LedgerError:
+            journal.rename(moved.with_name(f"{moved.name}-journal"))
+        path = moved
+        with Ledger.open(path) as ledger:
+            assert set(released) <= {spend.number for spend in ledger.spends()}
+    assert len(set(released)) == len(released) >= KILLS
+
+
+def test_processes_that_spend_at_once_never_overdraw(path: Path) -> None:
+    make(path, epsilon="1").close()
+    run = [sys.executable, "-c", GREEDY, str(path), "0"]
+    spenders = [subprocess.Popen(run, stdout=subprocess.PIPE) for _ in range(4)]
+    released = [int(n) for spender in spenders for n in spender.communicate(timeout=60)[0].split()]
+    assert sorted(released) == list(range(1, 101))
+
+
+def test_spends_survive_a_kill_and_a_move(path: Path) -> None:
+    make(path, epsilon="1").close()
+    with started(SPENDER, path, 9) as spender:
+        spender.kill()
+    assert list(path.parent.iterdir()) == [path]
+    folder = path.with_name("elsewhere")
+    folder.mkdir()
+    with Ledger.open(path.rename(folder / "other.db")) as ledger:
+        assert ledger.spent().epsilon == Fraction(9, 10)
+        spend(ledger, Cost(TENTH))
+        with pytest.raises(BudgetError):
+            spend(ledger, Cost(TENTH))
+
+
+def killed_in_a_spend(path: Path) -> Path:
+    """Make a ledger of two spends, kill a process in another one, and return the journal."""
+    with make(path, epsilon="1") as ledger:
+        spend(ledger, Cost(TENTH))
+        spend(ledger, Cost(TENTH))
+    return cut_off_a_spend(path)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_spend_that_a_kill_has_cut_off_leaves_those_before_it(path: Path, moved: bool) -> None:
+    """Its journal is beside the file, and moves with it."""
+    journal = killed_in_a_spend(path)
+    if moved:
+        journal.rename(path.with_name("other.db-journal"))
+        path = path.rename(path.with_name("other.db"))
+    with Ledger.open(path) as ledger:
+        assert ledger.spent().epsilon == Fraction(2, 10)
+        spend(ledger, Cost(TENTH))
+
+
+def test_a_journal_that_was_left_behind_takes_no_spends_back(path: Path) -> None:
+    """Also where files can't be marked: moved without it, spent from, and moved to it again."""
+    killed_in_a_spend(path)
+    moved = path.rename(path.with_name("other.db"))
+    with Ledger.open(moved) as ledger:
+        spend(ledger, Cost(TENTH))
+    moved.rename(path)
+    unmark(path)
+    with pytest.raises(
+        LedgerError, match=r"spends = \d+: must be at least \d+: .*budget\.db-journal"
+    ):
+        Ledger.open(path)
+
+
+def unmark(path: Path) -> None:
+    """Set a file's mark, if there are such, to what it says where there are none."""
+    if hasattr(os, "setxattr"):
+        os.setxattr(path, "user.hubbub.spends", b"0")
+
+
+PAGE = 4096
+
+
+def histories(path: Path, spends: int) -> list[bytes]:
+    """Return a ledger's content before each spend, and after the last one."""
+    contents = []
+    with make(path, epsilon="1000") as ledger:
+        for _ in range(spends):
+            contents.append(path.read_bytes())
+            ledger.spend("a long question " * 20, "noise", Cost(TENTH), "digest")
+    return [*contents, path.read_bytes()]
+
+
+def changed_pages(before: bytes, after: bytes) -> list[int]:
+    starts = range(0, len(after), PAGE)
+    return [at for at in starts if before[at : at + PAGE] != after[at : at + PAGE]]
+
+
+def with_pages(content: bytes, pages: Sequence[int], source: bytes) -> bytes:
+    """Return a content with some pages of another one; what lies between is 0."""
+    found = bytearray(content)
+    for at in pages:
+        found.extend(bytes(max(at + PAGE - len(found), 0)))
+        found[at : at + PAGE] = source[at : at + PAGE]
+    return bytes(found)
+
+
+def held(path: Path, content: bytes) -> int | None:
+    """Return how many spends a ledger with this content has, None if it is refused."""
+    path.write_bytes(content)  # of the same file
+    unmark(path)
+    try:
+        with Ledger.open(path) as ledger:
+            return len(ledger.spends())
+    except LedgerError:
+        return None
+
+
+def test_a_spend_of_which_only_some_pages_were_written_takes_no_others_back(path: Path) -> None:
+    """Whichever they are, without a journal; also where the table gets another page."""
+    contents = histories(path, 60)
+    accepted, grown = 0, 0
+    for number, (before, after) in enumerate(pairwise(contents)):
+        pages = changed_pages(before, after)
+        grown += len(after) > len(before)
+        for n_written in range(len(pages)):
+            for written in combinations(pages, n_written):
+                found = held(path, with_pages(before, written, after))
+                accepted += found is not None
+                assert found is None or found >= number
+    assert accepted > 60
+    assert grown > 1
+
+
+@pytest.mark.parametrize("later", [1, 2, 3, 10])
+def test_pages_of_an_earlier_spend_that_come_back_are_noticed(path: Path, later: int) -> None:
+    """As a journal of it brings them back, after so many other spends."""
+    contents = histories(path, 60)
+    for number in range(60 - later):
+        before, after = contents[number : number + 2]
+        found = with_pages(contents[number + 1 + later], changed_pages(before, after), before)
+        assert held(path, found[: len(before)]) is None
+
+
+def copy(path: Path) -> Path:
+    return Path(shutil.copy(path, path.with_name("copy.db")))
+
+
+def copy_with_attributes(path: Path) -> Path:
+    return Path(shutil.copy2(path, path.with_name("copy.db")))
+
+
+def copy_in_its_place(path: Path) -> Path:
+    """The file system may give it the inode of the file that was deleted."""
+    backup = copy(path)
+    path.unlink()
+    return Path(shutil.copy(backup, path))
+
+
+@pytest.mark.parametrize("copied", [copy, copy_with_attributes, copy_in_its_place])
+def test_a_copy_is_refused_until_it_is_adopted(path: Path, copied: Callable[[Path], Path]) -> None:
+    with make(path) as ledger:
+        spend(ledger, Cost(TENTH))
+        assert ledger.adopted() == []
+    found = copied(path)
+    reason = (
+        r"\.db: file = inode \d+ of .*: must be inode \d+ of .*, which was spent from.* --adopt"
+    )
+    with pytest.raises(LedgerError, match=reason):
+        Ledger.open(found)
+    with Ledger.open(found, adopt=True) as ledger:
+        assert len(ledger.adopted()) == 1
+        spend(ledger, Cost(TENTH))
+    with Ledger.open(found, adopt=True) as ledger:  # it isn't a copy any more
+        assert len(ledger.adopted()) == 1
+        assert ledger.spent().epsilon == Fraction(2, 10)
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="files have no attributes on this system")
+@pytest.mark.parametrize("adopt", [False, True])
+def test_an_earlier_copy_that_was_written_over_the_ledger_is_refused(
+    path: Path, adopt: bool
+) -> None:
+    with make(path) as ledger:
+        spend(ledger, Cost(TENTH))
+        backup = copy(path)
+        spend(ledger, Cost(TENTH))
+    shutil.copy(backup, path)
+    with pytest.raises(LedgerError, match=r"spends = 1: must be at least 2: an earlier copy or"):
+        Ledger.open(path, adopt=adopt)
+
+
+def test_a_ledger_with_two_names_is_refused_by_either(path: Path) -> None:
+    make(path).close()
+    other = path.with_name("other.db")
+    other.hardlink_to(path)
+    for name in (path, other):
+        with pytest.raises(LedgerError, match=r"\.db: hard links = 2: must be 1: .* other names"):
+            Ledger.open(name)
+    other.unlink()
+    with Ledger.open(path) as ledger:
+        spend(ledger, Cost(TENTH))
+        other.hardlink_to(path)
+        with pytest.raises(LedgerError, match="hard links = 2: must be 1"):
+            spend(ledger, Cost(TENTH))
+        other.unlink()
+        assert spend(ledger, Cost(TENTH)) == 2
+
+
+def test_a_symbolic_link_to_a_ledger_is_that_ledger(path: Path) -> None:
+    killed_in_a_spend(path)
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    with Ledger.open(link) as ledger:
+        spend(ledger, Cost(TENTH))
+    with Ledger.open(path) as ledger:
+        assert ledger.spent().epsilon == Fraction(3, 10)
+
+
+def test_every_spend_is_in_the_file_and_on_disk_whatever_mode_others_set(path: Path) -> None:
+    with make(path) as ledger:
+        assert ledger._connection.execute("pragma synchronous").fetchone() == (3,)  # extra
+        for _ in range(2):
+            set_wal_mode(path)
+            spend(ledger, Cost(TENTH))
+            assert [file.name for file in path.parent.iterdir()] == ["budget.db"]
+    set_wal_mode(path)
+    Ledger.open(path).close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("pragma journal_mode").fetchone() == ("delete",)
+    assert connection.execute("select count(*) from spends").fetchone() == (2,)
+    set_wal_mode(path)
+    connection.execute("select * from spends").fetchall()
+    with pytest.raises(LedgerError, match="locked"):
+        Ledger.open(path)
+    connection.close()
+
+
+def set_wal_mode(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    assert connection.execute("pragma journal_mode = wal").fetchone() == ("wal",)
+    connection.close()
 
 
 def test_many_small_releases_cost_less_by_zcdp_and_few_large_ones_more() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
+import unicodedata
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import feather, parquet
+from pyarrow import csv, feather, parquet
 
 from hubbub.release.errors import DataError
 from hubbub.release.tables import (
@@ -93,7 +95,7 @@ def test_the_same_rows_come_from_any_form(tmp_path: Path, form: str) -> None:
 def test_cells_of_csv_files_are_what_they_are(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text('user,city,n\n007,Rome,1e3\n7,"two\nlines",+0.5\n8,NA,x\n9,,-inf\n')
-    rows = load(path, "user", {"city": KEYS, "n": NUMBERS})
+    rows = load(path, "user", {"city": KEYS, "n": NUMBERS}, newlines_in_cells=True)
     assert rows.names == ["007", "7", "8", "9"]
     assert rows.keys("city") == ["Rome", "two\nlines", "NA"]
     assert rows.numbers("n").tolist() == [1_000, 0.5, float("-inf")]
@@ -116,7 +118,7 @@ def test_whatever_another_user_writes_no_cell_of_others_means_anything_else(
             path = Path(folder) / "t.csv"
             lines = [f'{user},"{cell}","{cell}"\n' for user, cell in rows]
             path.write_text("user,k,n\n" + "".join(lines), encoding="utf-8", newline="")
-            found = load(path, "user", {"k": KEYS, "n": NUMBERS})
+            found = load(path, "user", {"k": KEYS, "n": NUMBERS}, newlines_in_cells=True)
             return found.keys("k"), found.numbers("n").tolist()
 
     others = [(f"u{i}", cell) for i, cell in enumerate(cells)]
@@ -184,6 +186,41 @@ def test_another_user_changes_nothing_of_what_is_kept_of_others(
     assert of_him == {u: set(h) for u, h in half_of(limited(rows_of(users), most, SECRET)).items()}
 
 
+CELLS_OF_USERS = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from([None, "k", "l", "m"])), max_size=40
+)
+
+
+@given(CELLS_OF_USERS, CELLS_OF_USERS, st.integers(1, 3), st.sampled_from([None, ["k", "l"]]))
+def test_rows_that_can_not_count_take_no_place_of_those_that_can(
+    others: list[tuple[str, str | None]],
+    his: list[tuple[str, str | None]],
+    most: int,
+    keys: list[str] | None,
+) -> None:
+    """Of each user, whatever another one holds, whose rows come in between."""
+
+    def counted(rows: list[tuple[str, str | None]]) -> dict[str, list[str]]:
+        codes = np.array(["abcdx".index(user) for user, _ in rows], dtype=np.int64)
+        column = pa.array([key for _, key in rows], pa.large_string())
+        read = UserRows(pa.table({"value": column}), codes, list("abcdx"))
+        found: dict[str, list[str]] = {}
+        drawn = limited(read.with_value("value", keys), most, SECRET)
+        for user, key in zip(drawn.users, drawn.table.column("value").to_pylist(), strict=True):
+            found.setdefault("abcdx"[user], []).append(key)
+        return found
+
+    without = counted(others)
+    for user in "abcd":
+        can = [key for name, key in others if name == user and key in (keys or ["k", "l", "m"])]
+        assert len(without.get(user, [])) == min(most, len(can))
+    of_him = [("x", key) for _, key in his]
+    mixed = [row for pair in zip_longest(of_him, others) for row in pair if row is not None]
+    with_him = counted(mixed)
+    assert len(with_him.pop("x", [])) <= most
+    assert with_him == without
+
+
 def half_of(rows: UserRows) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for half, part in enumerate(rows.halves(SECRET)):
@@ -236,9 +273,9 @@ def write_csv(path: Path, text: str) -> Path:
     [
         ("t.csv", "", r"t\.csv: can't be read: it is empty"),
         ("t.csv", "user,age\n", r"t\.csv: has no rows"),
-        ("t.csv", "user,age\na,1,2\n", r"t\.csv: can't be read: Row #2: Expected 2 columns, got 3"),
+        ("t.csv", "user,age\na,1,2\n", r"t\.csv: line 2: cells = 3: must be 2, as in the first"),
         ("t.csv", "name,age\na,1\n", "no column is named 'user'; there are: name, age"),
-        ("t.csv", "user,age\na,1\n,2\n", r"t\.csv: row 2 has no user"),
+        ("t.csv", "user,age\na,1\n,2\n", r"t\.csv: line 3: user is empty; must say whose row"),
         ("t.csv", "user,age,age\na,1,2\n", "several columns are named 'age'"),
         ("t.txt", "user\na\n", r"t\.txt: must end in \.parquet, "),
         ("t.parquet", "user\na\n", r"can't be read: not a whole \.parquet file \(ArrowInvalid\)"),
@@ -293,10 +330,36 @@ def test_users_are_text_or_numbers(tmp_path: Path) -> None:
         assert load(tmp_path / "t.parquet", "user", {}).names == ["1", "2"]
 
 
+NFC, NFD = (unicodedata.normalize(form, "José 각") for form in ("NFC", "NFD"))
+
+
+@pytest.mark.parametrize("form", ["text", "dictionary", "csv"])
+def test_texts_that_look_the_same_are_one_key_and_one_user(tmp_path: Path, form: str) -> None:
+    texts = pa.chunked_array([[NFC, NFD], [None, "ﬁ"], ["fi", NFD]])
+    table = pa.table({"user": [NFD, "a", NFC, "b", "c", "d"], "name": texts})
+    path = tmp_path / "t.parquet"
+    if form == "dictionary":
+        table = table.set_column(1, "name", texts.dictionary_encode())
+    if form == "csv":
+        path = tmp_path / "t.csv"
+        csv.write_csv(table, path)
+    else:
+        parquet.write_table(table, path)
+    rows = load(path, "user", {"name": KEYS})
+    assert rows.keys("name") == [NFC, NFC, "ﬁ", "fi", NFC]
+    assert [rows.names[user] for user in rows.users] == [NFC, "a", NFC, "b", "c", "d"]
+
+
+def test_users_are_told_apart_by_their_text(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "t.csv", "user\n1\n1.0\n 1\n01\n1\n")
+    assert load(path, "user", {}).names == ["1", "1.0", " 1", "01"]
+
+
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     broken = pa.array([b"\xff\xfe", b"b"]).view(pa.string())
     parquet.write_table(pa.table({"user": ["a", "b"], "city": broken}), tmp_path / "t.parquet")
     (tmp_path / "t.csv").write_bytes(b"user,city\na,\xff\n")
-    for name in ("t.parquet", "t.csv"):
+    (tmp_path / "wide.csv").write_text("user,city\na,b\n", encoding="utf-16")
+    for name in ("t.parquet", "t.csv", "wide.csv"):
         with pytest.raises(DataError, match="it holds text that isn't UTF-8"):
             load(tmp_path / name, "user", {"city": KEYS})

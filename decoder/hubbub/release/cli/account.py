@@ -14,6 +14,7 @@ from hubbub.release.cli.options import (
     Range,
     by_column,
     keys_of,
+    newlines_option,
     with_errors,
 )
 
@@ -69,6 +70,7 @@ from hubbub.release.cli.options import (
     metavar="FILE",
     help=f"The ledger to make.  [default: DATA{LEDGER}]",
 )
+@newlines_option
 @with_errors
 def init(
     data: str,
@@ -82,6 +84,7 @@ def init(
     delta: Fraction,
     composition: str,
     ledger: str | None,
+    newlines_in_cells: bool,
 ) -> None:
     """Declare a table and its budget, once and for good.
 
@@ -110,6 +113,7 @@ def init(
         bounds=ranges,
         bins=keys,
         composition=composition,
+        newlines_in_cells=newlines_in_cells,
     )
     with made:
         held = ", ".join(map(visible, made.declaration.columns))
@@ -134,8 +138,14 @@ def init(
     metavar="FILE",
     help="Also write .csv, .json or .parquet; may be repeated.",
 )
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="State that this copy is the only one that will be spent from, and has all spends; the "
+    "ledger keeps a record of it.",
+)
 @with_errors
-def ledger(ledger: str, people: int, files: tuple[str, ...]) -> None:
+def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> None:
     """Show what was spent, on what, and what remains.
 
     Not for publication: it has a digest of the data, by which guesses of all of it can be tested.
@@ -144,5 +154,5 @@ def ledger(ledger: str, people: int, files: tuple[str, ...]) -> None:
     from hubbub.release.ledger import Ledger  # noqa: PLC0415
     from hubbub.release.result import LedgerResult  # noqa: PLC0415
 
-    with Ledger.open(Path(ledger)) as opened:
+    with Ledger.open(Path(ledger), adopt=adopt) as opened:
         write_results(LedgerResult.of(opened, people), files, width=160)

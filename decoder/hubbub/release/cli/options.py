@@ -108,6 +108,12 @@ delta_option_of_keys = click.option(
     type=Budget(),
     help="What it may cost of the delta; keys that aren't public need it.",
 )
+newlines_option = click.option(
+    "--newlines-in-cells",
+    is_flag=True,
+    help="Quoted cells of CSV files may hold line breaks; by default a quote that isn't closed in "
+    "its line is refused.",
+)
 output_option = click.option(
     "--output",
     "files",

@@ -21,6 +21,7 @@ from hubbub.release.cli.options import (
     epsilon_option,
     keys_of,
     ledger_option,
+    newlines_option,
     output_option,
     refuse_unwritable,
     show_and_write,
@@ -330,6 +331,7 @@ def aggregate(
     metavar="COLUMN",
     help="Make the ledger, with this query's cost as its whole budget; says whose row a row is.",
 )
+@newlines_option
 @drawn_output_option
 @with_errors
 def candidates(
@@ -339,6 +341,7 @@ def candidates(
     delta: Fraction,
     ledger: str | None,
     user_column: str | None,
+    newlines_in_cells: bool,
     files: tuple[str, ...],
 ) -> None:
     """Print the keys of COLUMN that enough users have, sorted: a list for `hubbub-decoder decode`.
@@ -360,6 +363,8 @@ def candidates(
         raise click.BadParameter("must be above 0", param_hint="'--delta'")
     if STDOUT in files:
         raise click.BadParameter("- is where the keys go", param_hint="'--output'")
+    if newlines_in_cells and user_column is None:
+        raise click.UsageError("--newlines-in-cells is declared with --user-column, or by `init`")
     path = ledger or f"{Path(data)}{LEDGER}"
     if user_column is None:
         opened = Dataset.open(path, data=data)
@@ -371,6 +376,7 @@ def candidates(
             columns=[column],
             epsilon=epsilon,
             delta=delta,
+            newlines_in_cells=newlines_in_cells,
         )
     with opened as dataset:
         result = dataset.candidates(column, epsilon=epsilon, delta=delta, counted=bool(files))

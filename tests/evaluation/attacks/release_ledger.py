@@ -1,0 +1,199 @@
+"""Spend a ledger's budget more than once: processes are killed, files moved, copied and linked.
+
+Each attack asks for releases of .1 under a budget of 1 until it is refused, from every file that it
+has made of the one ledger, and counts what was answered in all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+from evaluation.attacks.outcome import Outcome
+from hubbub.release.accounting import Composition
+from hubbub.release.errors import BudgetError, LedgerError
+from hubbub.release.ledger import Ledger
+from hubbub.release.noise import Cost
+
+BUDGET, PRICE = Fraction(1), Cost(Fraction(1, 10))
+MOST = 30
+"""Releases that an attack asks for from one file."""
+SPENDER = """
+import sys
+from pathlib import Path
+from evaluation.attacks.release_ledger import PRICE
+from hubbub.release.ledger import Ledger
+ledger = Ledger.open(Path(sys.argv[1]))
+for _ in range(int(sys.argv[2])):
+    ledger.spend("count", "noise", PRICE, "digest")
+print("spent", flush=True)
+sys.stdin.read()
+"""
+DYING = """
+import sys
+from pathlib import Path
+from hubbub.release.ledger import Ledger
+from hubbub.release.noise import Cost
+ledger = Ledger.open(Path(sys.argv[1]))
+ledger._connection.execute("pragma cache_size = 100000")  # pages go to the file at the end alone
+print("spending", flush=True)
+ledger.spend("x" * 4_000_000, "noise", Cost(0), "digest")
+"""
+
+
+def attack(*, quick: bool) -> Iterator[Outcome]:
+    """Yield the epsilon that each way of forgetting spends got answered under a budget of 1."""
+    ways = (
+        killed_and_moved,
+        hard_link,
+        hard_link_made_meanwhile,
+        copied,
+        copied_with_attributes,
+        restored,
+        restored_in_place,
+        journal_left_behind_and_found_again,
+    )
+    for way in ways:
+        with tempfile.TemporaryDirectory() as folder:
+            ledger = Path(folder) / "a.db"
+            facts = BUDGET, Fraction(0), Composition.BASIC, "{}", "digest"
+            Ledger.create(ledger, *facts).close()
+            what = f"epsilon answered under a budget of 1, {way.__name__.replace('_', ' ')}"
+            yield Outcome(what, float(way(ledger) * PRICE.epsilon), float(BUDGET))
+    _ = quick  # they take seconds
+
+
+def answered(path: Path, most: int = MOST) -> int:
+    """Return how many of some releases are answered."""
+    number = 0
+    try:
+        with Ledger.open(path) as ledger:
+            for _ in range(most):
+                ledger.spend("count", "noise", PRICE, "digest")
+                number += 1
+    except (BudgetError, LedgerError):
+        pass
+    return number
+
+
+def killed_and_moved(ledger: Path) -> int:
+    """Nine releases, a kill, and a move."""
+    with started(SPENDER, ledger, 9) as spender:
+        spender.kill()
+    return 9 + answered(ledger.rename(ledger.with_name("b.db")))
+
+
+def hard_link(ledger: Path) -> int:
+    """Two names of one file, and a process at each."""
+    other = ledger.with_name("b.db")
+    other.hardlink_to(ledger)
+    return beside_a_spender(ledger, other)
+
+
+def hard_link_made_meanwhile(ledger: Path) -> int:
+    """A second name that a ledger gets while a process spends from it."""
+    with started(SPENDER, ledger, 5) as spender:
+        other = ledger.with_name("b.db")
+        other.hardlink_to(ledger)
+        number = 5 + answered(other)
+        other.unlink()
+        spender.kill()
+    return number + answered(ledger)
+
+
+def beside_a_spender(ledger: Path, other: Path) -> int:
+    """Ten releases by a process that goes on, and meanwhile those from another name."""
+    with started(SPENDER, ledger, 10) as spender:
+        number = answered(other)
+        spender.kill()
+        _, errors = spender.communicate()
+    return number + (0 if b"LedgerError" in errors else 10)
+
+
+def copied(ledger: Path) -> int:
+    """A copy beside the original."""
+    return answered(Path(shutil.copy(ledger, ledger.with_name("b.db")))) + answered(ledger)
+
+
+def copied_with_attributes(ledger: Path) -> int:
+    """As `cp -a` does."""
+    return answered(Path(shutil.copy2(ledger, ledger.with_name("b.db")))) + answered(ledger)
+
+
+def restored(ledger: Path) -> int:
+    """A backup in place of the original, which was deleted; file systems give it the same inode."""
+    backup = shutil.copy(ledger, ledger.with_name("backup.db"))
+    number = answered(ledger)
+    ledger.unlink()
+    return number + answered(Path(shutil.copy(backup, ledger)))
+
+
+def restored_in_place(ledger: Path) -> int:
+    """A backup written over the original."""
+    backup = shutil.copy(ledger, ledger.with_name("backup.db"))
+    number = answered(ledger)
+    return number + answered(Path(shutil.copy(backup, ledger)))
+
+
+def journal_left_behind_and_found_again(ledger: Path) -> int:
+    """Killed in the middle of a spend, moved without its journal, spent from, and moved back."""
+    with contextlib.closing(sqlite3.connect(ledger)) as connection:
+        if connection.execute("pragma journal_mode").fetchone() == ("wal",):
+            return 0  # there is none
+    cut_off_a_spend(ledger)
+    elsewhere = ledger.rename(ledger.with_name("b.db"))
+    number = answered(elsewhere)
+    return number + answered(elsewhere.rename(ledger))
+
+
+def cut_off_a_spend(ledger: Path) -> Path:
+    """Kill a process when all of a spend, of nothing, is in the file; return the journal it leaves.
+
+    Only the journal says that the spend isn't done. Where the disk was so fast that it is done, or
+    some pages are missing, it is tried again, with a kill some pages earlier or later.
+    """
+    journal = ledger.with_name(f"{ledger.name}-journal")
+    for attempt in range(400):
+        with started(DYING, ledger, 1) as spender:
+            before = expected = pages(ledger)
+            while spender.poll() is None and expected < before + 500:
+                expected = pages(ledger)
+            while spender.poll() is None and size(ledger) < expected - attempt % 16:
+                pass
+            spender.kill()
+        if journal.exists() and size(ledger) == pages(ledger):
+            return journal
+    raise AssertionError("no journal was left")
+
+
+def pages(ledger: Path) -> int:
+    """Return how many pages a ledger's file has when it is whole."""
+    with ledger.open("rb") as file:
+        return int.from_bytes(file.read(32)[28:], "big")
+
+
+def size(ledger: Path) -> int:
+    """Return how many pages a ledger's file has."""
+    return ledger.stat().st_size // 4096
+
+
+def started(program: str, ledger: Path, releases: int) -> subprocess.Popen[bytes]:
+    """Start a process that spends, and wait until it says so."""
+    spender = subprocess.Popen(
+        [sys.executable, "-c", program, str(ledger), str(releases)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert spender.stdout is not None
+    spender.stdout.readline()
+    return spender

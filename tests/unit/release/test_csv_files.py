@@ -1,0 +1,133 @@
+"""CSV files: what RFC 4180 allows is read as it is written, and all else is refused by its line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.release.csv_files import read, read_names
+from hubbub.release.errors import DataError
+
+
+def rows_of(content: bytes, *, newlines_in_cells: bool = False) -> list[list[str]]:
+    """Return the cells of a file, the names of its columns first."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.csv"
+        path.write_bytes(content)
+        names = read_names(path, newlines_in_cells=newlines_in_cells)
+        table = read(path, names, newlines_in_cells=newlines_in_cells)
+        columns = [column.to_pylist() for column in table.columns]
+        return [names, *(list(row) for row in zip(*columns, strict=True))]
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        (b"user,city\na,Rome\n", [["a", "Rome"]]),
+        (b"user,city\r\na,Rome\r\nb,Oslo", [["a", "Rome"], ["b", "Oslo"]]),
+        (b'\xef\xbb\xbf"user","city"\na,"Rome, ""Lazio"""\n', [["a", 'Rome, "Lazio"']]),
+        (b'user,city\na,""\n,\n', [["a", ""], ["", ""]]),
+        (b"user,city\na, Rome \n", [["a", " Rome "]]),
+        (b"user,city", []),
+    ],
+)
+def test_cells_are_as_they_were_written(content: bytes, rows: list[list[str]]) -> None:
+    assert rows_of(content) == [["user", "city"], *rows]
+    assert rows_of(content, newlines_in_cells=True) == [["user", "city"], *rows]
+
+
+def test_cells_hold_line_breaks_where_that_was_asked_for() -> None:
+    content = b'user,"home\ntown"\na,"Rome\nLazio\r\n\rItaly"\nb,Oslo\n'
+    found = rows_of(content, newlines_in_cells=True)
+    assert found == [["user", "home\ntown"], ["a", "Rome\nLazio\r\n\rItaly"], ["b", "Oslo"]]
+    with pytest.raises(DataError, match="line 1, byte 6: a quote that none closes"):
+        rows_of(content)
+
+
+CLOSED = "another one at the end of the cell, in the same line, or, .*--newlines-in-cells"
+AROUND = "a quote in a cell without quotes around it; expected these"
+AFTER = "text after a closing quote; expected a comma or the line's end"
+RETURN = "a carriage return without a line feed; expected lines that end in LF or CRLF"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'user,city\na,Rome\nx,"a\nb,Oslo\n', f"line 3, byte 3: a quote that .*{CLOSED}"),
+        (b'user,city\nx,"a\ny,b"\n', "line 2, byte 3: a quote that none closes"),
+        (b'user,city\nx,"a""\n', "line 2, byte 3: a quote that none closes"),
+        (b'user,city\nx,a"b\n', f"line 2, byte 4: {AROUND}"),
+        (b'user,city\nx, "a"\n', f"line 2, byte 4: {AROUND}"),
+        (b'user,city\nx,"a"b\n', f"line 2, byte 6: {AFTER}"),
+        (b"user,city\nx,a\ry,b\n", f"line 2, byte 4: {RETURN}"),
+        (b"user,city\rx,a\r", f"line 1, byte 10: {RETURN}"),
+        (b"user,city\r\nx,a\r", f"line 2, byte 4: {RETURN}"),
+        (b"user,city\na\n", "line 2: cells = 1: must be 2, as in the first line"),
+        (b'user,city\na,"b,c",d\n', "line 2: cells = 3: must be 2, as in the first line"),
+        (b"user,city\na,%b\n" % bytes(9_000_000), r"line 2: bytes = 9,000,003: must be at most"),
+        (b"", "it is empty"),
+    ],
+)
+def test_what_the_standard_does_not_allow_is_refused_by_its_line(
+    content: bytes, reason: str
+) -> None:
+    with pytest.raises(DataError, match=rf"t\.csv: .*{reason}"):
+        rows_of(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'user,city\na,"Rome\nLazio"\nx,"a\nb,c\n', "line 4, byte 3: a quote that none closes"),
+        (b'user,city\na,"Rome\nLazio"x\n', "line 3, byte 7: text after a closing quote"),
+        (b'user,city\na,b\nx,y"z\nb,c\n', f"line 3, byte 4: {AROUND}"),
+        (b'user,city\na,"b\nc"\nx\n', "line 4: cells = 1: must be 2"),
+    ],
+)
+def test_faults_beside_line_breaks_are_named_by_their_own_line(content: bytes, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        rows_of(content, newlines_in_cells=True)
+
+
+CELL = st.text(st.sampled_from('ab ,";\t\r\né日\u2028\x85'), max_size=6)
+TABLE = st.integers(1, 3).flatmap(
+    lambda width: st.lists(st.lists(CELL, min_size=width, max_size=width), min_size=1, max_size=6)
+)
+
+
+@given(TABLE, st.sampled_from(["\n", "\r\n"]))
+def test_what_others_write_by_the_standard_is_read(table: list[list[str]], end: str) -> None:
+    text, table = io.StringIO(), [[*"abc"[: len(table[0])]], *table]
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator=end).writerows(table)
+    assert rows_of(text.getvalue().encode(), newlines_in_cells=True) == table
+
+
+@given(st.text(st.sampled_from('ab,"\r\n'), max_size=30), st.booleans())
+def test_what_is_read_is_what_the_standard_says(text: str, newlines_in_cells: bool) -> None:
+    """And without line breaks in cells there are as many rows as lines, whatever they hold."""
+    content = "user,city\n" + text
+    try:
+        found = rows_of(content.encode(), newlines_in_cells=newlines_in_cells)
+    except DataError:
+        return
+    lines = csv.reader(io.StringIO(content, newline=""), strict=True)
+    assert found == [row or ["", ""] for row in lines]
+    if not newlines_in_cells:
+        assert len(found) == len(content.removesuffix("\n").split("\n"))
+
+
+def test_packed_files_are_whole_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"user,city\na,Rome\n") + gzip.compress(b"b,Oslo\n"))
+    assert read(path, ["user"], newlines_in_cells=False).column("user").to_pylist() == ["a", "b"]
+    for content in (path.read_bytes()[:-9], path.read_bytes() + b"x", b"user,city\n"):
+        path.write_bytes(content)
+        with pytest.raises((OSError, EOFError)):
+            read(path, ["user"], newlines_in_cells=False)
