@@ -15,14 +15,14 @@ from hubbub.decoder.formats.terminal import stdout_console
 _NOT_ATTACKS = {"__main__", "outcome"}
 
 
-def _names() -> list[str]:
-    """Modules of this package that have an `attack`."""
+def attack_names() -> list[str]:
+    """Return the modules of this package that have an `attack`."""
     found = (module.name for module in pkgutil.iter_modules(attacks.__path__))
     return sorted(name for name in found if name not in _NOT_ATTACKS)
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice(_names()))
+@click.argument("names", nargs=-1, type=click.Choice(attack_names()))
 @click.option("--quick", is_flag=True, help="The short forms, as the tests run them.")
 def main(names: tuple[str, ...], quick: bool) -> None:
     """Attack what is claimed: all attacks, or those named."""
@@ -32,7 +32,7 @@ def main(names: tuple[str, ...], quick: bool) -> None:
             heading, justify="right" if heading in {"measured", "claimed at most"} else "left"
         )
     broken = 0
-    for name in names or _names():
+    for name in names or attack_names():
         for outcome in importlib.import_module(f"evaluation.attacks.{name}").attack(quick=quick):
             verdict = "holds" if outcome.holds else "BROKEN"
             broken += not outcome.holds

@@ -21,7 +21,7 @@ from pathlib import Path
 from evaluation.attacks.outcome import Outcome
 from factories import make_metric, make_params, make_registry, registry_toml
 from http_servers import Answer, ScriptedServer, scripted_server
-from hubbub.client import Telemetry
+from hubbub.client import Metric, Telemetry
 from service.apps import App, bytes_on_disk, next_line
 from service.posting import wait_until
 from unit.javascript.node import CLIENT, NODE
@@ -40,13 +40,7 @@ with open_telemetry(batch_size={_REPORTS}) as telemetry:
     sys.stdin.read()
 """
 _NODE = f"""
-import {{ Telemetry }} from "{CLIENT}/src/index.js";
-import {{ fileStorage }} from "{CLIENT}/src/node-storage.js";
-const [registry, endpoint, folder] = process.argv.slice(2);
-const telemetry = new Telemetry({{
-  registry: JSON.parse(registry), endpoint, storage: fileStorage(folder),
-  batchSize: {_REPORTS}, log: () => {{}},
-}});
+const telemetry = start({{ batchSize: {_REPORTS} }});
 for (let i = 1; i < {_REPORTS}; i++) telemetry.record("homepage", "x");
 telemetry.record("once", "x");
 process.stdin.resume();
@@ -56,6 +50,14 @@ process.stdin.on("end", async () => {{
 }});
 await telemetry.flush(60_000);
 console.log(telemetry.status().waiting);
+"""
+_NODE_PRELUDE = f"""
+import {{ Telemetry }} from "{CLIENT}/src/index.js";
+import {{ fileStorage }} from "{CLIENT}/src/node-storage.js";
+const [registry, endpoint, folder] = process.argv.slice(2);
+const start = (options) => new Telemetry({{
+  registry: JSON.parse(registry), endpoint, storage: fileStorage(folder), log() {{}}, ...options,
+}});
 """
 
 
@@ -115,7 +117,7 @@ def _after_kills(kills: int) -> int:
 
 def _node_withdrawn() -> int:
     with _folder() as folder, _server(503, times=1) as server:
-        with _node(folder, server) as process:
+        with started_in_node(_NODE, folder, server.url, *_METRICS) as process:
             wait_until(lambda: bool(server.received))
             assert process.stdin
             process.stdin.close()
@@ -127,7 +129,7 @@ def _node_killed(kills: int) -> int:
     chance = random.Random(28)  # noqa: S311
     with _folder() as folder, _server() as server:
         for turn in range(kills + 1):
-            with _node(folder, server) as process:
+            with started_in_node(_NODE, folder, server.url, *_METRICS) as process:
                 if turn < kills:
                     time.sleep(chance.uniform(0.1, 0.5))
                 else:
@@ -138,11 +140,14 @@ def _node_killed(kills: int) -> int:
 
 
 @contextmanager
-def _node(folder: Path, server: ScriptedServer) -> Iterator[subprocess.Popen[str]]:
-    script = folder / "app.mjs"
-    script.write_text(_NODE, encoding="utf-8")
-    registry = json.dumps(tomllib.loads(registry_toml(*_METRICS)), default=str)
-    command = [str(NODE), str(script), registry, server.url, str(folder / "state")]
+def started_in_node(
+    script: str, folder: Path, url: str, *metrics: Metric
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a script that can `start` a client with its state in a folder; kill it in the end."""
+    program = folder / "app.mjs"
+    program.write_text(_NODE_PRELUDE + script, encoding="utf-8")
+    registry = json.dumps(tomllib.loads(registry_toml(*metrics)), default=str)
+    command = [str(NODE), str(program), registry, url, str(folder / "state")]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
