@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from http_servers import ScriptedServer, scripted_server
+from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.client import Registry, Telemetry
 from service.apps import NOWHERE, contents_by_id, next_line
 from service.posting import send, wait_until
@@ -263,7 +264,7 @@ def test_fastapi_operator_reads_agrees_and_has_everything_forgotten(tmp_path: Pa
     assert "What com.example.wiki asks" in told
     assert "This would not be sent: no consent" in told
     assert thanks == b"Thank you."
-    assert "Deleted the secret, the ledger and all unsent reports" in words
+    assert "Deleted the secret, the account and all unsent reports" in words
     assert list(machine.state.iterdir()) == []
     assert arrived(server, machine)["failed_in"] == 6
 
@@ -327,7 +328,7 @@ def test_command_line_asks_once_and_sends_what_is_recorded(tmp_path: Path) -> No
         assert "What com.example.notes asks" in asked
         assert "This would not be sent: no consent" in asked
         assert machine.run_at_terminal("command_line.py", "list", keys="\n") == "Buy milk\n"
-        assert "Spent so far" in machine.run("command_line.py", "telemetry")
+        assert "Used so far" in machine.run("command_line.py", "telemetry")
         machine.settle()
         assert arrived(server, machine) == {"editor": 2, "command": 2}
         assert not machine.has_stored("unheard-of-editor")
@@ -340,12 +341,14 @@ def test_command_line_asks_once_and_sends_what_is_recorded(tmp_path: Path) -> No
 
 
 def test_command_line_without_network_sends_with_a_later_command(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, "notes.toml")
-    machine.run("command_line.py", "telemetry", "on")
-    machine.run("command_line.py", "add", "Buy milk")
-    machine.run("command_line.py", "add", "Buy bread")
-    with scripted_server() as server:
-        machine.connect(server.url)
+    is_there = threading.Event()
+    with scripted_server(lambda _: Answer(201 if is_there.is_set() else 503)) as server:
+        machine = Machine(tmp_path, "notes.toml", server.url)
+        machine.run("command_line.py", "telemetry", "on")
+        machine.run("command_line.py", "add", "Buy milk")
+        machine.run("command_line.py", "add", "Buy bread")
+        is_there.set()
+        server.received.clear()
 
         def everything_arrived_after_another_command() -> bool:
             machine.run("command_line.py", "telemetry")

@@ -1,13 +1,21 @@
-"""Sentences for people: what is asked, what would be sent, and what has been spent."""
+"""Sentences for people: what is asked, what would be sent, and what has been spent.
+
+What a report reveals is said in odds, with epsilon in brackets, by one sentence for each way in
+which a metric may be asked. The JavaScript client says the same, word for word: tests hold both to
+one list of texts.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from hubbub.client.ledger import Spending, Verdict
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Report
+
+_LARGEST_ODDS = 1e6  # beyond it a power of ten is read more easily
 
 
 def describe_preview(
@@ -15,22 +23,35 @@ def describe_preview(
 ) -> str:
     """Return the text of a preview."""
     ones = int.from_bytes(report.bits, "little").bit_count()
-    sentence = f"This would not be sent: {refusal}." if refusal else "This is what would be sent:"
+    params = metric.params
+    noise = "one round" if params.f == 0 or (params.p, params.q) == (0, 1) else "two rounds"
+    source = ""
     if verdict is Verdict.STALE:
-        sentence += " (drawn from an earlier answer, for there is no room for another)"
+        source = " (drawn from an earlier answer, for there is no room for another)"
     elif verdict is Verdict.AGAIN and metric.memory == "period":
-        sentence += " (drawn from this period's answer, which is fixed already)"
-    return (
-        f"{describe_metric(metric)}\n{sentence}\n{_reported_part(metric, report.cohort)}"
-        f"{_reported_fields(metric)}"
-        f"  group {report.cohort} of {metric.params.m}, and {metric.params.k} bits of which {ones} "
-        "are 1, after two rounds of coin flips:\n"
-        f"  {report.bits.hex()}\n"
-        "Your answer itself stays here. For whoever sees this report, the odds between any two "
-        f"answers change at most {_fold(metric.epsilon_report)}; for whoever sees all reports of "
-        f"this {_remembered(metric)}, at most {_fold(metric.epsilon_permanent)}.\n"
-        f"Of histories in which answers change, {_any_history(metric)}."
-    )
+        source = " (drawn from this period's answer, which is fixed already)"
+    sent = f"would not be sent: {refusal}." if refusal else f"is what would be sent{source}:"
+    lines = [describe_metric(metric), f"This {sent}"]
+    if part := metric.type.part(report.cohort):
+        lines.append(f"  about {part} of your answer, in noise;")
+    if metric.type.field_names():
+        lines.append(
+            f"  about {_all_fields(metric)}, in noise: they travel as one value, whichever of them "
+            "changes;"
+        )
+    lines += [
+        (
+            f"  group {report.cohort} of {params.m}, and {params.k} bits of which {ones} are 1, "
+            f"after {noise} of coin flips:"
+        ),
+        f"  {report.bits.hex()}",
+        (
+            "Your answer itself stays here. How far the odds between any two answers change, for "
+            "whoever sees"
+        ),
+        *(f"  {line}" for line in _exposure(metric)),
+    ]
+    return "\n".join(lines)
 
 
 def describe_metric(metric: Metric) -> str:
@@ -39,12 +60,16 @@ def describe_metric(metric: Metric) -> str:
         mode = "once"
     elif metric.memory == "period":
         mode = f"with one answer for each of at most {metric.max_periods:,} periods of "
-        mode += f"{metric.period_days:,} days"
+        mode += "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
+    elif metric.max_values == 1:
+        mode = "with the first answer alone"
     else:
         mode = f"for at most {metric.max_values:,} different answers"
+    fields = metric.type.field_names()
+    about = f" Each answer is one value, about {_all_fields(metric)}." if fields else ""
     return (
         f"{metric.name} (version {metric.version}, {metric.type.name}): {metric.description}. "
-        f"Asked by {metric.owner} until {metric.expires}, {mode}.{_answered_fields(metric)}"
+        f"Asked by {metric.owner} until {metric.expires}, {mode}.{about}"
     )
 
 
@@ -58,41 +83,38 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
     people : int
         How many share the device; as a group they are protected by `people` times epsilon.
     """
-    lines = [f"What {registry.application} asks, and how much it can reveal (epsilon):", ""]
+    lines = [
+        (
+            f"What {registry.application} asks, and how far the odds between any two answers "
+            "change, for whoever sees"
+        ),
+        "",
+    ]
     for metric in registry.values():
         lines.append(describe_metric(metric))
-        lines.append(
-            f"  one report {metric.epsilon_report:.3g}, all reports of one {_remembered(metric)} "
-            f"{_number(metric.epsilon_permanent)}"
-        )
-        lines.append(f"  histories in which answers change: {_any_history(metric)}")
-        lines.extend(_possible_parts(metric))
+        lines += (f"  {line}" for line in (*_exposure(metric), *_possible_parts(metric)))
     constant = math.fsum(metric.reserve for metric in registry.values())
     any_history = constant if all(m.hides_changes for m in registry.values()) else math.inf
     budget = spending.lifetime_epsilon
-    bound = "" if budget is None else f"; never more than {budget:g}"
-    lines.append("")
-    lines.append(
-        f"If no answer ever changes: at most {_number(constant)} in total, for ever. Of histories "
-        f"in which answers change: {_bound(any_history)}."
-    )
-    lines.append(
-        f"Spent so far, in {len(spending.metrics)} metrics, of histories that change at the same "
-        f"times: {_number(spending.epsilon)}; of any: {_bound(spending.epsilon_any_history)}. Paid "
-        f"for: {_number(spending.committed)}{bound}."
-    )
+    most = "" if budget is None else f", of at most {_number(budget)}"
+    used = _used(spending) if spending.metrics else "nothing"
+    lines += [
+        "",
+        f"All questions together, for ever: {_both(constant, any_history)}.",
+        f"Used so far: {used}.",
+        f"Paid for: epsilon {_number(spending.committed)}{most}.",
+    ]
     if spending.resets:
-        lines.append(f"The secret was replaced {spending.resets} times: all answers cost anew.")
+        lines.append(f"The secret was replaced {_times(spending.resets)}: all answers cost anew.")
     if spending.restores:
         lines.append(
-            f"This state was found to be a copy {spending.restores} times; what its originals "
+            f"This state was found to be a copy {_times(spending.restores)}; what its originals "
             "spent since isn't known here."
         )
     if people > 1:
         lines.append(
-            f"{people} people who share this device are protected as a group by {people} times "
-            f"that: {_number(people * constant)} if no answer changes, "
-            f"{_number(people * spending.epsilon)} spent."
+            f"{people} people who share this device are protected as a group by {people} times the "
+            f"epsilon: {_bound(people * constant)} if no answer changes."
         )
     return "\n".join(lines)
 
@@ -100,40 +122,58 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
 def describe_forgetting(spending: Spending | None) -> str:
     """Return what deleting the state means; None: what was spent can't be read."""
     if spending is None:
-        spent = "an unknown epsilon"
-    else:
-        spent = (
-            f"epsilon = {_number(spending.epsilon)} of histories that change at the same times, "
-            f"{_bound(spending.epsilon_any_history)} of any"
+        sent = "What was sent before can't be called back; what it reveals isn't known any more."
+    elif spending.metrics:
+        sent = (
+            "What was sent before can't be called back: it changes the odds between any two "
+            f"answers {_used(spending)}."
         )
+    else:
+        sent = "Nothing was sent before."
     return (
-        "Deleted the secret, the ledger and all unsent reports. What was sent before can't be "
-        f"called back: it has spent {spent}. A later start draws a new secret, and then the same "
-        "answers cost as much again, which no ledger will know."
+        f"Deleted the secret, the account and all unsent reports. {sent} A later start draws a new "
+        "secret, and then the same answers cost as much again, which no account will know."
     )
 
 
-def _reported_part(metric: Metric, cohort: int) -> str:
-    """Return a line about how much of the answer a report depends on, if that isn't always all."""
-    part = metric.type.part(cohort)
-    return f"  about {part} of your answer, in noise;\n" if part else ""
+def _exposure(metric: Metric) -> Iterator[str]:
+    """Yield a line for each set of reports that somebody may see, in the order of their size."""
+    report, permanent = _bound(metric.epsilon_report), _bound(metric.epsilon_permanent)
+    if metric.one_time:
+        yield f"the report: {report}; there is only one"
+        return
+    yield f"one report: {report}"
+    if metric.memory == "period":
+        yield f"all reports of one period: {permanent}"
+        yield (
+            f"all reports of all periods, however answers change: {_bound(metric.reserve)}, in "
+            f"{metric.max_periods:,} periods"
+        )
+    elif metric.max_values == 1:
+        yield f"all reports: {permanent}"
+    else:
+        yield f"all reports of one answer: {permanent}"
+        yield "all reports, if the answer changes: not bounded, as that and when it changes shows"
 
 
-def _reported_fields(metric: Metric) -> str:
-    """Return a line about the fields that a report is about at once, if values have any."""
-    if not metric.type.field_names():
-        return ""
-    return (
-        f"  about {_all_fields(metric)}, in noise: they travel as one value under one epsilon, "
-        "whichever of them changes;\n"
-    )
+def _possible_parts(metric: Metric) -> Iterator[str]:
+    """Yield a line about which parts of answers clients report, if these aren't always all."""
+    if parts := metric.type.parts():
+        lasting = "of each answer" if metric.memory == "period" else "of all its answers, for life"
+        yield f"a client reports one part {lasting}: {', or '.join(parts)}"
 
 
-def _answered_fields(metric: Metric) -> str:
-    """Return a sentence about the fields of an answer, if values have any."""
-    if not metric.type.field_names():
-        return ""
-    return f" Each answer is one value, about {_all_fields(metric)}."
+def _used(spending: Spending) -> str:
+    """Return what has been spent."""
+    shows = math.isinf(spending.epsilon_any_history)
+    changes = ", but without a bound for whoever sees when answers changed" if shows else ""
+    return _bound(spending.epsilon) + changes
+
+
+def _both(constant: float, any_history: float) -> str:
+    if constant == any_history:
+        return f"{_bound(constant)}, however answers change"
+    return f"{_bound(constant)} if no answer changes, {_bound(any_history)} if answers change"
 
 
 def _all_fields(metric: Metric) -> str:
@@ -141,41 +181,25 @@ def _all_fields(metric: Metric) -> str:
     return f"{'both' if len(names) == 2 else 'all'} of: {', '.join(names)}"
 
 
-def _possible_parts(metric: Metric) -> list[str]:
-    """Return a line about which parts of answers clients report, if these aren't always all."""
-    parts = metric.type.parts()
-    if not parts:
-        return []
-    lasting = "of each answer" if metric.memory == "period" else "of all its answers, for life"
-    return [f"  a client reports one part {lasting}: {', or '.join(parts)}"]
-
-
 def _bound(epsilon: float) -> str:
-    return "not bounded" if math.isinf(epsilon) else f"at most {epsilon:.3g}"
+    """Return a bound on the odds: "at most 81-fold (epsilon 4.39)"."""
+    if math.isinf(epsilon):
+        return "not bounded"
+    exponent = epsilon / math.log(10)
+    if exponent < math.log10(_LARGEST_ODDS):
+        odds = _number(math.exp(epsilon))
+    else:
+        odds = f"10^{math.ceil(exponent)}"
+    return f"at most {odds}-fold (epsilon {_number(epsilon)})"
 
 
-def _remembered(metric: Metric) -> str:
-    return "period" if metric.memory == "period" else "answer"
+def _number(value: float) -> str:
+    """Return three significant digits; halves go up, as JavaScript has it."""
+    from decimal import ROUND_HALF_UP, Context
+
+    rounded = Context(prec=3, rounding=ROUND_HALF_UP).create_decimal_from_float(value)
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{float(rounded):g}"
 
 
-def _any_history(metric: Metric) -> str:
-    """Return what bounds all reports together, whatever changes."""
-    if metric.one_time:
-        return f"at most {metric.epsilon_report:.3g}, for there is one report"
-    if metric.memory == "period":
-        most = metric.max_periods * metric.epsilon_permanent
-        return (
-            f"at most {metric.epsilon_permanent:.3g} for each period, {most:.3g} in all, whatever "
-            "changes"
-        )
-    if metric.max_values == 1:
-        return f"at most {metric.epsilon_permanent:.3g}, for later answers aren't reported"
-    return "not bounded: whoever links reports can see that and when an answer changes"
-
-
-def _fold(epsilon: float) -> str:
-    return f"{math.exp(epsilon):,.3g}-fold" if epsilon < 700 else "without any bound"
-
-
-def _number(epsilon: float) -> str:
-    return "unbounded" if math.isinf(epsilon) else f"{epsilon:.3g}"
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,4 +1,9 @@
-/** Sentences for people: what is asked, what would be sent, and what it can reveal. */
+/**
+ * Sentences for people: what is asked, what would be sent, and what has been spent.
+ *
+ * What a report reveals is said in odds, with epsilon in brackets, by one sentence for each way in which a
+ * metric may be asked. The Python client says the same, word for word: tests hold both to one list of texts.
+ */
 
 import { toHex } from "./bytes.js";
 import { isBounded } from "./ledger.js";
@@ -6,7 +11,47 @@ import { isBounded } from "./ledger.js";
 /** @typedef {Readonly<import("./registry.js").Metric>} Metric */
 /** @typedef {import("./telemetry.js").Spending} Spending */
 
-export const NOT_BOUNDED = "not bounded: a change can be seen by whoever links reports";
+/** Beyond it a power of ten is read more easily. */
+const LARGEST_ODDS = 1e6;
+
+/**
+ * Return the text of a preview.
+ *
+ * @param {Metric} metric
+ * @param {import("./encoder.js").Report} report
+ * @param {{refusal: string | null, kind: import("./ledger.js").Decision["kind"]}} verdict
+ */
+export function describePreview(metric, report, { refusal, kind }) {
+  const ones = report.bits.reduce((count, byte) => count + ones8(byte), 0);
+  const { k, m, f, p, q } = metric.params;
+  const noise = f === 0 || (p === 0 && q === 1) ? "one round" : "two rounds";
+  const part = metric.type.part(report.cohort);
+  const hasFields = metric.type.fieldNames().length > 0;
+  return [
+    describeMetric(metric),
+    refusal === null
+      ? `This is what would be sent${sourceOf(metric, kind)}:`
+      : `This would not be sent: ${refusal}.`,
+    ...(part ? [`  about ${part} of your answer, in noise;`] : []),
+    ...(hasFields
+      ? [
+          `  about ${allFields(metric)}, in noise: they travel as one value, whichever of them ` +
+            "changes;",
+        ]
+      : []),
+    `  group ${report.cohort} of ${m}, and ${k} bits of which ${ones} are 1, after ${noise} of coin flips:`,
+    `  ${toHex(report.bits)}`,
+    "Your answer itself stays here. How far the odds between any two answers change, for whoever sees",
+    ...exposure(metric).map((line) => `  ${line}`),
+  ].join("\n");
+}
+
+/** @param {Metric} metric @param {import("./ledger.js").Decision["kind"]} kind */
+function sourceOf({ memory }, kind) {
+  if (kind === "stale") return " (drawn from an earlier answer, for there is no room for another)";
+  const fixed = kind === "again" && memory === "period";
+  return fixed ? " (drawn from this period's answer, which is fixed already)" : "";
+}
 
 /**
  * Return what a metric asks, for whom, until when.
@@ -22,56 +67,102 @@ export function describeMetric(metric) {
   );
 }
 
-/** @param {Metric} metric */
-function allFields({ type }) {
-  const names = type.fieldNames();
-  return `${names.length === 2 ? "both" : "all"} of: ${names.join(", ")}`;
-}
-
-/**
- * Return a line about the fields that a report is about at once, if values have any.
- *
- * @param {Metric} metric
- * @returns {string[]}
- */
-function describeFields(metric) {
-  if (!metric.type.fieldNames().length) return [];
-  return [
-    `  about ${allFields(metric)}, in noise: they travel as one value under one epsilon, ` +
-      "whichever of them changes;",
-  ];
-}
-
-/**
- * Return what a metric's reports reveal, a line each for one report, all reports of a history that
- * changes at the same times, and all reports of any history.
- *
- * @param {Metric} metric
- * @returns {string[]}
- */
-export function describeExposure(metric) {
-  const { epsilonReport, epsilonPermanent, maxAnswers, mode, memory } = metric;
-  const one = `one report: epsilon ${number(epsilonReport)}`;
-  if (mode === "one-time") {
-    return [
-      one,
-      `all reports, linked, of any history: ${number(epsilonReport)}, for there is only one`,
-    ];
-  }
+/** @param {Metric} metric @returns {string} how often it is asked */
+function extent({ mode, memory, maxAnswers, periodDays }) {
+  const most = maxAnswers.toLocaleString("en-US");
+  if (mode === "one-time") return "once";
   if (memory === "period") {
-    const least = `min(n x ${number(epsilonReport)}, ${number(epsilonPermanent)})`;
-    const all = number(maxAnswers * epsilonPermanent);
+    const days = periodDays === 1 ? "1 day" : `${periodDays.toLocaleString("en-US")} days`;
+    return `with one answer for each of at most ${most} periods of ${days}`;
+  }
+  return maxAnswers === 1 ? "with the first answer alone" : `for at most ${most} different answers`;
+}
+
+/**
+ * Return what is asked and what it can reveal, metric by metric and in total.
+ *
+ * @param {Readonly<import("./registry.js").Registry>} registry
+ * @param {Spending} spending
+ * @param {number} people who share the device: as a group they are protected by so many times epsilon
+ */
+export function explain(registry, spending, people) {
+  const metrics = [...registry.metrics.values()];
+  const lines = [
+    `What ${registry.application} asks, and how far the odds between any two answers change, for ` +
+      "whoever sees",
+    "",
+  ];
+  for (const metric of metrics) {
+    lines.push(describeMetric(metric));
+    lines.push(...[...exposure(metric), ...possibleParts(metric)].map((line) => `  ${line}`));
+  }
+  const constant = metrics.reduce((sum, metric) => sum + reserve(metric), 0);
+  const anyHistory = metrics.every(isBounded) ? constant : Infinity;
+  const { committed, lifetimeEpsilon, resets, restores } = spending;
+  const most = lifetimeEpsilon === null ? "" : `, of at most ${number(lifetimeEpsilon)}`;
+  lines.push(
+    "",
+    `All questions together, for ever: ${both(constant, anyHistory)}.`,
+    `Used so far: ${spending.metrics.length ? used(spending) : "nothing"}.`,
+    `Paid for: epsilon ${number(committed)}${most}.`,
+  );
+  if (resets) lines.push(`The secret was replaced ${times(resets)}: all answers cost anew.`);
+  if (restores) {
+    lines.push(
+      `This state was found to be a copy ${times(restores)}; what its originals spent since isn't ` +
+        "known here.",
+    );
+  }
+  if (people > 1) {
+    lines.push(
+      `${people} people who share this device are protected as a group by ${people} times the ` +
+        `epsilon: ${bound(people * constant)} if no answer changes.`,
+    );
+  }
+  return lines.join("\n");
+}
+
+/** @param {Spending | null} spending null if the account couldn't be read */
+export function describeForgetting(spending) {
+  let sent = "Nothing was sent before.";
+  if (spending === null) {
+    sent = "What was sent before can't be called back; what it reveals isn't known any more.";
+  } else if (spending.metrics.length) {
+    sent =
+      "What was sent before can't be called back: it changes the odds between any two answers " +
+      `${used(spending)}.`;
+  }
+  return (
+    `Deleted the secret, the account and all unsent reports. ${sent} A later start draws a new ` +
+    "secret, and then the same answers cost as much again, which no account will know."
+  );
+}
+
+/**
+ * Return a line for each set of reports that somebody may see, in the order of their size.
+ *
+ * @param {Metric} metric
+ * @returns {string[]}
+ */
+function exposure(metric) {
+  const { maxAnswers, mode, memory } = metric;
+  const [report, permanent] = [bound(metric.epsilonReport), bound(metric.epsilonPermanent)];
+  if (mode === "one-time") return [`the report: ${report}; there is only one`];
+  const one = `one report: ${report}`;
+  if (memory === "period") {
+    const periods = maxAnswers.toLocaleString("en-US");
     return [
       one,
-      "all reports, linked, of any history: the sum, over its periods of n reports each, of " +
-        `${least}; at most ${all} in ${maxAnswers} periods`,
+      `all reports of one period: ${permanent}`,
+      `all reports of all periods, however answers change: ${bound(reserve(metric))}, in ` +
+        `${periods} periods`,
     ];
   }
-  const each = `${number(epsilonPermanent)} for each different answer`;
+  if (maxAnswers === 1) return [one, `all reports: ${permanent}`];
   return [
     one,
-    `all reports, linked, of histories that change at the same times: ${each}`,
-    `all reports, linked, of any history: ${isBounded(metric) ? number(epsilonPermanent) : NOT_BOUNDED}`,
+    `all reports of one answer: ${permanent}`,
+    "all reports, if the answer changes: not bounded, as that and when it changes shows",
   ];
 }
 
@@ -81,104 +172,49 @@ export function describeExposure(metric) {
  * @param {Metric} metric
  * @returns {string[]}
  */
-function describeParts({ type, memory }) {
+function possibleParts({ type, memory }) {
   const parts = type.parts();
   if (!parts.length) return [];
   const lasting = memory === "period" ? "of each answer" : "of all its answers, for life";
   return [`a client reports one part ${lasting}: ${parts.join(", or ")}`];
 }
 
-/**
- * Return the text of a preview.
- *
- * @param {Metric} metric
- * @param {import("./encoder.js").Report} report
- * @param {{refusal: string | null, kind: import("./ledger.js").Decision["kind"]}} verdict
- */
-export function describePreview(metric, report, { refusal, kind }) {
-  const ones = report.bits.reduce((count, byte) => count + ones8(byte), 0);
-  const { k, m } = metric.params;
-  const part = metric.type.part(report.cohort);
-  return [
-    describeMetric(metric),
-    refusal ? `This would not be sent: ${refusal}.` : sentWords(metric, kind),
-    ...(part ? [`  about ${part} of your answer, in noise;`] : []),
-    ...describeFields(metric),
-    `  group ${report.cohort} of ${m}, and ${k} bits of which ${ones} are 1, after coin flips:`,
-    `  ${toHex(report.bits)}`,
-    "Your answer itself stays here. Epsilon bounds the logarithm of how much the odds between any " +
-      "two answers change for whoever sees",
-    ...describeExposure(metric).map((line) => `  ${line}`),
-  ].join("\n");
+/** @param {Spending} spending @returns {string} what has been spent */
+function used({ spent, anyHistory }) {
+  const shows = anyHistory === Infinity;
+  return bound(spent) + (shows ? ", but without a bound for whoever sees when answers changed" : "");
 }
 
-/** @param {Metric} metric @param {import("./ledger.js").Decision["kind"]} kind */
-function sentWords({ memory }, kind) {
-  if (kind === "stale") {
-    return "In place of this answer, noise over the one that was admitted last would be sent:";
-  }
-  const fixed = kind === "again" && memory === "period";
-  const source = fixed ? " (drawn from this period's answer, which is fixed already)" : "";
-  return `This is what would be sent${source}:`;
+/** @param {number} constant @param {number} anyHistory */
+function both(constant, anyHistory) {
+  if (constant === anyHistory) return `${bound(constant)}, however answers change`;
+  return `${bound(constant)} if no answer changes, ${bound(anyHistory)} if answers change`;
 }
 
-/**
- * Return what is asked and what it can reveal, metric by metric and in total.
- *
- * @param {Readonly<import("./registry.js").Registry>} registry
- * @param {Spending} spending
- * @param {number} people who share the device
- */
-export function explain(registry, spending, people) {
-  const lines = [`What ${registry.application} asks, and how much it can reveal (epsilon):`, ""];
-  for (const metric of registry.metrics.values()) {
-    const exposure = [...describeExposure(metric), ...describeParts(metric)];
-    lines.push(describeMetric(metric), ...exposure.map((line) => `  ${line}`));
-  }
-  const { spent, committed, lifetimeEpsilon, resets, restores } = spending;
-  const bound = lifetimeEpsilon === null ? "" : `, of at most ${number(lifetimeEpsilon)}`;
-  lines.push(
-    "",
-    `Spent so far, of histories that change at the same times: ${number(spent)}; ` +
-      `of any history: ${number(spending.anyHistory)}.`,
-    `Answers that were admitted cost ${number(committed)} if all are reported for ever${bound}.`,
-  );
-  if (resets) lines.push(`The secret was replaced ${times(resets)}: all answers cost anew.`);
-  if (restores) {
-    lines.push(
-      `The state was found to be a copy ${times(restores)}: what its original spent isn't known here.`,
-    );
-  }
-  if (people > 1) {
-    lines.push(
-      `${people} people who share this device are protected as a group by ${people} times epsilon: ` +
-        `${number(people * spent)} spent.`,
-    );
-  }
-  return lines.join("\n");
+/** @param {Metric} metric */
+function allFields({ type }) {
+  const names = type.fieldNames();
+  return `${names.length === 2 ? "both" : "all"} of: ${names.join(", ")}`;
 }
 
-/** @param {Spending | null} spending null if the account couldn't be read */
-export function describeForgetting(spending) {
-  const spent = spending === null ? "can't be read any more" : `was ${number(spending.spent)}`;
-  return (
-    "Deleted the secret, the account and all unsent reports. What was sent before can't be called " +
-    `back: the epsilon that it has spent ${spent}. A later start draws a new secret, and then the ` +
-    "same answers cost as much again, which no account will know."
-  );
+/** @param {Metric} metric @returns {number} what it costs at most if times alone decide */
+function reserve({ price, memory, maxAnswers }) {
+  return price * (memory === "period" ? maxAnswers : 1);
 }
 
-/** @param {Metric} metric @returns {string} how often it is asked */
-function extent({ mode, memory, maxAnswers, periodDays }) {
-  if (mode === "one-time") return "once";
-  const most = maxAnswers.toLocaleString("en");
-  if (memory === "value") return `for at most ${most} different answers`;
-  return `for at most ${most} periods of ${periodDays} days, each with one answer`;
+/** @param {number} epsilon @returns {string} on the odds: "at most 81-fold (epsilon 4.39)" */
+function bound(epsilon) {
+  if (epsilon === Infinity) return "not bounded";
+  const exponent = epsilon / Math.log(10);
+  const isReadable = exponent < Math.log10(LARGEST_ODDS);
+  const odds = isReadable ? number(Math.exp(epsilon)) : `10^${Math.ceil(exponent)}`;
+  return `at most ${odds}-fold (epsilon ${number(epsilon)})`;
 }
 
-/** @param {number} epsilon */
-function number(epsilon) {
-  return epsilon === Infinity ? "not bounded" : String(Number(epsilon.toPrecision(3)));
+/** @param {number} value @returns {string} three significant digits */
+function number(value) {
+  const rounded = Number(value.toPrecision(3));
+  return rounded >= 100 ? rounded.toLocaleString("en-US") : String(rounded);
 }
 
 /** @param {number} count */

@@ -379,8 +379,8 @@ def test_preview_says_that_fields_travel_as_one_value(period_days: int) -> None:
     metric = make_metric(metric_type=CELLS, period_days=period_days)
     words = RecordingTelemetry(make_registry(metric)).preview("homepage", VALUE).words
     assert (
-        "\n  about all of: crash, slow, tabs, in noise: they travel as one value under one "
-        "epsilon, whichever of them changes;\n"
+        "\n  about all of: crash, slow, tabs, in noise: they travel as one value, "
+        "whichever of them changes;\n"
     ) in words
 
 

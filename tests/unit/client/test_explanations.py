@@ -1,0 +1,28 @@
+"""What people read, word for word, in every case; JavaScript is held to the same file."""
+
+from __future__ import annotations
+
+import json
+
+from unit.client import texts
+
+
+def test_texts_are_those_of_the_file_for_both_clients() -> None:
+    assert texts.FILE.read_text(encoding="utf-8") == texts.text()
+
+
+def test_every_text_keeps_to_one_unit_and_says_what_isnt_bounded_so() -> None:
+    for row in json.loads(texts.text()):
+        text = row["text"]
+        assert text.count("-fold (epsilon ") == text.count("-fold")
+        assert "without any bound" not in text
+        assert "at most not" not in text
+        assert "inf" not in text.split()
+
+
+def test_rounds_of_coin_flips_are_those_that_the_metric_has() -> None:
+    previews = [row for row in texts.rows() if row["case"].startswith("preview: ")]
+    for row in previews:
+        rounds = "one round" if "once, no" in row["case"] else "two rounds"
+        nearly = "once, nearly" in row["case"]
+        assert f"after {'one round' if nearly else rounds} of coin flips" in row["text"]

@@ -1,0 +1,138 @@
+"""Write the texts that both clients must say: python -m unit.client.texts (with PYTHONPATH=tests).
+
+Each row of texts.json is what a text is about and the text itself. They are for reading: whoever
+changes a sentence reads here what it has become in every case. The JavaScript client's tests read
+the same file.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from factories import make_metric, make_params, make_registry, registry_toml
+from hubbub.client import Metric, Report
+from hubbub.client.explanations import describe_forgetting, describe_preview, explain
+from hubbub.client.ledger import MetricSpending, Spending, Verdict
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import Field, JointType
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
+
+FILE = Path(__file__).with_name("texts.json")
+METRICS = {
+    "values": make_metric(),
+    "first value": make_metric(max_values=1),
+    "periods": make_metric(period_days=30, max_periods=1200),
+    "once, no permanent response": make_metric(params=make_params(f=0.0), one_time=True),
+    "once, no instantaneous response": make_metric(params=make_params(p=0, q=1), one_time=True),
+    "once, nearly no noise": make_metric(params=make_params(f=1e-12, p=0, q=1), one_time=True),
+    "boolean": make_metric(metric_type=BooleanType()),
+    "ordinal": make_metric(metric_type=OrdinalType((0.0, 10.0)), period_days=1),
+    "open string": make_metric(metric_type=OpenStringType((4, 7), 64)),
+    "open string, periods": make_metric(metric_type=OpenStringType((4,), 64), period_days=7),
+    "joint": make_metric(
+        metric_type=JointType(
+            (Field("crash", EnumType(("none", "oom"))), Field("restored", BooleanType()))
+        )
+    ),
+}
+NOTHING = Spending((), 0.0, 0.0, 0.0, None, 0, 0)
+SOMETHING = Spending(
+    (MetricSpending("homepage", 1, 2, 3, 6.13, 6.13, 8.79),), 6.13, 6.13, 8.79, 20.125, 1, 0
+)
+CHANGES = SOMETHING._replace(epsilon_any_history=float("inf"), resets=2, restores=1)
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    """Yield all cases."""
+    for name, metric in METRICS.items():
+        for verdict, refusal in _verdicts(metric):
+            yield _preview(name, metric, verdict, refusal)
+    for name, metric in METRICS.items():
+        yield _explanation(name, [metric], NOTHING, 1)
+    several = [
+        METRICS["values"],
+        METRICS["periods"]._replace(name="crash"),
+        METRICS["boolean"]._replace(name="restored"),
+    ]
+    yield _explanation("several", several, CHANGES, 3)
+    bounded = [METRICS["first value"], METRICS["boolean"]._replace(name="b", max_values=1)]
+    yield _explanation("bounded", bounded, SOMETHING, 2)
+    for spending in (None, NOTHING, SOMETHING, CHANGES):
+        yield {
+            "case": "forget",
+            "spending": _json(spending),
+            "text": describe_forgetting(spending),
+        }
+
+
+def _verdicts(metric: Metric) -> list[tuple[Verdict, str | None]]:
+    new = [(Verdict.NEW, None), (Verdict.NEW, "no consent")]
+    if metric.one_time:
+        return [*new, (Verdict.REFUSED, "already reported (one-time metric)")]
+    if metric.memory == "period":
+        return [*new, (Verdict.AGAIN, None)]
+    return [*new, (Verdict.AGAIN, None), (Verdict.STALE, None)]
+
+
+def _preview(name: str, metric: Metric, verdict: Verdict, refusal: str | None) -> dict[str, Any]:
+    width = metric.params.k // 8
+    report = Report(metric.name, 1, metric.params.m - 1, bytes(range(1, width + 1)))
+    return {
+        "case": f"preview: {name}",
+        "registry": _registry(metric),
+        "cohort": report.cohort,
+        "bits": report.bits.hex(),
+        "verdict": verdict.name.lower(),
+        "refusal": refusal,
+        "text": describe_preview(metric, report, refusal, verdict),
+    }
+
+
+def _explanation(
+    name: str, metrics: list[Metric], spending: Spending, people: int
+) -> dict[str, Any]:
+    registry = make_registry(*metrics, lifetime_epsilon=spending.lifetime_epsilon)
+    return {
+        "case": f"explain: {name}",
+        "registry": _registry(*metrics, lifetime_epsilon=spending.lifetime_epsilon),
+        "spending": _json(spending),
+        "people": people,
+        "text": explain(registry, spending, people),
+    }
+
+
+def _registry(*metrics: Metric, lifetime_epsilon: float | None = None) -> Any:
+    text = registry_toml(*metrics, lifetime_epsilon=lifetime_epsilon)
+    return json.loads(json.dumps(tomllib.loads(text), default=dt.date.isoformat))
+
+
+def _json(spending: Spending | None) -> dict[str, Any] | None:
+    """Return the JavaScript client's form, with null for what isn't bounded."""
+    if spending is None:
+        return None
+    bounded = spending.epsilon_any_history != float("inf")
+    return {
+        "metrics": [metric.metric for metric in spending.metrics],
+        "spent": spending.epsilon,
+        "anyHistory": spending.epsilon_any_history if bounded else None,
+        "committed": spending.committed,
+        "lifetimeEpsilon": spending.lifetime_epsilon,
+        "resets": spending.resets,
+        "restores": spending.restores,
+    }
+
+
+def text() -> str:
+    """Return the file as it should be."""
+    return json.dumps(list(rows()), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")
