@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import datetime as dt
 import os
@@ -9,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from hubbub.client.testing import RecordingTelemetry
 from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
@@ -71,6 +74,43 @@ def test_client_example_collector_and_decoder_work_together(readme: str, folder:
     lines = (folder / "result.csv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 22
     assert lines[1].startswith("news.example.org,")
+
+
+def test_what_the_readme_records_is_what_its_registry_takes(readme: str, folder: Path) -> None:
+    calls = [ast.parse(line.strip()) for line in readme.splitlines() if "telemetry.record(" in line]
+    telemetry = RecordingTelemetry(folder / "metrics.toml")
+    for call in calls:
+        (statement,) = call.body
+        assert isinstance(statement, ast.Expr)
+        assert isinstance(statement.value, ast.Call)
+        metric, value = map(ast.literal_eval, statement.value.args)
+        telemetry.record(metric, value)
+    assert len(telemetry.calls) == len(calls) >= 3
+    refused = telemetry.status().dropped.keys() - {"already reported (one-time metric)"}
+    assert not refused
+
+
+def test_entries_that_the_readme_shows_are_those_of_its_registry(readme: str, folder: Path) -> None:
+    """Each shows a part of the entry: what it shows is there."""
+    text = (folder / "metrics.toml").read_text(encoding="utf-8")
+    blocks = re.findall(
+        r"(?:^    .*\n)+", re.sub(r"(?m)^\n(?=    )", "    \n", readme), re.MULTILINE
+    )
+    shown = [tomllib.loads(entry) for block in blocks for entry in _entries(block)]
+    assert len(shown) >= 2
+    for document in shown:
+        for name, entry in document["metrics"].items():
+            whole = tomllib.loads(text)["metrics"][name]
+            assert {key: whole.get(key) for key in entry} == entry
+
+
+def _entries(block: str) -> list[str]:
+    """Return the TOML of a block of code, up to what isn't of it."""
+    lines = [line.strip() for line in block.splitlines()]
+    if not any(line.startswith("[metrics.") for line in lines):
+        return []
+    entry = [line for line in lines if re.match(r"\[|\w+ = ", line)]
+    return ["\n".join(entry)]
 
 
 def test_open_strings_are_decoded_as_the_readme_says(readme: str, folder: Path) -> None:

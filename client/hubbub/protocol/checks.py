@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
+import sys
 import unicodedata
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -68,7 +68,7 @@ def boolean(where: str, value: object) -> bool:
 
 def positive(where: str, value: object) -> float:
     """Return a finite number above 0."""
-    if not _is_number(value) or not 0 < value < math.inf:  # type: ignore[operator]
+    if not _is_finite(value) or not value > 0:  # type: ignore[operator]
         raise MetricError(f"{where} = {value!r}: must be a number above 0")
     return float(value)  # type: ignore[arg-type]
 
@@ -104,7 +104,7 @@ def ascending_numbers(where: str, value: object, low: int, high: int) -> tuple[f
     """Return a strictly ascending list of finite numbers."""
     if not isinstance(value, list) or not low <= len(value) <= high:
         raise MetricError(f"{where} = {value!r}: must be a list of {low} to {high} numbers")
-    if not all(_is_number(x) and math.isfinite(x) for x in value):
+    if not all(map(_is_finite, value)):
         raise MetricError(f"{where} = {value!r}: must be finite numbers")
     numbers = tuple(map(float, value))
     if any(a >= b for a, b in itertools.pairwise(numbers)):
@@ -129,5 +129,8 @@ def ascending_integers(
     return tuple(value)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _is_finite(value: object) -> bool:
+    """Return whether a value is a number that a float can hold."""
+    most = sys.float_info.max
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and -most <= value <= most  # type: ignore[operator]

@@ -78,7 +78,7 @@ class Registry(Mapping[str, Metric]):
 
         try:
             document = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # TOMLDecodeError, or of an integer with thousands of digits
             raise MetricError(f"metrics.toml: not valid TOML: {error}") from error
         check.refuse_unknown("metrics.toml", document, _KEYS)
         application = check.text("application", document.get("application"))

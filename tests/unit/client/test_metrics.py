@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from pathlib import Path
 
 import pytest
 
 from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.client import MetricError, Registry, UnknownMetricError, check_compatible
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
 
@@ -173,3 +176,22 @@ def test_what_is_left_for_changes_never_falls() -> None:
     with pytest.raises(MetricError, match="price of each new metric and version"):
         check_compatible(old, make_registry(newer, lifetime_epsilon=3 * price))
     check_compatible(old, make_registry(newer, lifetime_epsilon=4 * price))
+
+
+@pytest.mark.parametrize(
+    "number", ["1" + "0" * 400, "-1" + "0" * 400, "1" + "0" * 5_000, "1e999", "nan", "-inf"]
+)
+def test_numbers_that_no_float_holds_are_refused_wherever_they_stand(number: str) -> None:
+    """As a value, or as one of a list; 4,300 digits are more than Python reads."""
+    text = registry_toml(
+        make_metric(),
+        make_metric("tabs", metric_type=OrdinalType((1.0, 2.0)), period_days=7),
+        make_metric("words", metric_type=OpenStringType((4, 7), 64)),
+        lifetime_epsilon=10.0,
+    )
+    places = [place for place in re.finditer(r"(?m)^\w+ = ([\d.]+|\[[\d., ]+\])$", text)]
+    assert len(places) > 20
+    for place in places:
+        for found in (number, f"[{number}]"):
+            with pytest.raises(MetricError):
+                Registry.parse(text[: place.start(1)] + found + text[place.end(1) :])
