@@ -189,7 +189,7 @@ def test_numbers_that_no_float_holds_are_refused_wherever_they_stand(number: str
         make_metric("words", metric_type=OpenStringType((4, 7), 64)),
         lifetime_epsilon=10.0,
     )
-    places = [place for place in re.finditer(r"(?m)^\w+ = ([\d.]+|\[[\d., ]+\])$", text)]
+    places = list(re.finditer(r"(?m)^\w+ = ([\d.]+|\[[\d., ]+\])$", text))
     assert len(places) > 20
     for place in places:
         for found in (number, f"[{number}]"):
