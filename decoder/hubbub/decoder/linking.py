@@ -110,7 +110,7 @@ def right_links(
         Y_n = ln sum over n wrong partners of e^(W - X),    X = ln(e^(Z - Y_n') + e^(Y_(n-1))),
 
     all independent, and a link is right if Z - Y_n exceeds the largest W - X of its report (Mezard,
-    Parisi 1985; for planted matchings Moharrami, Moore, Xu 2021; Semerjian, Sicuro, Zdeborova
+    Parisi 1985; for planted matchings Moharrami, Moore, Xu 2019; Semerjian, Sicuro, Zdeborova
     2020). Of the sum the largest term is exact and the others are replaced by their mean.
     """
     others = stats.binom(clients - 1, 1 / params.m)

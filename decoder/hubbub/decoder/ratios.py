@@ -17,7 +17,7 @@ from scipy import special, stats
 from hubbub.decoder.arrays import FloatArray
 from hubbub.protocol.params import RapporParams
 
-_MOST_VALUES = 64  # of a product over a value's bits: twice as many lower no bound by .5%
+_MOST_VALUES = 64  # of a product over a value's bits: twice as many lower no bound by .2%
 
 
 @dataclass(frozen=True, slots=True)
