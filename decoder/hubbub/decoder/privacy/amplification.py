@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import fft, optimize, stats
@@ -191,6 +192,7 @@ class Amplification:
         return float(np.nanmin([self.local, self.closed_form, self.clones, self.blanket]))
 
 
+@lru_cache(maxsize=8)  # one report is asked for twice where there is no other
 def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amplification:
     """Bound what N clients' reports, shuffled, reveal about one of the clients.
 
