@@ -152,7 +152,7 @@ class Balance(NamedTuple):
 
     A client's cohort is uniform, but all of its reports are in the same one, so that cohorts differ
     in size by more than single draws would. How much more depends on how many reports a client
-    sends, which nobody knows (reports can't be linked); so the answer is that number instead of a
+    sends, which isn't known (reports carry no sender); so the answer is that number instead of a
     p-value.
 
     Attributes

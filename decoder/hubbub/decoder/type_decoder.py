@@ -190,10 +190,15 @@ class TypeDecoder(ABC, Generic[_Type]):
         raise MetricError(f"type {metric_type.name!r}: must be a type with categories")
 
     @abstractmethod
-    def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
+    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the likelihood ratios of the worst pair of values, in each direction that differs.
 
         From them follows how much shuffled reports hide (`hubbub.decoder.privacy.amplification`).
+
+        Parameters
+        ----------
+        reports : int
+            How many a client makes of its permanent response; they count as one.
         """
 
     def linked_loss(self, ones: float, zeros: float, params: RapporParams) -> float:

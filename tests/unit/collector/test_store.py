@@ -1,4 +1,4 @@
-"""The store, alike on SQLite and PostgreSQL: all or nothing, each batch once, unlinkable."""
+"""The store, alike on SQLite and PostgreSQL: all or nothing, each batch once and without trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quarantine: unlinkable as segments are, bounded, and replayed once or forgotten whole."""
+"""Quarantine: batches pooled as in segments, bounded, and replayed once or forgotten whole."""
 
 from __future__ import annotations
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,17 +20,20 @@ from hubbub.decoder.privacy.amplification import (
     amplify,
     blanket_delta,
     blanket_epsilon,
+    central_epsilon,
     clone_delta,
     closed_form,
     highest_local,
     smallest_epsilon,
 )
+from hubbub.decoder.privacy.histories import most_periods, response_epsilon
 from hubbub.decoder.rappor.csv_files import DecodingParams
 from hubbub.decoder.ratios import bit_ratios, filter_ratios
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
+from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams
 
 N, DELTA = 100_000, 1e-6
@@ -76,43 +81,152 @@ def test_the_blanket_is_exact_where_nobody_hides_a_report(epsilon: float) -> Non
     assert blanket_delta(bit_ratios(params), 1, epsilon) == pytest.approx(exact, abs=1e-8)
 
 
+Law = dict[Any, float]
+
+
 @cache
-def shuffled(values: tuple[frozenset[int], ...], params: RapporParams) -> dict[object, float]:
-    """Return the law of a multiset of reports, each of some value's filter."""
-    law: defaultdict[object, float] = defaultdict(float)
-    reports = list(itertools.product((0, 1), repeat=params.k))
-    chances = [
-        [
-            math.prod(
-                rate if bit else 1 - rate
-                for j, bit in enumerate(report)
-                for rate in [params.q_star if j in value else params.p_star]
-            )
-            for report in reports
-        ]
-        for value in values
-    ]
-    for drawn in itertools.product(range(len(reports)), repeat=len(values)):
-        law[tuple(sorted(drawn))] += math.prod(chances[who][what] for who, what in enumerate(drawn))
-    return dict(law)
+def message_law(value: tuple[frozenset[int], ...], params: RapporParams, reports: int) -> Law:
+    """Return the law of a client's message: its cohort, and how often it reported each bit.
+
+    Parameters
+    ----------
+    value : tuple of frozenset
+        The true bits in each cohort.
+    """
+    counts = np.arange(reports + 1)
+    of_zero, of_one = (stats.binom.pmf(counts, reports, rate) for rate in (params.p, params.q))
+    untrue = ((1 - params.flip) * of_zero + params.flip * of_one).tolist()
+    true = (params.flip * of_zero + (1 - params.flip) * of_one).tolist()
+    law: Law = {}
+    for cohort, bits in enumerate(value):
+        for ones in itertools.product(range(reports + 1), repeat=params.k):
+            chances = [(true if j in bits else untrue)[n] for j, n in enumerate(ones)]
+            law[cohort, ones] = math.prod(chances) / len(value)
+    return law
 
 
-@pytest.mark.parametrize(("k", "h", "n"), [(2, 1, 2), (2, 1, 4), (3, 2, 3)])
-@pytest.mark.parametrize("epsilon", EPSILONS)
+def shuffled(laws: tuple[Law, ...]) -> Law:
+    """Return the law of a multiset of messages."""
+    law: defaultdict[Any, float] = defaultdict(float)
+    for drawn in itertools.product(*(each.items() for each in laws)):
+        law[tuple(sorted(what for what, _ in drawn))] += math.prod(chance for _, chance in drawn)
+    return law
+
+
+def exact_delta(laws: Sequence[Law], epsilon: float) -> float:
+    one, other = laws
+    ratio = math.exp(epsilon)
+    return sum(max(chance - ratio * other[what], 0.0) for what, chance in one.items())
+
+
+@pytest.mark.parametrize(
+    ("k", "h", "m", "reports", "n"),
+    [(2, 1, 1, 1, 2), (2, 1, 1, 1, 4), (3, 2, 1, 1, 3), (2, 1, 1, 3, 2), (2, 1, 2, 2, 2),
+     (2, 1, 2, 1, 3), (3, 2, 1, 2, 2), (2, 1, 1, 6, 2)],
+)  # fmt: skip
+@pytest.mark.parametrize("f", [0.5, 0.02])
 def test_bounds_of_a_string_are_above_the_exact_delta(
-    k: int, h: int, n: int, epsilon: float
+    k: int, h: int, m: int, reports: int, n: int, f: float
 ) -> None:
-    """Over all pairs of filters, collisions and common bits included, and all others' filters."""
-    params = DecodingParams(k, h, 1, 0.5, 0.2, 0.75)
+    """Of cohort and reports as one message, shuffled once.
+
+    Over all pairs of values, collisions and common bits included, and all others' values.
+    """
+    params = DecodingParams(k, h, m, f, 0.2, 0.75)
     filters = sorted({frozenset(hit) for hit in itertools.product(range(k), repeat=h)}, key=sorted)
+    laws = [message_law(v, params, reports) for v in itertools.product(filters, repeat=m)]
+    exact = dict.fromkeys(EPSILONS, 0.0)
+    for others in itertools.combinations_with_replacement(laws, n - 1):
+        crowds = [shuffled((law, *others)) for law in laws]
+        for pair in itertools.permutations(crowds, 2):
+            for epsilon in EPSILONS:
+                exact[epsilon] = max(exact[epsilon], exact_delta(pair, epsilon))
+    ratios = filter_ratios(params, reports)
+    local = math.log(ratios.first.max() / ratios.second.min())
+    for epsilon in EPSILONS:
+        assert blanket_delta(ratios, n, epsilon) >= exact[epsilon]
+        assert clone_delta(epsilon, local, n) >= exact[epsilon] * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("reports", [1, 2, 4])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_bounds_of_a_booleans_days_are_above_the_exact_delta(reports: int, epsilon: float) -> None:
+    """Reports of several days by three clients; in both directions, with all others' values."""
+    params = make_params(k=8, h=1, m=1, f=0.3)
+    one_bit = DecodingParams(2, 1, 1, params.f, params.p, params.q)
+    true, false = (message_law((frozenset(v),), one_bit, reports) for v in ((0,), ()))
     exact = 0.0
-    for others in itertools.combinations_with_replacement(filters, n - 1):
-        for one, other in itertools.permutations(filters, 2):
-            laws = [shuffled((value, *others), params) for value in (one, other)]
-            delta = sum(max(laws[0][x] - math.exp(epsilon) * laws[1][x], 0) for x in laws[0])
-            exact = max(exact, delta)
-    assert blanket_delta(filter_ratios(params), n, epsilon) >= exact
-    assert clone_delta(epsilon, params.epsilon_report, n) >= exact
+    for others in itertools.combinations_with_replacement((true, false), 2):
+        crowds = [shuffled((law, *others)) for law in (true, false)]
+        exact = max(exact, *(exact_delta(pair, epsilon) for pair in itertools.permutations(crowds)))
+    ratios = bit_ratios(params, reports)
+    assert max(blanket_delta(r, 3, epsilon) for r in (ratios, ratios.swapped())) >= exact
+    local = math.log(ratios.first.max() / ratios.second.min())
+    assert clone_delta(epsilon, local, 3) >= exact * (1 - 1e-12)
+
+
+def test_days_that_are_shuffled_by_themselves_reveal_no_more_than_whole_series() -> None:
+    """Two days of three clients: a function of the shuffled pairs, and of new permutations."""
+    params = make_params(f=0.1, p=0.2)
+    series = list(itertools.product((0, 1), repeat=2))
+
+    def law_of_series(true: bool) -> Law:
+        law = {}
+        for days in series:
+            parts = [
+                math.prod(rate if bit else 1 - rate for bit in days)
+                for rate in (params.p, params.q)
+            ]
+            one = 1 - params.flip if true else params.flip
+            law[days] = (1 - one) * parts[0] + one * parts[1]
+        return law
+
+    laws = [law_of_series(True), law_of_series(False)]
+    for others in itertools.combinations_with_replacement(laws, 2):
+        whole, daily = [], []
+        for law in laws:
+            whole.append(shuffled((law, *others)))
+            by_day: defaultdict[Any, float] = defaultdict(float)
+            for drawn, chance in whole[-1].items():
+                by_day[tuple(tuple(sorted(day)) for day in zip(*drawn, strict=True))] += chance
+            daily.append(by_day)
+        for epsilon in EPSILONS:
+            assert exact_delta(daily, epsilon) <= exact_delta(whole, epsilon) + 1e-15
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.floats(0.05, 0.9), st.integers(1, 4), st.sampled_from([1, 2, 30, 365]))
+def test_the_ratios_of_all_reports_are_those_of_the_exact_linked_loss(
+    f: float, h: int, reports: int
+) -> None:
+    for metric_type in (StringType(), BooleanType()):
+        metric = make_metric(params=make_params(h=h, f=f), metric_type=metric_type)
+        for ratios in decoder_of(metric).report_ratios(metric.params, reports):
+            largest = math.log((ratios.first / ratios.second).max())
+            assert largest <= response_epsilon(metric, reports) * (1 + 1e-9)
+            for law in (ratios.first, ratios.second):
+                assert ratios.chance @ law == pytest.approx(1, rel=1e-9)
+        assert amplify(metric, 1, DELTA, reports).best <= response_epsilon(metric, reports)
+
+
+def test_a_life_in_a_crowd_costs_little_more_than_a_month() -> None:
+    """The permanent response bounds what many days say; adding up days would give 12 times that."""
+    metric = make_metric(params=make_params(h=1))
+    day, month, year = (amplify(metric, N, DELTA, days).best for days in (1, 30, 365))
+    assert day < month < year < 1.1 * month
+
+
+@pytest.mark.parametrize("days", [1, 30, 31, 365])
+def test_periods_compose_each_with_its_part_of_delta(days: int) -> None:
+    metric = make_metric(period_days=30, params=make_params(h=1))
+    periods = most_periods(metric, days)
+    each = amplify(metric, N, DELTA / periods, min(days, 30)).best
+    assert central_epsilon(metric, days, N, DELTA) == pytest.approx(periods * each, rel=1e-3)
+
+
+def test_one_time_reports_are_amplified_once_however_many_days_pass() -> None:
+    metric = make_metric(params=make_params(f=0.0), one_time=True)
+    assert central_epsilon(metric, 1000, N, DELTA) == amplify(metric, N, DELTA).best
 
 
 def test_published_figures_are_reproduced() -> None:
@@ -165,7 +279,7 @@ def test_other_types_are_bounded_too(metric_type: BooleanType | EnumType) -> Non
 
 @pytest.mark.parametrize(("n", "delta"), [(0, 1e-6), (10, 0.0), (10, 1.0)])
 def test_no_crowd_or_no_delta_is_refused(n: int, delta: float) -> None:
-    with pytest.raises(ValueError, match=f"n_reports = {n}, delta = {delta}"):
+    with pytest.raises(ValueError, match=f"clients = {n}, delta = {delta}"):
         amplify(make_metric(), n, delta)
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubbub.decoder.cli.group import main
+from hubbub.decoder.linking import link_information, right_links
 from hubbub.decoder.planning.limits import Method, Question, detection_limit
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
@@ -45,6 +46,30 @@ def test_one_time_plans_are_marked_as_such(permanent: str, report: str) -> None:
                   "--epsilon-report", report)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert Registry.parse(planned_metric(result.stdout))["example"].one_time
+    assert "linked" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    "asked", [("--candidates", "1e4"), ("--open",), ("--cells", "10x4")], ids=lambda a: a[0]
+)
+def test_how_well_daily_reports_are_linked_is_said(asked: tuple[str, ...], tmp_path: Path) -> None:
+    """By the same prediction as `hubbub-decoder privacy` prints; cohorts of all steps count."""
+    output = tmp_path / "plan.csv"
+    result = plan("--reports", "1e6", *asked, *EPSILONS, "--output", str(output))
+    assert result.exit_code == 0, result.output
+    metric = planned_metric(result.stdout).replace('"..."', '"text"')
+    for number, name in enumerate(("first", "second")):
+        metric = metric.replace(f"field_{number + 1}", name)
+    (found,) = Registry.parse(metric).values()
+    two, many = (
+        100 * right_links(found.params, found.type.width, 1_000_000, known=known)
+        for known in (False, True)
+    )
+    assert f"1,000,000 clients are linked: {two:.3g}% rightly from two days" in result.stdout
+    assert f"at most {many:.3g}% from many" in result.stdout
+    with output.open(encoding="utf-8", newline="") as file:
+        nats = float(next(csv.DictReader(file))["linking_information"])
+    assert nats == pytest.approx(link_information(found.params, found.type.width))
 
 
 def test_share_alone_asks_for_the_number_of_reports() -> None:

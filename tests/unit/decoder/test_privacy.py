@@ -318,6 +318,31 @@ def test_the_division_of_the_budget_is_among_the_figures() -> None:
     assert "lifetime_reserve" not in together(make_registry(*metrics), Situation())
 
 
+def test_after_shuffling_days_are_one_message_and_no_history_that_changes_has_a_figure() -> None:
+    situation = Situation(days=30, reports=10_000)
+    metric = make_metric(params=make_params(h=1))
+    found = by_key(metric, situation)
+    assert found["central_epsilon"] < found["central_epsilon_days"] < found["epsilon_days_exact"]
+    assert found["central_epsilon_days_any_history"] == math.inf
+    for bounded in (metric._replace(max_values=1), with_periods(metric, 7), ONE_TIME):
+        figures = by_key(bounded, situation)
+        assert figures["central_epsilon_days_any_history"] == figures["central_epsilon_days"]
+    once = by_key(ONE_TIME, situation)
+    assert once["central_epsilon_days"] == once["central_epsilon"]
+
+
+def test_reports_of_a_permanent_response_are_linked_and_one_time_reports_cannot_be() -> None:
+    page = make_metric(params=RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534))
+    for metric in (page, with_periods(page, 30)):
+        found = by_key(metric, Situation(reports=1_000))
+        assert found["linked_share"] > 0.99
+        assert found["linked_clients"] > 100_000
+        assert found["linking_information"] < found["linking_information_known"]
+    once = by_key(ONE_TIME, Situation(reports=1_000))
+    assert all(math.isnan(value) for key, value in once.items() if key.startswith("link"))
+    assert "linked_share" not in by_key(page, Situation())
+
+
 def test_every_figure_names_its_theorem() -> None:
     figures = metric_figures(make_metric(), Situation(reports=1000))
     assert all(figure.theorem for figure in figures)

@@ -53,7 +53,7 @@ class _LateGroup(click.Group):
 @click.group(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hubbub")
 def main() -> None:
-    """Receive noisy reports over HTTP and store them, unlinkably and durably."""
+    """Receive noisy reports over HTTP and store them durably, without their senders."""
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """The periodic maintenance of a store: merging, counting, forgetting, mixing, and tidying up.
 
 The batches of a quiet minute stay apart until they are merged with others, and those of a minute
-until their day is mixed, so this is part of what makes reports unlinkable, and not only
+until their day is mixed, so this is part of what hides which reports came together, and not only
 housekeeping; merging therefore comes first, and goes on while large days are mixed. Invariants:
 every step may run in several processes at once, beside appends and readers, and may fail and be
 repeated; a step that fails keeps no other from running; but nothing is deleted because of its age

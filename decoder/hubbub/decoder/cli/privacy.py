@@ -52,7 +52,8 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in ne
 @click.option(
     "--reports",
     type=_Count(),
-    help="Shuffled reports of each metric, one a client: also bound what they reveal together.",
+    help="Reports of each metric that are shuffled each day, one of each client: also bound what "
+    "they reveal together, and predict how well they are linked.",
 )
 @click.option(
     "--delta",
@@ -91,7 +92,8 @@ def privacy(
       hubbub-decoder privacy metrics.toml
       hubbub-decoder privacy metrics.toml --days 30 --values 3 --reports 1e5 --household 4
 
-    Every figure is an upper bound, and the theorem that it rests on is named below the tables.
+    Every figure is an upper bound, and the theorem that it rests on is named below the tables. How
+    well reports are linked by their content is a prediction of what the best attacker reaches.
     "Same times" compares histories of values that change at the same times, "any history" all that
     record at the same times: with memory = "value" nothing bounds what a change reveals.
     "Known after" is how many reports of one client show its permanent response with the given

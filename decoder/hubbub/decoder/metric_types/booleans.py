@@ -20,9 +20,9 @@ class BooleanDecoder(CategoryDecoder[BooleanType]):
         """Return false and true."""
         return Categories(("false", "true"))
 
-    def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
+    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of true against false, and of false against true."""
-        ratios = bit_ratios(params)
+        ratios = bit_ratios(params, reports)
         return ratios, ratios.swapped()
 
     def linked_loss(self, ones: float, zeros: float, params: RapporParams) -> float:  # noqa: ARG002

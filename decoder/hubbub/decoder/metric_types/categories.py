@@ -65,6 +65,6 @@ class CategoryDecoder(TypeDecoder[_Type]):
             decoding, reports.anomalies, origin, outputs.detected_only, outputs.rows
         )
 
-    def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
+    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two values that set a bit each: both play the same part."""
-        return (filter_ratios(params),)
+        return (filter_ratios(params, reports),)

@@ -62,9 +62,9 @@ class JointDecoder(TypeDecoder[JointType]):
         labels = (labels_of(field.type) for field in metric_type.fields)
         return Categories(tuple(", ".join(cell) for cell in itertools.product(*labels)))
 
-    def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
+    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two tuples without a common bit: both play the same part."""
-        return (filter_ratios(params),)
+        return (filter_ratios(params, reports),)
 
 
 def string_fields(metric_type: JointType) -> list[str]:

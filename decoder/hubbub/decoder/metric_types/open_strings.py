@@ -49,6 +49,6 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
             found, reports.anomalies, origin, outputs.detected_only, outputs.rows
         )
 
-    def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
+    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two filters of a bit each: both play the same part."""
-        return (filter_ratios(params),)
+        return (filter_ratios(params, reports),)

@@ -91,9 +91,9 @@ class StringDecoder(TypeDecoder[StringType]):
             decoding, reports.anomalies, origin, outputs.detected_only, outputs.rows
         )
 
-    def report_ratios(self, params: RapporParams) -> tuple[Ratios, ...]:
+    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two filters without a common bit: both play the same part."""
-        return (filter_ratios(params),)
+        return (filter_ratios(params, reports),)
 
 
 def _decode_screened(job: Job) -> Result:

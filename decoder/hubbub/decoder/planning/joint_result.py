@@ -33,6 +33,7 @@ from hubbub.decoder.planning.tables import (
 )
 from hubbub.decoder.results.result import Table, Types, headings
 from hubbub.protocol.metric_types.joint import MOST_FIELDS
+from hubbub.protocol.params import RapporParams
 
 _WIDTH = 100
 
@@ -78,6 +79,10 @@ class JointPlanResult(PlannedResult[JointPlan]):
             "partner_share": finite_or_nan(plan.association),
             "hashed": plan.hashed,
         }
+
+    def bits(self, plan: JointPlan) -> tuple[RapporParams, int | None]:
+        """Return the parameters, and the number of cells unless they are hashed."""
+        return plan.params, None if plan.hashed else self.comparison.question.cells
 
     def reports_needed(self, plan: JointPlan) -> float:
         """Return how many reports a plan's parameters need for the target."""

@@ -29,6 +29,7 @@ from hubbub.decoder.planning.planned import (
     share_text,
 )
 from hubbub.decoder.results.result import Table, Types, headings
+from hubbub.protocol.params import RapporParams
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -80,6 +81,10 @@ class OpenPlanResult(PlannedResult[OpenPlan]):
     def by_reports(self) -> Points:
         """Return limits over N."""
         return _points(open_by_reports(self.comparison), "reports")
+
+    def bits(self, plan: OpenPlan) -> tuple[RapporParams, int | None]:
+        """Return the parameters with the cohorts of all steps."""
+        return plan.params._replace(m=plan.n_steps * plan.params.m), None
 
     def fixed(self) -> str:
         """Return what given parameters and the best have in common, in words."""

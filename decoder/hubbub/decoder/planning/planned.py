@@ -14,6 +14,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from hubbub.decoder.linking import link_information, right_links
 from hubbub.decoder.planning.noise import Budget
 from hubbub.decoder.results.charts import Labels, Series, XYChart
 from hubbub.decoder.results.result import (
@@ -97,6 +98,10 @@ class PlannedResult(Result, Generic[_Plan]):
     """Of the rows, in order; nan stands for what isn't finite."""
     curves: ClassVar[Mapping[str, str]]
     """What the curves' points have under these names, and what a picture calls it."""
+    linking_columns: ClassVar[Types] = dict.fromkeys(
+        ("linking_information", "linking_information_known"), float
+    )
+    """Of all plans: nats that a report has about another, and about the permanent response."""
     y_axis: ClassVar[str] = "smallest detectable share (%)"
     """What a picture shows."""
 
@@ -122,7 +127,7 @@ class PlannedResult(Result, Generic[_Plan]):
     @property
     def types(self) -> Types:
         """The columns."""
-        return self.columns
+        return {**self.columns, **self.linking_columns}
 
     def parts(self) -> Iterator[Columns]:
         """Yield the plans, in the order of the table."""
@@ -137,6 +142,7 @@ class PlannedResult(Result, Generic[_Plan]):
                 "reports_needed": finite_or_nan(self.reports_needed(plan)),
                 "oue_ratio": plan.oue_ratio,
                 **self.achieved(plan),
+                **self._linking(plan),
             }
             for plan in self.plans
         ]
@@ -161,7 +167,7 @@ class PlannedResult(Result, Generic[_Plan]):
         """Yield the table, what it means, and the metrics.toml entry of the best plan."""
         yield self.table()
         yield Line("")
-        for text in self.sentences():
+        for text in (*self.sentences(), *self._linked()):
             yield Line(text, wraps=False)
         yield Line("")
         if self.comparison.given:
@@ -196,6 +202,35 @@ class PlannedResult(Result, Generic[_Plan]):
     def achieved(self, plan: _Plan) -> Mapping[str, object]:  # noqa: ARG002
         """Return what a row has beyond what all plans have."""
         return {}
+
+    def bits(self, plan: _Plan) -> tuple[RapporParams, int | None]:
+        """Return a plan's parameters with all cohorts, and how many categories; None: hashed."""
+        return plan.params, None
+
+    def _linking(self, plan: _Plan) -> Mapping[str, float]:
+        params, width = self.bits(plan)
+        nats = [
+            math.nan if _one_time(params) else link_information(params, width, known=known)
+            for known in (False, True)
+        ]
+        return dict(zip(self.linking_columns, nats, strict=True))
+
+    def _linked(self) -> Iterator[str]:
+        """Yield how well daily reports are linked by their content, if there is more than one."""
+        params, width = self.bits(self.subject)
+        if _one_time(params):
+            return
+        clients = max(round(self.subject.reports), 1)
+        information = link_information(params, width)
+        two, many = (right_links(params, width, clients, known=known) for known in (False, True))
+        yield (
+            f"By their content alone, shuffled daily reports of {clients:,} clients are linked: "
+            f"{100 * two:.3g}% rightly from two days, at most {100 * many:.3g}% from many"
+        )
+        yield (
+            f"({information:.3g} nats a pair, against ln(clients/m) = "
+            f"{math.log(clients / params.m):.3g}; docs/privacy.md, Linking by content)."
+        )
 
     @abstractmethod
     def reports_needed(self, plan: _Plan) -> float:
@@ -273,7 +308,7 @@ def entry_text(
         Lines of the type's own, before the parameters and at the end.
     """
     noise = {"f": params.f, "p": params.p, "q": params.q}
-    one_time = params.f == 0 or (params.p, params.q) == (0.0, 1.0)
+    one_time = _one_time(params)
     if one_time and params.f:
         del noise["p"], noise["q"]
     lines = [
@@ -290,6 +325,11 @@ def entry_text(
         *after,
     ]
     return "\n".join(lines)
+
+
+def _one_time(params: RapporParams) -> bool:
+    """Whether one of the two responses is left out, so that a second report must not be made."""
+    return params.f == 0 or (params.p, params.q) == (0.0, 1.0)
 
 
 def reports_text(reports: float) -> str:

@@ -1,13 +1,18 @@
-"""What shuffling N reports leaves of a report's epsilon: central (epsilon, delta), from above.
+"""What shuffling among N clients leaves of one's epsilon: central (epsilon, delta), from above.
 
-Whoever sees N shuffled reports doesn't know which is whose. Three theorems turn that into numbers,
-each an upper bound: a closed form, the numbers behind it, and one that knows the likelihood ratios
-of RAPPOR's own reports.
+Whoever sees N clients' reports shuffled doesn't know which are whose. Three theorems turn that into
+numbers, each an upper bound: a closed form, the numbers behind it, and one that knows the
+likelihood ratios of RAPPOR's own reports.
 
-The last one needs E[(X_1 + ... + X_N)_+] of independent draws of a variable with few values. The
-values move to a lattice, each split between its two neighbours so that the mean stays: that makes
-the sum more spread out in the convex order, and so its positive part larger, never smaller. The
-distribution of the sum follows by one Fourier transform; what that could lose is bounded and added.
+All reports that a client makes of one permanent response are one message: its cohort and permanent
+noise are in each of them, so days aren't independent and their figures don't add up. Only answers
+with fresh cohorts and fresh noise (``memory = "period"``) compose.
+
+The last theorem needs E[(X_1 + ... + X_N)_+] of independent draws of a variable with few values.
+The values move to a lattice, each split between its two neighbours so that the mean stays: that
+makes the sum more spread out in the convex order, and so its positive part larger, never smaller.
+The distribution of the sum follows by one Fourier transform; what that could lose is bounded and
+added.
 
 Invariant: every rounding, cut and discretisation makes delta larger. docs/privacy.md has the
 proofs.
@@ -18,11 +23,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import fft, optimize, stats
 
 from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.decoder.privacy.histories import (
+    ROUNDED_UP,
+    linked_epsilon,
+    most_periods,
+    response_epsilon,
+)
 from hubbub.decoder.ratios import Ratios
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
@@ -157,7 +169,7 @@ class Amplification:
     Attributes
     ----------
     local : float
-        Of one report alone, delta being 0.
+        Of one client's reports alone, linked, delta being 0.
     closed_form : float
         Feldman, McMillan and Talwar 2021, theorem 3.1.
     highest_local : float
@@ -165,7 +177,7 @@ class Amplification:
     clones : float
         The same paper's reduction to a pair of binomial distributions (section 3), in numbers.
     blanket : float
-        Balle, Bell, Gascon and Nissim 2019, section 5, of the report's own likelihood ratios.
+        Balle, Bell, Gascon and Nissim 2019, section 5, of the reports' own likelihood ratios.
     """
 
     local: float
@@ -180,33 +192,53 @@ class Amplification:
         return float(np.nanmin([self.local, self.closed_form, self.clones, self.blanket]))
 
 
-def amplify(metric: Metric, n_reports: int, delta: float) -> Amplification:
-    """Bound what N shuffled reports of a metric, one a client, reveal about one of the clients.
+@lru_cache(maxsize=8)  # one report is asked for twice where there is no other
+def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amplification:
+    """Bound what N clients' reports, shuffled, reveal about one of the clients.
 
     Parameters
     ----------
-    n_reports : int
-        N, at least 1: reports by clients that follow the protocol and whose values the observer
-        may know.
+    clients : int
+        N, at least 1: clients that follow the protocol, report at the same times, each of one
+        permanent response, and whose values the observer may know.
     delta : float
         In (0, 1).
+    reports : int
+        How many each client makes of its permanent response. They may be shuffled together, or
+        those of each day by themselves: that only reveals less.
 
     Raises
     ------
     ValueError
-        If n_reports or delta is out of range.
+        If clients or delta is out of range.
     """
-    if n_reports < 1 or not 0 < delta < 1:
-        raise ValueError(f"n_reports = {n_reports}, delta = {delta}: must be >= 1 and in (0, 1)")
-    local = metric.epsilon_report
-    worst = decoder_of(metric).report_ratios(metric.params)
+    if clients < 1 or not 0 < delta < 1:
+        raise ValueError(f"clients = {clients}, delta = {delta}: must be >= 1 and in (0, 1)")
+    local = response_epsilon(metric, reports)
+    worst = decoder_of(metric).report_ratios(metric.params, reports)
     return Amplification(
         local=local,
-        closed_form=closed_form(local, n_reports, delta),
-        highest_local=highest_local(n_reports, delta),
-        clones=smallest_epsilon(lambda e: clone_delta(e, local, n_reports), delta, local),
-        blanket=max(blanket_epsilon(ratios, n_reports, delta, local) for ratios in worst),
+        closed_form=closed_form(local, clients, delta),
+        highest_local=highest_local(clients, delta),
+        clones=smallest_epsilon(lambda e: clone_delta(e, local, clients), delta, local),
+        blanket=max(blanket_epsilon(ratios, clients, delta, local) for ratios in worst),
     )
+
+
+def central_epsilon(metric: Metric, days: int, clients: int, delta: float) -> float:
+    """Bound what N clients reveal of one in T days, each of which is shuffled by itself.
+
+    With ``memory = "value"`` that holds for clients whose value stays the same, of whom there are
+    N. With periods it holds for any histories: each period is taken to hold as many days as it can,
+    and spends the same part of delta (sequential composition).
+    """
+    if metric.one_time:
+        return amplify(metric, clients, delta).best
+    if metric.memory == "value":
+        return amplify(metric, clients, delta, days).best
+    periods, longest = most_periods(metric, days), min(days, metric.period_days)
+    each = amplify(metric, clients, delta / periods * (1 - _SLACK), longest).best
+    return min(periods * each * ROUNDED_UP, linked_epsilon(metric, days))
 
 
 def closed_form(local: float, n_reports: int, delta: float) -> float:

@@ -1,18 +1,20 @@
 """What a registry's metrics reveal: by a report, over a life, together, and after shuffling.
 
-Each figure is an upper bound and names the theorem that it rests on. What a client's reports reveal
-over time has two figures: for histories that change at the same times, which is what the client's
-own account adds up, and for any history.
+Each figure is an upper bound and names the theorem that it rests on; how well reports are linked is
+a prediction of what the best attacker reaches. What a client's reports reveal over time has two
+figures: for histories that change at the same times, which is what the client's own account adds
+up, and for any history.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.privacy.amplification import amplify
+from hubbub.decoder.linking import link_information, linked_clients, right_links
+from hubbub.decoder.privacy.amplification import amplify, central_epsilon
 from hubbub.decoder.privacy.histories import (
     ROUNDED_UP,
     Budget,
@@ -61,6 +63,21 @@ CLONES = (
 )
 BLANKET = "Balle, Bell, Gascon, Nissim 2019, section 5, with the report's own likelihood ratios"
 LEAST = "the least of the bounds on one shuffled report, each of which holds"
+ONE_MESSAGE = (
+    "all reports of a permanent response as one message, shuffled once, among clients that report "
+    "on the same days and whose value stays, too: docs/privacy.md, More days"
+)
+PERIODS_COMPOSE = (
+    "all of a period's reports as one message, shuffled once; {:,} periods at most, each with its "
+    "part of delta (sequential composition): docs/privacy.md, More days"
+)
+INFORMATION = "nats that a report has about {}: docs/privacy.md, Linking by content"
+TWO_DAYS, MANY_DAYS = "another of its client's", "the permanent response, which many days show"
+THRESHOLD = "m e^nats: among so many clients more than half of all links are right"
+RIGHT_LINKS = (
+    "predicted share of right links of the best attacker; nats are then to be compared with "
+    "ln(clients/m)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +94,8 @@ class Situation:
     household : int
         Clients whose reports stand for the same person, or people with the same answer.
     reports : int or None
-        N shuffled reports of each metric, one a client; None: no figures after shuffling.
+        N shuffled reports of each metric a day, one of each client; None: no figures after
+        shuffling.
     delta : float
         Of the (epsilon, delta) after shuffling.
 
@@ -149,17 +167,43 @@ def metric_figures(
     for probability in KNOWN:
         reports = math.nan if metric.one_time else reports_to_know(metric.params, probability)
         figures.append(Figure(f"reports_known_{probability:g}", reports, TRACKING))
+    figures += _linking(metric, situation.reports)
     if situation.reports is not None:
         found = amplify(metric, situation.reports, situation.delta)
         size = f"; {situation.reports:,} reports, one a client, delta = {situation.delta:g}"
         closed = CLOSED_FORM.format(found.highest_local)
+        days = central_epsilon(metric, situation.days, situation.reports, situation.delta)
+        why_days = ONE_REPORT if metric.one_time else ONE_MESSAGE
+        if metric.memory == "period":
+            why_days = PERIODS_COMPOSE.format(most_periods(metric, situation.days))
+        any_days, why_any_days = days, why_days
+        if math.isinf(any_history):
+            any_days, why_any_days = any_history, why_any
         figures += [
             Figure("central_closed_form", found.closed_form, closed + size),
             Figure("central_clones", found.clones, CLONES + size),
             Figure("central_blanket", found.blanket, BLANKET + size),
             Figure("central_epsilon", found.best, LEAST + size),
+            Figure("central_epsilon_days", days, why_days + size),
+            Figure("central_epsilon_days_any_history", any_days, why_any_days + size),
         ]
     return tuple(figures)
+
+
+def _linking(metric: Metric, clients: int | None) -> Iterator[Figure]:
+    """Yield how well reports are linked by content, from two days and from many."""
+    params, width = metric.params, metric.type.width
+    for suffix, known, about in (("", False, TWO_DAYS), ("_known", True, MANY_DAYS)):
+        information = threshold = share = math.nan  # a one-time metric has no second report
+        if not metric.one_time:
+            information = link_information(params, width, known=known)
+            threshold = linked_clients(params, width, known=known)
+            if clients is not None:
+                share = right_links(params, width, clients, known=known)
+        yield Figure(f"linking_information{suffix}", information, INFORMATION.format(about))
+        yield Figure(f"linked_clients{suffix}", threshold, THRESHOLD)
+        if clients is not None:
+            yield Figure(f"linked_share{suffix}", share, RIGHT_LINKS)
 
 
 def registry_figures(

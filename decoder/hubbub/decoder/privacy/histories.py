@@ -179,21 +179,23 @@ def any_history_epsilon(metric: Metric, days: int, most_values: int) -> float:
 
 
 def linked_epsilon(metric: Metric, days: int) -> float:
-    """Return the exact loss of linked reports of one value: the largest log likelihood ratio.
+    """Return the exact loss of linked reports of one value: the largest log likelihood ratio."""
+    exact = _over_responses(metric, days, lambda reports: response_epsilon(metric, reports))
+    return min(exact * ROUNDED_UP, constant_epsilon(metric, days))
+
+
+def response_epsilon(metric: Metric, reports: int) -> float:
+    """Return the exact loss of n linked reports of one permanent response.
 
     With a = 1 - f/2 and u the log ratio that n reports give for a permanent bit, a true bit's is
     G(u) = 2 artanh((2a - 1) tanh(u/2)); u is largest if all reports agree. Two values of h bits
     differ in 2h of them.
     """
     params = metric.params
-
-    def of_one(reports: int) -> float:
-        ones = _true_ratio(reports * _log_ratio(params.q, params.p), params.flip)
-        zeros = _true_ratio(reports * _log_ratio(1 - params.q, 1 - params.p), params.flip)
-        return decoder_of(metric).linked_loss(ones, zeros, params)
-
-    exact = _over_responses(metric, days, of_one)
-    return min(exact * ROUNDED_UP, constant_epsilon(metric, days))
+    ones = _true_ratio(reports * _log_ratio(params.q, params.p), params.flip)
+    zeros = _true_ratio(reports * _log_ratio(1 - params.q, 1 - params.p), params.flip)
+    exact = decoder_of(metric).linked_loss(ones, zeros, params) * ROUNDED_UP
+    return min(exact, reports * metric.epsilon_report, metric.epsilon_permanent)
 
 
 def most_periods(metric: Metric, days: int) -> int:

@@ -19,6 +19,7 @@ from hubbub.decoder.results.result import (
 )
 from hubbub.protocol.registry import Registry
 
+_EVERYBODY = 1e10  # more than there are people
 _TYPES: dict[str, type] = {"metric": str, "figure": str, "value": float, "theorem": str}
 _REGISTRY = ""
 _REPORTS = {
@@ -42,7 +43,16 @@ _SHUFFLED = {
     "central_clones": "clones",
     "central_blanket": "blanket",
     "central_epsilon": "least",
+    "central_epsilon_days": "{days} days, one value",
+    "central_epsilon_days_any_history": "{days} days, any history",
 }
+_LINKING = {
+    "linking_information": "nats, 2 days",
+    "linking_information_known": "nats, many",
+    "linked_clients": "clients, 2 days",
+    "linked_clients_known": "clients, many",
+}
+_LINKED = {"linked_share": "right, 2 days", "linked_share_known": "right, many"}
 _SENSES = {
     "epsilon_registry": "histories that change at the same times",
     "epsilon_registry_any_history": "any history",
@@ -86,7 +96,20 @@ class PrivacyResult(Result):
         situation = self.situation
         over_time = _LIFE | (_HOUSEHOLD if situation.household > 1 else {})
         days = f"What {situation.days:,} days reveal to whoever links a client's reports (epsilon)"
-        tables = [("What a client reveals (epsilon)", _REPORTS), (days, over_time)]
+        linked, linking = (
+            "How well a client's shuffled reports are linked by their content",
+            _LINKING,
+        )
+        if situation.reports is not None:
+            linked, linking = (
+                f"{linked}; right: among {situation.reports:,} clients",
+                linking | _LINKED,
+            )
+        tables = [
+            ("What a client reveals (epsilon)", _REPORTS),
+            (days, over_time),
+            (linked, linking),
+        ]
         if situation.reports is not None:
             size = f"{situation.reports:,} reports (epsilon at delta {situation.delta:g})"
             tables.append((f"After shuffling {size}", _SHUFFLED))
@@ -143,12 +166,16 @@ def _together(result: PrivacyResult) -> Iterator[str]:
 
 def _filled(heading: str, situation: Situation) -> str:
     values = "1 value" if situation.values == 1 else f"{situation.values:,} values"
-    return heading.format(values=values, household=situation.household)
+    return heading.format(days=f"{situation.days:,}", values=values, household=situation.household)
 
 
 def _number(figure: Figure) -> str:
     if math.isnan(figure.value):
         return "-"
+    if figure.key.startswith("linked_clients"):
+        return f"{figure.value:,.0f}" if figure.value < _EVERYBODY else "everybody"
+    if figure.key.startswith("linked_share"):
+        return f"{100 * figure.value:.3g}%"
     if math.isinf(figure.value):
         return "never" if figure.key.startswith("reports") else "not bounded"
     return f"{figure.value:,.0f}" if figure.key.startswith("reports") else f"{figure.value:.4g}"

@@ -1,0 +1,24 @@
+"""Days on which a client reports of one permanent response aren't independent; seeded."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evaluation.attacks import shuffled_days
+from evaluation.attacks.shuffled_days import CLIENTS, DAYS, DELTA, PARAMS
+from factories import make_metric
+from hubbub.decoder.privacy.amplification import amplify
+
+
+def test_figures_of_single_days_do_not_add_up(rng: np.random.Generator) -> None:
+    """The delta of six days exceeds six deltas at six epsilons, hundreds of times.
+
+    A lower bound that fails with P < 1e-6 (normal approximation).
+    """
+    day = amplify(make_metric(params=PARAMS), CLIENTS, DELTA / DAYS).best
+    assert shuffled_days.lower_delta(DAYS * day, CLIENTS, 20_000, rng) > 100 * DELTA
+
+
+def test_what_is_claimed_of_six_days_holds() -> None:
+    outcomes = list(shuffled_days.attack(quick=True))
+    assert [outcome for outcome in outcomes if not outcome.holds] == []

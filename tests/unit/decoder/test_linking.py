@@ -1,0 +1,99 @@
+"""How well reports are linked by content: exact information, and a prediction that behaves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from factories import make_params
+from hubbub.decoder.linking import link_information, linked_clients, right_links
+from hubbub.protocol.params import RapporParams
+
+EXAMPLE = RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534)
+PARAMS = st.builds(
+    RapporParams,
+    k=st.sampled_from([8, 64, 256]),
+    h=st.integers(1, 4),
+    m=st.sampled_from([1, 64]),
+    f=st.floats(0.05, 0.9),
+    p=st.floats(0.0, 0.4),
+    q=st.floats(0.5, 1.0),
+)
+
+
+def information_of_a_bit(params: RapporParams, true: float, *, known: bool) -> float:
+    """Return the mutual information of one bit of two reports, over all that can happen."""
+    joint: dict[tuple[int, int], float] = {}
+    one = true * (1 - params.flip) + (1 - true) * params.flip
+    for permanent, first, second in itertools.product((0, 1), repeat=3):
+        rate = params.q if permanent else params.p
+        chance = one if permanent else 1 - one
+        chance *= rate if second else 1 - rate
+        if known:
+            chance *= first == permanent
+        else:
+            chance *= rate if first else 1 - rate
+        joint[first, second] = joint.get((first, second), 0.0) + chance
+    left = [joint[a, 0] + joint[a, 1] for a in (0, 1)]
+    right = [joint[0, b] + joint[1, b] for b in (0, 1)]
+    return sum(x * math.log(x / left[a] / right[b]) for (a, b), x in joint.items() if x > 0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(PARAMS, st.booleans())
+def test_information_is_that_of_all_bits(params: RapporParams, known: bool) -> None:
+    set_by_one_of_h = 1 - (1 - 1 / params.k) ** params.h
+    hashed = params.k * information_of_a_bit(params, set_by_one_of_h, known=known)
+    assert link_information(params, None, known=known) == pytest.approx(hashed, rel=1e-9)
+    categories = 3 * information_of_a_bit(params, 1 / 3, known=known)
+    categories += (params.k - 3) * information_of_a_bit(params, 0.0, known=known)
+    assert link_information(params, 3, known=known) == pytest.approx(categories, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=30)
+@given(PARAMS)
+def test_a_permanent_response_is_known_better_than_by_one_report(params: RapporParams) -> None:
+    two, many = (link_information(params, None, known=known) for known in (False, True))
+    assert 0 <= two <= many * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=10)
+@given(PARAMS, st.booleans())
+def test_fewer_links_are_right_in_a_larger_crowd(params: RapporParams, known: bool) -> None:
+    shares = [right_links(params, None, n, known=known) for n in (300, 3_000, 30_000)]
+    assert all(0 < share <= 1 for share in shares)
+    assert all(larger <= smaller + 1e-3 for smaller, larger in itertools.pairwise(shares))
+
+
+@settings(deadline=None, max_examples=10)
+@given(PARAMS, st.booleans())
+def test_more_than_half_are_right_where_the_information_is_enough(
+    params: RapporParams, known: bool
+) -> None:
+    clients = linked_clients(params, None, known=known)
+    if 20 * params.m < clients < 1e9:
+        assert right_links(params, None, int(clients), known=known) > 0.5
+
+
+def test_the_threshold_is_where_the_information_is_ln_of_clients_in_a_cohort() -> None:
+    clients = linked_clients(EXAMPLE, None)
+    assert math.log(clients / EXAMPLE.m) == pytest.approx(link_information(EXAMPLE, None))
+    assert linked_clients(EXAMPLE._replace(k=4096, q=1.0, p=0.0), None) == math.inf
+
+
+def test_who_is_alone_is_linked() -> None:
+    assert right_links(make_params(), None, 1) == 1.0
+
+
+def test_reports_that_say_nothing_are_linked_by_chance() -> None:
+    noise = make_params(m=1, p=0.4999, q=0.5001)
+    assert right_links(noise, None, 1_000) == pytest.approx(1 / 1_000, rel=0.01)
+
+
+def test_of_equal_reports_nobody_can_tell_which_is_whose() -> None:
+    clear = RapporParams(k=8, h=1, m=1, f=0.5, p=0.0, q=1.0)
+    assert right_links(clear, 3, 100_000) == 2**8 / 100_000
