@@ -217,7 +217,7 @@ print(telemetry.status().disabled, dict(telemetry.status().dropped), flush=True)
             assert sibling.stdout.readline() == "delivered\n"
             telemetry = Telemetry(make_registry(), server.url, app.state, consent=False)
             assert telemetry.ledger().epsilon == pytest.approx(make_metric().epsilon_report)
-            assert "it has spent epsilon = 2.04" in telemetry.forget()
+            assert "(epsilon 2.04)" in telemetry.forget()
             sibling.stdin.write("\n")
             sibling.stdin.flush()
             line = sibling.stdout.readline()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.protocol.params import RapporParams
@@ -101,6 +101,8 @@ def _of_bit(params: RapporParams, reports: int) -> tuple[FloatArray, FloatArray]
     The ratio is that of a true bit against an untrue one, (a e^u + f/2) / ((f/2) e^u + a) with
     a = 1 - f/2 and u the log ratio of a permanent 1 against a permanent 0.
     """
+    from scipy import stats  # noqa: PLC0415 - slow, and seldom needed
+
     ones = np.arange(reports + 1)
     p, q, flip = params.p, params.q, params.flip
     if (p, q) in {(0.0, 1.0), (1.0, 0.0)}:  # reports repeat the permanent response
