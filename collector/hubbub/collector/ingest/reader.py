@@ -244,6 +244,14 @@ class BatchReader:
             for rank, one in enumerate(sorted(every))
         }
 
+    def check_media_type(self, content_type: str) -> None:
+        """Refuse a body of another media type than can be read (raises BatchError: 415)."""
+        if content_type not in self._media_types:
+            expected = ", ".join(self._media_types)
+            raise BatchError(
+                415, f"Content-Type = {_cut(content_type)!r}: must be one of: {expected}"
+            )
+
     def read(self, body: bytes, content_type: str) -> NewBatch:
         """Return the batch in a body.
 
@@ -258,14 +266,9 @@ class BatchReader:
             return self._read_compact(body) or self._check_all(self._parse_compact(body))
         if content_type == sealed.MEDIA_TYPE and self._sealed_to:
             return self._read_sealed(body)
-        decode = self._decode_usual.get(content_type)
-        if decode is None:
-            expected = ", ".join(self._media_types)
-            raise BatchError(
-                415, f"Content-Type = {_cut(content_type)!r}: must be one of: {expected}"
-            )
+        self.check_media_type(content_type)
         try:
-            batch: _Batch = decode(body)  # or rather a struct like it
+            batch: _Batch = self._decode_usual[content_type](body)  # or rather a struct like it
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._check_all(self._parse(body, content_type))
         return NewBatch(bytes.fromhex(batch.batch_id), self._records(batch.reports))
@@ -374,37 +377,45 @@ class BatchReader:
 
     def _check_all(self, batch: _Batch) -> NewBatch:
         """Read a batch that holds older versions, or find out what is wrong with it."""
-        records: dict[_Expected, list[bytes]] = {}
-        apart: dict[QuarantineKey, list[bytes]] = {}
         mendable: dict[int, str] = {}
         faults: dict[int, str] = {}
         unknown: set[tuple[str, int]] = set()
+        apart: dict[int, QuarantineKey] = {}
         for index, report in enumerate(batch.reports):
-            expected = self._check(report)
-            if not isinstance(expected, str):
-                records.setdefault(expected, []).append(_record(report))
+            if self._fits(report):
                 continue
             if report.version not in self._expected.get(report.metric, {}):
                 unknown.add((report.metric, report.version))
             found = faults
             if self._quarantines and (key := self._quarantine_key(report)):
-                apart.setdefault(key, []).append(_record(report))
+                apart[index] = key
                 found = mendable
             # Each, as the protocol promises, but few in full: the answer stays a few kilobytes.
-            fault = f"reports[{index}].{expected}"
-            found[index] = fault if len(found) < _IN_FULL else "refused"
+            is_told = len(found) < _IN_FULL
+            found[index] = f"reports[{index}].{self._fault(report)}" if is_told else "refused"
         if faults:
             # Of these alone: its sender drops what is named, and sends the others again.
             raise BatchError(422, next(iter(faults.values())), faults, unknown)
-        fitting = {
-            expected.key: Records(expected.width, b"".join(rows))
-            for expected, rows in records.items()
-        }
-        kept = {key: Records(key.width, b"".join(rows)) for key, rows in apart.items()}
-        checked = NewBatch(bytes.fromhex(batch.batch_id), fitting, kept)
+        checked = self._sorted_out(batch, apart)
         if mendable:
             raise UnregisteredError(next(iter(mendable.values())), mendable, unknown, checked)
         return checked
+
+    def _sorted_out(self, batch: _Batch, apart: Mapping[int, QuarantineKey]) -> NewBatch:
+        """Return a batch without faults, or with some that are to be kept apart."""
+        fitting: dict[_Expected, list[bytes]] = {}
+        kept: dict[QuarantineKey, list[bytes]] = {}
+        for index, report in enumerate(batch.reports):
+            if key := apart.get(index):
+                kept.setdefault(key, []).append(_record(report))
+            else:
+                expected = self._expected[report.metric][report.version]
+                fitting.setdefault(expected, []).append(_record(report))
+        return NewBatch(
+            bytes.fromhex(batch.batch_id),
+            {one.key: Records(one.width, b"".join(rows)) for one, rows in fitting.items()},
+            {key: Records(key.width, b"".join(rows)) for key, rows in kept.items()},
+        )
 
     def _quarantine_key(self, report: _Report) -> QuarantineKey | None:
         """Return under what to keep a report that isn't as the registry says; None: it is refused.
@@ -425,8 +436,17 @@ class BatchReader:
         key = QuarantineKey(metric, version, COHORT_BYTES + len(bits))
         return None if expected and expected.width == key.width else key
 
-    def _check(self, report: _Report) -> _Expected | str:
-        """Return what a report is like, or its fault."""
+    def _fits(self, report: _Report) -> bool:
+        """Return whether a report is as its metric's registry entry says."""
+        expected = self._expected.get(report.metric, {}).get(report.version)
+        return (
+            expected is not None
+            and 0 <= report.cohort < expected.cohorts
+            and len(report.bits) == expected.width - COHORT_BYTES
+        )
+
+    def _fault(self, report: _Report) -> str:
+        """Return what is wrong with a report that doesn't fit."""
         versions = self._expected.get(report.metric)
         if versions is None:
             known = _some(sorted(self._expected))
@@ -439,10 +459,8 @@ class BatchReader:
         if not 0 <= report.cohort < expected.cohorts:
             given = _cut(str(report.cohort))
             return f"cohort = {given}: must be between 0 and {expected.cohorts - 1}"
-        if len(report.bits) != expected.width - COHORT_BYTES:
-            width = expected.width - COHORT_BYTES
-            return f"bits: {len(report.bits)} bytes; must be {width} bytes"
-        return expected
+        width = expected.width - COHORT_BYTES
+        return f"bits: {len(report.bits)} bytes; must be {width} bytes"
 
 
 def _record(report: _Report) -> bytes:
