@@ -53,6 +53,11 @@ class PostgresqlServer:
         return self._folder / "data"
 
     @property
+    def pid(self) -> int:
+        """Return the running server's process."""
+        return int((self.data / "postmaster.pid").read_text(encoding="ascii").split()[0])
+
+    @property
     def _user(self) -> str | None:
         # The server refuses to run as root.
         return "nobody" if os.geteuid() == 0 else None

@@ -34,7 +34,10 @@ _HASHES = {
     "HUBBUB_COLLECTOR_INGEST_KEYS__BROWSER__SHA256": _KEY_HASH,
     "HUBBUB_COLLECTOR_ADMIN_TOKENS__PROMETHEUS__SHA256": _TOKEN_HASH,
 }
-_EPHEMERAL = ["--host", "127.0.0.1", "--admin-host", "127.0.0.1", "--admin-port", "0"]
+_EPHEMERAL = [
+    *("--host", "127.0.0.1", "--admin-host", "127.0.0.1", "--admin-port", "0"),
+    *("--probe-host", "127.0.0.1", "--probe-port", "0"),
+]
 
 
 @pytest.fixture
@@ -76,7 +79,9 @@ def test_pod_answers_its_probes_and_takes_reports(from_pod: Collector) -> None:
         for probe in ("startupProbe", "livenessProbe", "readinessProbe")
     ]
     assert paths == ["/livez", "/livez", "/readyz"]
-    wait_until(lambda: all(send(from_pod.url, "GET", path).status == 200 for path in paths))
+    from_pod.read_admin_url()
+    probes = from_pod.read_probe_url()
+    wait_until(lambda: all(send(probes, "GET", path).status == 200 for path in paths))
     assert post(from_pod.url, make_batch()).status == 401
     assert _post(from_pod).status == 201
 
@@ -96,9 +101,9 @@ def test_health_check_of_the_image_tells_a_live_collector_from_none(
     metrics_file: Path, database: Path
 ) -> None:
     (check,) = [i.command for i in dockerfile() if i.word == "HEALTHCHECK"]
-    with running_collector(metrics_file, database) as collector:
-        address = urlsplit(collector.url).netloc
-        command = [sys.executable, *(part.replace("127.0.0.1:8100", address) for part in check[1:])]
+    with running_collector(metrics_file, database, ["--probe-port", "0"]) as collector:
+        address = urlsplit(collector.read_probe_url()).netloc
+        command = [sys.executable, *(part.replace("127.0.0.1:8102", address) for part in check[1:])]
         assert address in command[-1]
         assert subprocess.run(command, check=False).returncode == 0
     done = subprocess.run(command, check=False, capture_output=True)

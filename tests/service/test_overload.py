@@ -148,22 +148,82 @@ def test_slow_head_is_given_up_and_does_not_hinder_others(
     assert stored_count(database) == 5
 
 
-def test_connections_beyond_the_most_are_closed_and_earlier_ones_go_on(
-    metrics_file: Path, database: Path
-) -> None:
+def test_idle_connection_makes_room_for_a_new_one(metrics_file: Path, database: Path) -> None:
     options = ["--max-connections", "3"]
     with running_collector(metrics_file, database, options) as collector, ExitStack() as stack:
         kept = [stack.enter_context(connect(collector.url)) for _ in range(3)]
-        for connection in kept:
+        for connection in (kept[1], kept[2], kept[0]):  # the first is the one that was idle last
             assert _livez(connection) == 200
+        with connect(collector.url) as new:
+            assert _livez(new) == 200
+            assert _rest(kept[1]) == b""
+            assert [_livez(connection) for connection in (kept[0], kept[2], new)] == [200] * 3
+
+
+def test_connections_that_are_all_busy_are_served_to_the_end(
+    metrics_file: Path, database: Path
+) -> None:
+    body = batch_to_json(make_batch())
+    options = ["--max-connections", "3"]
+    with running_collector(metrics_file, database, options) as collector, ExitStack() as stack:
+        busy = [stack.enter_context(_begun_request(collector.url, body)) for _ in range(3)]
         for _ in range(5):
             with connect(collector.url) as surplus:
                 assert _rest(surplus) == b""
-        for connection in kept:
-            assert _livez(connection) == 200
-        kept[0].close()
-        wait_until(lambda: _is_served_anew(collector))
-        assert [_livez(connection) for connection in kept[1:]] == [200, 200]
+        for connection in busy:
+            connection.sendall(body[1:])
+        assert sorted(read_answer(connection).status for connection in busy) == [200, 200, 201]
+        assert _is_served_anew(collector)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_probes_are_answered_on_a_listener_of_their_own(
+    metrics_file: Path, database: Path, workers: str
+) -> None:
+    options = ["--probe-port", "0", "--workers", workers]
+    with running_collector(metrics_file, database, options) as collector:
+        probes = collector.read_probe_url()
+        for path in ("/livez", "/readyz"):
+            assert send(probes, "GET", path).status == 200
+            assert send(probes, "HEAD", path).status == 200
+        assert send(probes, "GET", "/openapi.json").status == 404
+        assert send(probes, "POST", "/v1/reports").status == 404
+        assert send(probes, "DELETE", "/livez").status == 405
+
+
+def test_nothing_tells_what_answers(metrics_file: Path, database: Path, tmp_path: Path) -> None:
+    config = tmp_path / "collector.toml"
+    _secret, sha256 = generate_secret("admin")
+    token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\nscopes = ["read"]\n'
+    config.write_text(f"admin_port = 0\nprobe_port = 0\n{token}", encoding="utf-8")
+    options = ["--config", str(config)]
+    with running_collector(metrics_file, database, options) as collector:
+        admin = collector.read_admin_url()
+        for url in (collector.url, admin, collector.read_probe_url()):
+            for path in ("/livez", "/", "/metrics", "/nowhere"):
+                assert "Server" not in send(url, "GET", path).headers
+            with connect(url) as connection:
+                connection.sendall(b"no HTTP\r\n\r\n")
+                answer = read_answer(connection)
+                assert (answer.status, "Server" in answer.headers) == (400, False)
+
+
+def test_admin_takes_no_bodies_and_cuts_who_floods_it(
+    metrics_file: Path, database: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "collector.toml"
+    _secret, sha256 = generate_secret("admin")
+    token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\nscopes = ["read"]\n'
+    config.write_text(f"admin_port = 0\n{token}", encoding="utf-8")
+    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+        admin = collector.read_admin_url()
+        answer = send(admin, "GET", "/metrics", b"x" * 1000)
+        assert (answer.status, answer.json["detail"]) == (413, "body: GET takes none")
+        with connect(admin) as connection, contextlib.suppress(ConnectionError):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n")
+            connection.sendall(b"x" * 999_999)
+            assert _rest(connection) in {b"", b"HTTP/1.1 413"}
+        assert _answers(admin)
 
 
 def test_half_open_admin_connections_hinder_nobody_and_hardly_fill_the_log(

@@ -21,6 +21,7 @@ from deploy_files import (
     pod_environment,
     unit,
 )
+from evaluation.attacks.front_door import MOST_MIB, MOST_MIB_OVER_TLS
 from hubbub.client import Registry
 from hubbub.collector.cli import main
 from hubbub.collector.config.settings import Settings
@@ -133,7 +134,8 @@ def test_image_listens_where_it_says_and_writes_where_it_may(in_image: Settings)
     assert in_image.host == EVERYWHERE
     assert in_image.store.startswith(f"sqlite:///{last['VOLUME']}/")
     assert last["WORKDIR"] == last["VOLUME"]
-    assert f"http://127.0.0.1:{in_image.port}/livez" in last["HEALTHCHECK"]
+    assert in_image.probe_host == "127.0.0.1"
+    assert f"http://127.0.0.1:{in_image.probe_port}/livez" in last["HEALTHCHECK"]
     user = last["USER"].split(":")[0]
     assert any(f"--owner={user}" in i.rest for i in dockerfile() if i.word == "RUN")
     (variable,) = re.findall(rf"{CONFIG_VARIABLE}=(\S+)", last["ENV"])
@@ -179,7 +181,25 @@ def test_unit_gives_the_collector_the_folder_and_the_files_that_it_needs(
     assert on_machine.store.startswith(f"sqlite:///{folder}/")
     assert int(_service("LimitNOFILE")) > on_machine.max_connections + 1024
     memory = int(_service("MemoryMax").removesuffix("M"))
-    assert memory >= on_machine.workers * (150 + 2 * on_machine.max_waiting_bytes // 2**20)
+    assert memory >= on_machine.workers * _most_memory(on_machine)
+
+
+def _most_memory(settings: Settings) -> int:
+    """Return the MiB that a worker without TLS holds at most, as docs/operations.md has it."""
+    kib = settings.max_waiting_bytes // 2**10 + 16 * settings.max_connections
+    return 112 + kib // 2**10
+
+
+def test_documentation_and_attack_allow_the_same_memory() -> None:
+    text = " ".join((ROOT / "docs" / "operations.md").read_text().split())
+    most, over_tls = (
+        int(number)
+        for number in re.findall(r"(\d+) MiB with the defaults, (\d+) with TLS", text)[0]
+    )
+    defaults = Settings(metrics=Path("metrics.toml"))
+    assert (most, over_tls) == (MOST_MIB, MOST_MIB_OVER_TLS)
+    assert most == _most_memory(defaults)
+    assert over_tls == most + (68 - 16) * defaults.max_connections // 2**10
 
 
 def test_unit_leaves_the_collector_no_rights_that_it_does_not_use() -> None:
@@ -194,7 +214,7 @@ def test_pods_get_a_configuration_that_is_whole(in_pod: Settings) -> None:
     assert in_pod.store == pod_environment()["HUBBUB_COLLECTOR_STORE"]
     assert not in_pod.anonymous
     assert in_pod.admin_tokens["prometheus"].scopes == {"read"}
-    assert in_pod.host == in_pod.admin_host == EVERYWHERE
+    assert in_pod.host == in_pod.admin_host == in_pod.probe_host == EVERYWHERE
     data = kubernetes()["ConfigMap"]["data"]
     assert {"metrics.toml", "collector.toml"} == data.keys()
     assert Registry.parse(data["metrics.toml"])
@@ -227,11 +247,16 @@ def test_objects_find_each_other(in_pod: Settings) -> None:
     ):
         assert objects[kind]["spec"][field] == {"matchLabels": labels}
     ports = {port["name"]: port["containerPort"] for port in _container()["ports"]}
-    assert ports == {"http": in_pod.port, "admin": in_pod.admin_port}
+    assert ports == {"http": in_pod.port, "admin": in_pod.admin_port, "probes": in_pod.probe_port}
     used = [port["targetPort"] for port in objects["Service"]["spec"]["ports"]]
     for rule in objects["NetworkPolicy"]["spec"]["ingress"]:
         used += [port["port"] for port in rule["ports"]]
+    used += [
+        _container()[probe]["httpGet"]["port"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe")
+    ]
     assert set(used) == ports.keys()
+    assert used.count("probes") == 3
     assert "admin" not in {port["name"] for port in objects["Service"]["spec"]["ports"]}
     mounts = {mount["name"]: mount["mountPath"] for mount in _container()["volumeMounts"]}
     assert mounts.keys() == {volume["name"] for volume in pod()["volumes"]}

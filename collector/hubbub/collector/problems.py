@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
-from aiohttp import web
 
 from hubbub.collector.errors import BatchError, RefusalError
+from hubbub.collector.http1 import Response
 
 _SENT_AGAIN = frozenset({408, 429, 503})
 """The refusals after which clients send a batch again: they come before anything is stored."""
@@ -60,7 +60,7 @@ def problem(
     reports: Mapping[int, str] | None = None,
     headers: Mapping[str, str] | None = None,
     is_unstored: bool = False,
-) -> web.Response:
+) -> Response:
     """Return an application/problem+json answer.
 
     Parameters
@@ -81,18 +81,14 @@ def problem(
         body.errors = [ReportProblem(index, text) for index, text in reports.items()]
     if is_unstored:
         body.stored = False
-    extra = dict(headers or {})
+    fields = tuple((headers or {}).items())
     if retry_after is not None:
-        extra["Retry-After"] = str(math.ceil(retry_after))
-    return web.Response(
-        status=status,
-        text=json.dumps(msgspec.to_builtins(body)),
-        content_type="application/problem+json",
-        headers=extra,
-    )
+        fields += (("Retry-After", str(math.ceil(retry_after))),)
+    text = json.dumps(msgspec.to_builtins(body))
+    return Response(status, text.encode(), "application/problem+json", fields)
 
 
-def refusal(error: RefusalError) -> web.Response:
+def refusal(error: RefusalError) -> Response:
     """Return the answer that a refusal asks for."""
     return problem(
         error.status,
@@ -104,7 +100,7 @@ def refusal(error: RefusalError) -> web.Response:
     )
 
 
-def unexpected(error: Exception, log: logging.Logger) -> web.Response:
+def unexpected(error: Exception, log: logging.Logger) -> Response:
     """Log where an unexpected error was raised, and return the answer 500.
 
     The error's text reaches neither, because it may quote the request.

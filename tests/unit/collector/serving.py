@@ -11,7 +11,7 @@ import aiohttp
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.service import ServiceFiles, running_ingest
+from hubbub.collector.serving.service import Ports, ServiceFiles, running_ingest
 from hubbub.collector.store import Store, open_store
 
 
@@ -30,7 +30,7 @@ async def serving_from(store: Store, settings: Settings) -> AsyncIterator[aiohtt
     """Serve from a store that is open already."""
     files = ServiceFiles(settings, lambda: settings)
     async with (
-        running_ingest(files, store, Metrics(), port=0) as ingest,
+        running_ingest(files, store, Metrics(), Ports(0, None)) as ingest,
         aiohttp.ClientSession(ingest.listener.address) as session,
     ):
         yield session

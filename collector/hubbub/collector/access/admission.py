@@ -190,7 +190,7 @@ class Admission:
 
 
 class LoadLimiter:
-    """Counts the requests under way and the bytes that they hold.
+    """Counts the requests under way, and the bytes that these and all connections hold.
 
     Parameters
     ----------
@@ -209,6 +209,11 @@ class LoadLimiter:
         self._bytes = 0
         self._empty = asyncio.Event()
         self._empty.set()
+
+    @property
+    def held(self) -> int:
+        """Bytes that are held now."""
+        return self._bytes
 
     def acquire(self) -> Slot:
         """Let a request in; its slot must be released.
@@ -229,6 +234,16 @@ class LoadLimiter:
         if self._bytes + size > self._max_bytes:
             raise self._full("bytes", f"{self._bytes} bytes are under way already")
         self._bytes += size
+
+    def keep(self, size: int) -> bool:
+        """Count more bytes as held outside requests, or fewer (below 0); return whether they fit.
+
+        What was in requests may take all the room that there is, and so may what wasn't.
+        """
+        if size > 0 and self._bytes + size > self._max_bytes:
+            return False
+        self._bytes += size
+        return True
 
     def release(self, size: int) -> None:
         """Count a request and its bytes out."""

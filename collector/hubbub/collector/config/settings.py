@@ -165,6 +165,14 @@ class Settings(_Frozen):
     admin_tokens: dict[_Name, AdminToken] = Field(
         default={}, description="Tokens for the admin listener, by name."
     )
+    probe_host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address of the listener for probes."
+    )
+    probe_port: _Port | None = Field(
+        default=None,
+        description="Port of a listener that answers /livez and /readyz alone, whatever happens on "
+        "the public one; unset: there is none.",
+    )
     max_body_bytes: _Count = Field(
         default=2**20, description="Largest request body, after decompression."
     )
@@ -172,10 +180,20 @@ class Settings(_Frozen):
     max_requests: _Count = Field(
         default=1024, description="Most requests under way; more are shed."
     )
-    max_connections: _Count = Field(default=4096, description="Most connections of a worker.")
+    max_connections: _Count = Field(
+        default=4096,
+        description="Most connections of a worker; then the one that has been idle the longest "
+        "makes room for a new one.",
+    )
+    max_connections_per_address: _Count = Field(
+        default=512,
+        description="Likewise of one address, which is known while it has connections.",
+    )
     max_waiting_bytes: _Count = Field(
         default=64 * 2**20,
-        description="Most bytes of batches that wait for the store; more are shed.",
+        description="Most bytes that strangers can make a worker hold: batches that wait for the "
+        "store, bodies and heads that haven't come whole, answers that aren't taken. What is more "
+        "is shed.",
     )
     header_seconds: _Seconds = Field(
         default=10.0, description="How long a request's header may take."
@@ -258,8 +276,7 @@ class Settings(_Frozen):
         if self.admin_port is not None and not self.admin_tokens:
             advice = "make one with: hubbub-collector token --admin"
             faults.append(("admin_port", f"needs at least one of admin_tokens; {advice}"))
-        if self.admin_port and (self.admin_host, self.admin_port) == (self.host, self.port):
-            faults.append(("admin_port", "must differ from port"))
+        faults += self._shared_ports()
         if not self.anonymous and not self.ingest_keys:
             advice = "make one with: hubbub-collector token --ingest"
             faults.append(("anonymous", f"without ingest_keys nobody could send; {advice}"))
@@ -275,3 +292,14 @@ class Settings(_Frozen):
         if faults:
             raise ContradictionError(tuple(faults))
         return self
+
+    def _shared_ports(self) -> list[tuple[str, str]]:
+        taken = {(self.host, self.port): "port"}
+        faults = []
+        for name, host, port in (
+            ("admin_port", self.admin_host, self.admin_port),
+            ("probe_port", self.probe_host, self.probe_port),
+        ):
+            if port and (other := taken.setdefault((host, port), name)) != name:
+                faults.append((name, f"must differ from {other}"))
+        return faults

@@ -1,65 +1,44 @@
-"""The public routes: POST /v1/reports, the probes, and the description of both.
+"""POST /v1/reports: from a request's head and body to an answer.
 
 A request is admitted, read, checked, handed to the group commit and answered; nothing about its
-sender is read, kept or logged. Invariants: the probes never pass the load limiter, and an answer
-200 or 201 means that the reports are durable.
+sender is read, kept or logged. What is cheap to check is checked first: the key, the type and the
+room before there is a body. Invariant: an answer 200 or 201 means that the reports are durable.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import shutil
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-
-from aiohttp import web
 
 from hubbub.collector.access.admission import Admission, LoadLimiter
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import BatchError, QuarantineFullError, RefusalError, StoreError
-from hubbub.collector.ingest.body import read_body
+from hubbub.collector.errors import BatchError, QuarantineFullError, RefusalError
+from hubbub.collector.http1 import Head, Response
+from hubbub.collector.ingest.body import check_encoding, decompress
 from hubbub.collector.ingest.commit import GroupCommit
-from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.ingest.rollout import Rollout
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.problems import problem, refusal, unexpected
 from hubbub.collector.store import MetricVersion, NewBatch, Store
-from hubbub.protocol.registry import Registry
 
-_GOOD_FOR_SECONDS = 1.0
-_PATIENCE_SECONDS = 5.0
 _MOST_LOOKERS = 16
-_JSON = "application/json"
-_DUPLICATE = b'{"accepted": %d, "duplicate": true}'
-_NOT_READY = "not ready"
-_STORE_FAILED = "the store failed; send the same batch again"
-"""Strangers read these: why is in the log and in the metrics."""
+_LIGHT_BYTES = 2**16
+"""A body up to so large is read at once, in a millisecond at most; others take turns, so that
+a thousand of them at a time don't keep all else waiting for seconds."""
 
+_DUPLICATE = b'{"accepted": %d, "duplicate": true}'
 _ACCEPTED = b'{"accepted": %d}'
 _QUARANTINED = b'{"accepted": %d, "quarantined": %d}'
 
-_log = logging.getLogger("hubbub.collector")
-_Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
 
 class Frontend:
-    """Answers the public listener's requests.
-
-    Attributes
-    ----------
-    draining : bool
-        Set it to close each connection with its next answer, and to be ready no more.
-    """
+    """Takes reports, from the admission of a request to its answer."""
 
     def __init__(
         self,
         settings: Settings,
-        registry: Registry,
         reader: BatchReader,
         store: Store,
         commit: GroupCommit,
@@ -67,94 +46,79 @@ class Frontend:
         validator: ReportValidator,
         metrics: Metrics,
     ) -> None:
-        self.draining = False
         self._admission = Admission(settings)
         self._commit = commit
         self._limiter = limiter
         self._validator = validator
         self._count = metrics.request
-        self._count_shed = metrics.shed
         self._count_duplicates = metrics.duplicates
         self._store = store
         self._looking, self._lookers = asyncio.Lock(), 0
+        self._reading = asyncio.Lock()
         self._rollout = Rollout(store)
-        self._readiness = Readiness(settings, store, commit)
-        self.use(settings, registry, reader)
-        self._routes: dict[str, dict[str, _Handler]] = {
-            "/v1/reports": {"POST": self._post_reports},
-            "/livez": {"GET": self._get_livez, "HEAD": self._get_livez},
-            "/readyz": {"GET": self._get_readyz, "HEAD": self._get_readyz},
-            "/openapi.json": {"GET": self._get_description, "HEAD": self._get_description},
-        }
+        self.use(settings, reader)
 
-    def use(self, settings: Settings, registry: Registry, reader: BatchReader) -> None:
-        """Go by these keys, this reader and the description of its registry from now on."""
+    def use(self, settings: Settings, reader: BatchReader) -> None:
+        """Go by these keys and this reader from now on."""
         self._settings = settings
         self._admission.use(settings)
         self._reader = reader
-        self._description = json.dumps(openapi_document(settings, registry)).encode()
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request; every failure becomes a problem document that quotes no secret."""
+    def begin(self, head: Head, connection: int) -> _Posting:
+        """Let a request in by its head; what is returned takes its body.
+
+        Raises
+        ------
+        RefusalError
+            401 without a good key, 415 for a type or encoding that isn't known, 429 if too many
+            requests are under way.
+        """
+        key = self._admission.key(head.fields.get("authorization"))
+        media_type = head.fields.get("content-type", "").partition(";")[0].strip().lower()
+        self._reader.check_media_type(media_type)
+        encoding = check_encoding(head.fields.get("content-encoding", ""))
+        return _Posting(self, self._limiter, self._settings, key, media_type, encoding, connection)
+
+    async def wait_turn(self) -> None:
+        """Wait until whatever else there is to do has come between two bodies that take long."""
+        async with self._reading:
+            await asyncio.sleep(0)
+
+    async def answer(
+        self, body: bytes, media_type: str, key: str | None, connection: int
+    ) -> Response:
+        """Read a batch and store it.
+
+        Parameters
+        ----------
+        body : bytes
+            As its media type says.
+        media_type : str
+        key : str or None
+            The name of the key with which it came.
+        connection : int
+            A number that stands for the one over which it came.
+
+        Raises
+        ------
+        RefusalError
+            For what is wrong with it, or 429 if the key's quota is used up.
+        StoreError
+        """
+        batch, refused = await self._read(body, media_type)
+        self._validator.check(batch)
+        apart = batch.n_quarantined if refused else 0
+        reports = sum([records.reports for records in batch.records.values()]) + apart
         try:
-            answer = await self._handler(request)(request)
-        except RefusalError as error:
-            self._count(error.status, error.reason)
-            if error.status == 429:
-                self._count_shed(error.reason)
-            answer = refusal(error)
-        except StoreError as error:
-            self._count(503, "store")
-            _log.debug("the store failed: %s", error)
-            answer = problem(503, _STORE_FAILED, retry_after=self._settings.retry_after_seconds)
-        except ConnectionError:
-            self._count(499, "gone")
-            raise
-        except Exception as error:
-            self._count(500, "unexpected")
-            answer = unexpected(error, _log)
-        # The rest of a body that wasn't read to its end would be taken for the next request.
-        if self.draining or not request.content.is_eof():
-            answer.force_close()
-        return answer
-
-    def _handler(self, request: web.BaseRequest) -> _Handler:
-        handlers = self._routes.get(request.path)
-        if handlers is None:
-            raise RefusalError(404, "not_found", f"{request.path[:80]!r}: no such path")
-        handler = handlers.get(request.method)
-        if handler is None:
-            allowed = ",".join(handlers)
-            raise RefusalError(
-                405,
-                "method",
-                f"{request.method[:20]}: must be one of: {allowed}",
-                headers={"Allow": allowed},
-            )
-        return handler
-
-    async def _post_reports(self, request: web.BaseRequest) -> web.Response:
-        key = self._admission.key(request.headers.get("Authorization"))
-        slot = self._limiter.acquire()
-        try:
-            settings = self._settings
-            body = await read_body(request, slot, settings.max_body_bytes, settings.body_seconds)
-            batch, refused = await self._read(body, request.content_type)
-            self._validator.check(batch)
-            apart = batch.n_quarantined if refused else 0
-            reports = sum([records.reports for records in batch.records.values()]) + apart
-            try:
-                is_new = await self._store_once(batch, key, reports, id(request.transport))
-            except QuarantineFullError as error:
-                raise refused or error from None
-            if is_new:
-                self._count(201, "quarantined" if apart else "stored")
-                body = _QUARANTINED % (reports, apart) if apart else _ACCEPTED % reports
-                return web.Response(body=body, status=201, content_type=_JSON)
-            self._count(200, "duplicate")
-            return web.Response(body=_DUPLICATE % reports, content_type=_JSON)
-        finally:
-            slot.release()
+            is_new = await self._store_once(batch, key, reports, connection)
+        except QuarantineFullError as error:
+            raise refused or error from None
+        if is_new:
+            self._count(201, "quarantined" if apart else "stored")
+            text = _QUARANTINED % (reports, apart) if apart else _ACCEPTED % reports
+            return Response(201, text)
+        self._count(200, "duplicate")
+        return Response(200, _DUPLICATE % reports)
 
     async def _read(
         self, body: bytes, content_type: str
@@ -168,6 +132,8 @@ class Frontend:
             How it is refused if there is no room for what is to be kept apart; None: nothing is.
         """
         try:
+            if len(body) > _LIGHT_BYTES:
+                await self.wait_turn()
             return self._reader.read(body, content_type), None
         except BatchError as error:
             unknown = {MetricVersion(*one) for one in error.unknown}
@@ -222,60 +188,39 @@ class Frontend:
         finally:
             self._lookers -= 1
 
-    async def _get_livez(self, _request: web.BaseRequest) -> web.Response:
-        return web.json_response({"status": "alive"})
 
-    async def _get_readyz(self, _request: web.BaseRequest) -> web.Response:
-        if self.draining or not await self._readiness():
-            return problem(503, _NOT_READY, retry_after=self._settings.retry_after_seconds)
-        return web.json_response({"status": "ready"})
+class _Posting:
+    """A request that was let in (a `connections.Posting`), with its slot."""
 
-    async def _get_description(self, _request: web.BaseRequest) -> web.Response:
-        return web.Response(body=self._description, content_type=_JSON)
+    __slots__ = (
+        "_connection", "_encoding", "_frontend", "_key", "_media_type", "hold", "most", "release",
+        "seconds",
+    )  # fmt: skip
 
+    def __init__(
+        self,
+        frontend: Frontend,
+        limiter: LoadLimiter,
+        settings: Settings,
+        key: str | None,
+        media_type: str,
+        encoding: str,
+        connection: int,
+    ) -> None:
+        self.most = settings.max_body_bytes
+        self.seconds = settings.body_seconds
+        self._frontend = frontend
+        self._key = key
+        self._media_type = media_type
+        self._encoding = encoding
+        self._connection = connection
+        slot = limiter.acquire()
+        self.hold, self.release = slot.hold, slot.release
 
-class Readiness:
-    """The answer to GET /readyz.
-
-    Orchestrators ask every few seconds, and anyone may, so an answer is cached for a moment and is
-    no more than yes or no. The reason is logged when it changes.
-    """
-
-    def __init__(self, settings: Settings, store: Store, commit: GroupCommit) -> None:
-        self._settings = settings
-        self._store = store
-        self._commit = commit
-        self._reason: str | None = None
-        self._asked_at = -float("inf")
-        self._asking = asyncio.Lock()
-
-    async def __call__(self) -> bool:
-        """Return whether reports can be taken."""
-        async with self._asking:
-            if time.monotonic() - self._asked_at > _GOOD_FOR_SECONDS:
-                reason = await self._ask()
-                if reason != self._reason:
-                    _log.warning("ready again" if reason is None else f"not ready: {reason}")
-                self._reason = reason
-                self._asked_at = time.monotonic()
-            return self._reason is None
-
-    async def _ask(self) -> str | None:
-        """Return None, or why reports can't be taken."""
-        try:
-            if self._store.folder is not None:
-                least = self._settings.min_free_bytes
-                if shutil.disk_usage(self._store.folder).free < least:
-                    return f"disk: fewer than min_free_bytes = {least} are free"
-        except OSError:
-            return "disk: the store's folder can't be reached"
-        # After a pause a refusal counts no more: only new reports can show whether the store takes
-        # them again, and an instance that isn't ready gets none.
-        if time.monotonic() - self._commit.refused_at < self._settings.retry_after_seconds:
-            return "store: refuses reports"
-        try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                await self._store.ping()
-        except (StoreError, TimeoutError):
-            return "store: can't be reached"
-        return None
+    async def answer(self, body: bytes) -> Response:
+        """Answer the whole request (raises as `Frontend.answer`)."""
+        if self._encoding:
+            await self._frontend.wait_turn()
+            body = decompress(body, self._encoding, self.most)
+            self.hold(len(body))
+        return await self._frontend.answer(body, self._media_type, self._key, self._connection)

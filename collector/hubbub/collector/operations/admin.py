@@ -21,6 +21,8 @@ from aiohttp import web
 from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Scope
 from hubbub.collector.errors import RefusalError, StoreError
+from hubbub.collector.http1 import Response
+from hubbub.collector.operations.admin_connections import aiohttp_response
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
 from hubbub.collector.operations.watching import Watch
@@ -47,7 +49,6 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
-    "Server": "hubbub",
 }
 
 _log = logging.getLogger("hubbub.collector.operations.admin")
@@ -238,6 +239,7 @@ def _unknown(metric: str, versions: list[int]) -> RefusalError:
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_HEADERS)
+    response.headers.popall("Server", None)  # aiohttp's name and version
     if response.status == 401 and _needed_scope(request) == "read":
         response.headers.add("WWW-Authenticate", 'Basic realm="hubbub", charset="UTF-8"')
 
@@ -246,26 +248,30 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 async def _problems(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Answer every failure with a problem document."""
     try:
+        if request.body_exists:
+            raise RefusalError(413, "too_large", f"body: {request.method} takes none")
         return await handler(request)
     except RefusalError as error:
-        return refusal(error)
+        answer = aiohttp_response(refusal(error))
+        if request.body_exists:  # it isn't read, so it would be taken for the next request
+            answer.force_close()
+        return answer
     except StoreError as error:
         return _unless_begun(request, problem(503, str(error)))
     except web.HTTPException as error:
         allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-        return problem(
-            error.status, f"{request.method} {request.path[:80]}: {error.reason}", headers=allow
-        )
+        detail = f"{request.method} {request.path[:80]}: {error.reason}"
+        return aiohttp_response(problem(error.status, detail, headers=allow))
     except (ConnectionError, TimeoutError):
         raise
     except Exception as error:
         return _unless_begun(request, unexpected(error, _log))
 
 
-def _unless_begun(request: web.Request, answer: web.Response) -> web.Response:
+def _unless_begun(request: web.Request, answer: Response) -> web.Response:
     """Return an answer; if another has begun, cut the connection, so that it looks incomplete."""
     if request.writer.output_size:
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionAbortedError
-    return answer
+    return aiohttp_response(answer)

@@ -18,11 +18,19 @@ from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
 from hubbub.collector.ingest.replaying import replay
 from hubbub.collector.operations.admin import make_admin_app
+from hubbub.collector.operations.admin_connections import AdminConnections, quiet_logger
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.listening import Connections, listening, quiet_logger, reserved_port
-from hubbub.collector.serving.service import ServiceFiles, on_hangup, running_ingest, stop_event
+from hubbub.collector.serving.listening import listening, reserved_port
+from hubbub.collector.serving.service import (
+    Addresses,
+    Ports,
+    ServiceFiles,
+    on_hangup,
+    running_ingest,
+    stop_event,
+)
 from hubbub.collector.serving.workers import Workers
 from hubbub.collector.store import Store, open_store
 from hubbub.collector.store.upkeep import QuarantineCare, Upkeep, running_upkeep
@@ -66,10 +74,10 @@ async def _serve_alone(files: ServiceFiles, announce: Announce) -> None:
     async with (
         open_store(settings.store, create=True) as store,
         _operations(files, store, metrics) as admin,
-        running_ingest(files, store, metrics, settings.port) as ingest,
+        running_ingest(files, store, metrics, Ports(settings.port, settings.probe_port)) as ingest,
     ):
         on_hangup(ingest.reload)
-        _announce(announce, ingest.listener.address, admin)
+        _announce(announce, ingest.addresses, admin)
         await stop.wait()
 
 
@@ -78,12 +86,17 @@ async def _supervise(files: ServiceFiles, announce: Announce) -> None:
     stop = stop_event()
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(shared_directory())
-        port = stack.enter_context(reserved_port(settings.host, settings.port))
+        ports = Ports(stack.enter_context(reserved_port(settings.host, settings.port)), None)
+        if settings.probe_port is not None:
+            probes = reserved_port(settings.probe_host, settings.probe_port, "probe-")
+            ports = ports._replace(probes=stack.enter_context(probes))
         metrics = Metrics(directory)
         store = await stack.enter_async_context(open_store(settings.store, create=True))
         await store.declare(files.current.registry.values())
         admin = await stack.enter_async_context(_operations(files, store, metrics))
-        workers = await stack.enter_async_context(Workers(files, directory, port, metrics.snapshot))
+        workers = await stack.enter_async_context(
+            Workers(files, directory, ports, metrics.snapshot)
+        )
 
         async def reload() -> None:
             try:
@@ -98,7 +111,7 @@ async def _supervise(files: ServiceFiles, announce: Announce) -> None:
             await workers.hang_up()
 
         on_hangup(reload)
-        _announce(announce, workers.address, admin)
+        _announce(announce, workers.addresses, admin)
         await stop.wait()
 
 
@@ -150,7 +163,7 @@ async def _operations(
         stack.push_async_callback(runner.cleanup)
         # The application's requests and answers, on connections that are bounded as public ones.
         server = cast("web.Server", runner.server)
-        connections = Connections(
+        connections = AdminConnections(
             server.request_handler,
             request_factory=server.request_factory,
             most=_ADMIN_CONNECTIONS,
@@ -159,13 +172,21 @@ async def _operations(
             turned_away=lambda: metrics.shed("admin_connections"),
         )
         listener = await stack.enter_async_context(
-            listening(connections, settings.admin_host, settings.admin_port, backlog=_ADMIN_BACKLOG)
+            listening(
+                connections,
+                settings.admin_host,
+                settings.admin_port,
+                kind="admin-",
+                backlog=_ADMIN_BACKLOG,
+            )
         )
         yield listener.address
 
 
-def _announce(announce: Announce, address: str, admin: str | None) -> None:
-    announce(f"listening on {address}")
+def _announce(announce: Announce, addresses: Addresses, admin: str | None) -> None:
+    announce(f"listening on {addresses.public}")
     if admin:
         announce(f"admin on {admin}")
-    _lifecycle.info("started", address=address, admin=admin)
+    if addresses.probes:
+        announce(f"probes on {addresses.probes}")
+    _lifecycle.info("started", address=addresses.public, admin=admin, probes=addresses.probes)

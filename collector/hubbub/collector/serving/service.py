@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -21,25 +22,28 @@ from typing import NamedTuple
 from hubbub.collector.access.admission import LoadLimiter
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
+from hubbub.collector.http1 import Head, Response
 from hubbub.collector.ingest.commit import Commit, GroupCommit, running_group_commit
 from hubbub.collector.ingest.frontend import Frontend
+from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.listening import (
-    Connections,
-    Listener,
-    listening,
-    load_certificate,
-    room_for_connections,
-    tls_context,
-)
+from hubbub.collector.serving.connections import Connections
+from hubbub.collector.serving.listening import Listener, listening, room_for_connections
+from hubbub.collector.serving.probes import Probes
+from hubbub.collector.serving.routes import Routes
+from hubbub.collector.serving.tls import load_certificate, tls_context
 from hubbub.collector.store import Store
 from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.registry import Registry, check_compatible
 
 _GAUGE_SECONDS = 1.0
+_PROBE_CONNECTIONS = 64
+_PROBE_BYTES = 2**20
+"""For orchestrators and who else reaches that listener: some connections and short heads."""
+
 _FILTER_SECONDS = 30.0
 """How long the first request may wait for filters of batch ids; without them it costs more."""
 
@@ -136,6 +140,43 @@ def on_hangup(reload: Callable[[], Awaitable[None]]) -> None:
     loop.add_signal_handler(signal.SIGHUP, begin)
 
 
+class Ports(NamedTuple):
+    """Where a process listens, which may have been reserved for several.
+
+    Attributes
+    ----------
+    public : int
+        Where reports are taken.
+    probes : int or None
+        Where only probes are answered.
+    """
+
+    public: int
+    probes: int | None
+
+
+class Addresses(NamedTuple):
+    """Where a process listens; as `Ports`."""
+
+    public: str
+    probes: str | None
+
+
+class Description:
+    """Answers GET /openapi.json."""
+
+    def __init__(self, settings: Settings, registry: Registry) -> None:
+        self.use(settings, registry)
+
+    def use(self, settings: Settings, registry: Registry) -> None:
+        """Describe what these settings and this registry allow from now on."""
+        self._response = Response(200, json.dumps(openapi_document(settings, registry)).encode())
+
+    def get(self, _head: Head, _connection: int) -> Response:
+        """Answer with the description."""
+        return self._response
+
+
 @dataclass(frozen=True)
 class Ingest:
     """The public side of a serving process; use `running_ingest`."""
@@ -144,11 +185,15 @@ class Ingest:
     store: Store
     metrics: Metrics
     frontend: Frontend
+    description: Description
+    routes: Routes
+    probes: Probes
     commit: GroupCommit
     limiter: LoadLimiter
     validator: ReportValidator
-    listener: Listener
     tls: ssl.SSLContext | None
+    listener: Listener
+    addresses: Addresses
 
     async def reload(self) -> None:
         """Read registry, keys and certificate again; on any fault keep what there is."""
@@ -164,7 +209,8 @@ class Ingest:
             return
         self.files.current = found
         self.validator.use(registry)
-        self.frontend.use(settings, registry, reader)
+        self.frontend.use(settings, reader)
+        self.description.use(settings, registry)
         self.metrics.reloaded(succeeded=True)
         _lifecycle.info("reloaded", metrics=len(registry), keys=len(settings.ingest_keys))
         if unheeded:
@@ -173,7 +219,7 @@ class Ingest:
     async def drain(self) -> None:
         """Accept nothing new and wait for what is under way, as long as is allowed."""
         _lifecycle.info("draining")
-        self.frontend.draining = True
+        self.routes.draining = self.probes.draining = True
         self.listener.stop_accepting()
         self.commit.end_waiting()
         seconds = self.files.current.settings.drain_seconds
@@ -198,7 +244,7 @@ async def _make_reader(settings: Settings, registry: Registry, store: Store) -> 
 
 @asynccontextmanager
 async def running_ingest(
-    files: ServiceFiles, store: Store, metrics: Metrics, port: int
+    files: ServiceFiles, store: Store, metrics: Metrics, ports: Ports
 ) -> AsyncIterator[Ingest]:
     """Serve the public routes as long as the context is open; leaving it drains.
 
@@ -207,8 +253,7 @@ async def running_ingest(
     files : ServiceFiles
     store : Store
     metrics : Metrics
-    port : int
-        Where to listen, which may have been reserved for several processes.
+    ports : Ports
     """
     tls, (settings, registry) = None, files.current
     room = room_for_connections(settings.max_connections)
@@ -221,43 +266,97 @@ async def running_ingest(
         settings.max_requests, settings.max_waiting_bytes, settings.retry_after_seconds
     )
     validator = ReportValidator(registry, settings, metrics)
-    async with running_group_commit(
-        store,
-        partial(_count, metrics, validator),
-        settings.quarantine_bytes,
-        connections=lambda: connections.open,
-    ) as commit:
-        frontend = Frontend(settings, registry, reader, store, commit, limiter, validator, metrics)
+    async with AsyncExitStack() as stack:
+        commit = await stack.enter_async_context(
+            running_group_commit(
+                store,
+                partial(_count, metrics, validator),
+                settings.quarantine_bytes,
+                connections=lambda: connections.open,
+            )
+        )
+        frontend = Frontend(settings, reader, store, commit, limiter, validator, metrics)
+        probes = Probes(settings, store, commit)
+        description = Description(settings, registry)
+        routes = Routes(
+            {
+                "/v1/reports": {"POST": frontend.begin},
+                "/openapi.json": {"GET": description.get, "HEAD": description.get},
+                **probes.routes,
+            },
+            metrics,
+            settings.retry_after_seconds,
+        )
         connections = Connections(
-            frontend.handle,
+            routes,
+            limiter,
             most=room.most,
+            most_of_address=settings.max_connections_per_address,
             idle_seconds=settings.header_seconds,
-            handshake_seconds=settings.header_seconds if tls else 0.0,
             send_seconds=settings.body_seconds,
             turned_away=lambda: metrics.shed("connections"),
+            tls=tls,
         )
         gauges = asyncio.create_task(_update_gauges(metrics, commit, connections))
-        try:
-            await _load_filters(store)
-            async with listening(
+        stack.callback(gauges.cancel)
+        await _load_filters(store)
+        probed = await stack.enter_async_context(_probed(settings, metrics, probes, ports.probes))
+        listener = await stack.enter_async_context(
+            listening(
                 connections,
                 settings.host,
-                port,
-                tls=tls,
-                tls_seconds=settings.header_seconds,
+                ports.public,
+                scheme="https" if tls else "http",
                 shared=settings.workers > 1,
                 backlog=room.backlog,
-            ) as listener:
-                _tune_interpreter()
-                ingest = Ingest(
-                    files, store, metrics, frontend, commit, limiter, validator, listener, tls
-                )
-                try:
-                    yield ingest
-                finally:
-                    await ingest.drain()
+            )
+        )
+        _tune_interpreter()
+        ingest = Ingest(
+            files,
+            store,
+            metrics,
+            frontend,
+            description,
+            routes,
+            probes,
+            commit,
+            limiter,
+            validator,
+            tls,
+            listener,
+            Addresses(listener.address, probed),
+        )
+        try:
+            yield ingest
         finally:
-            gauges.cancel()
+            await ingest.drain()
+
+
+@asynccontextmanager
+async def _probed(
+    settings: Settings, metrics: Metrics, probes: Probes, port: int | None
+) -> AsyncIterator[str | None]:
+    """Answer probes on a listener of their own, if there is to be one; yield its address.
+
+    No flood of connections on the public one keeps an orchestrator from this one.
+    """
+    if port is None:
+        yield None
+        return
+    connections = Connections(
+        Routes(probes.routes, metrics, settings.retry_after_seconds),
+        LoadLimiter(0, _PROBE_BYTES, settings.retry_after_seconds),
+        most=_PROBE_CONNECTIONS,
+        most_of_address=_PROBE_CONNECTIONS,
+        idle_seconds=settings.header_seconds,
+        send_seconds=settings.header_seconds,
+        turned_away=lambda: metrics.shed("probe_connections"),
+    )
+    async with listening(
+        connections, settings.probe_host, port, kind="probe-", shared=settings.workers > 1
+    ) as listener:
+        yield listener.address
 
 
 async def _load_filters(store: Store) -> None:

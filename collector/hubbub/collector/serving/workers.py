@@ -25,7 +25,14 @@ from typing import NamedTuple, Self
 from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.logs import LIFECYCLE, configure, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.service import ServiceFiles, on_hangup, running_ingest, stop_event
+from hubbub.collector.serving.service import (
+    Addresses,
+    Ports,
+    ServiceFiles,
+    on_hangup,
+    running_ingest,
+    stop_event,
+)
 from hubbub.collector.store import open_store
 from hubbub.protocol.errors import HubbubError
 
@@ -62,14 +69,14 @@ class Workers:
         What is in force there is so for a worker that replaces another, even if a file has changed.
     counters : Path
         The directory where all processes count.
-    port : int
-        The port that they share, reserved by the supervisor.
+    ports : Ports
+        The ports that they share, reserved by the supervisor.
     settle : callable
         Takes over what ended workers have counted.
 
     Attributes
     ----------
-    address : str
+    addresses : Addresses
         Where they listen.
     """
 
@@ -77,18 +84,18 @@ class Workers:
         self,
         files: ServiceFiles,
         counters: Path,
-        port: int,
+        ports: Ports,
         settle: Callable[[], object],
     ) -> None:
         self._settings = files.current.settings
         self._files = files
         self._settle = settle
         self._counters = counters
-        self._port = port
+        self._ports = ports
         self._workers: dict[int, _Worker] = {}
         self._watchers: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
-        self.address = ""
+        self.addresses = Addresses("", None)
 
     async def __aenter__(self) -> Self:
         """Start all workers (raises WorkerError if one can't)."""
@@ -98,7 +105,7 @@ class Workers:
         except WorkerError:
             await self._stop()
             raise
-        self.address = addresses[0]
+        self.addresses = addresses[0]
         self._watchers = [asyncio.create_task(self._watch(number)) for number in numbers]
         return self
 
@@ -111,12 +118,12 @@ class Workers:
             if process.pid and process.is_alive():
                 os.kill(process.pid, signal.SIGHUP)
 
-    async def _start(self, number: int) -> str:
+    async def _start(self, number: int) -> Addresses:
         ours, theirs = _spawn.Pipe()
         beats = _spawn.RawValue(ctypes.c_ulong, 0)
         process = _spawn.Process(
             target=_work,
-            args=(self._files, self._counters, self._port, theirs, beats),
+            args=(self._files, self._counters, self._ports, theirs, beats),
             daemon=True,
         )
         process.start()
@@ -194,32 +201,32 @@ async def _end_of(process: SpawnProcess) -> None:
     process.join()
 
 
-def _await_start(pipe: Connection) -> str:
-    """Return the address that a new worker sends (raises WorkerError if it sends a fault)."""
+def _await_start(pipe: Connection) -> Addresses:
+    """Return the addresses that a new worker sends (raises WorkerError if it sends a fault)."""
     try:
-        started, text = pipe.recv() if pipe.poll(_START_SECONDS) else (False, "took too long")
+        sent: Addresses | str = pipe.recv() if pipe.poll(_START_SECONDS) else "took too long"
     except EOFError:
-        started, text = False, "it ended without an answer"
-    if not started:
-        raise WorkerError(f"worker didn't start: {text}")
-    return str(text)
+        sent = "it ended without an answer"
+    if isinstance(sent, str):
+        raise WorkerError(f"worker didn't start: {sent}")
+    return sent
 
 
 def _work(
-    files: ServiceFiles, counters: Path, port: int, pipe: Connection, beats: ctypes.c_ulong
+    files: ServiceFiles, counters: Path, ports: Ports, pipe: Connection, beats: ctypes.c_ulong
 ) -> None:
     """Run a worker process."""
     settings = files.current.settings
     configure(settings.log_level, log_times=settings.log_times)
     try:
-        asyncio.run(_serve(files, counters, port, pipe, beats))
+        asyncio.run(_serve(files, counters, ports, pipe, beats))
     except (HubbubError, StoreError) as error:
         with contextlib.suppress(OSError):
-            pipe.send((False, str(error)))
+            pipe.send(str(error))
 
 
 async def _serve(
-    files: ServiceFiles, counters: Path, port: int, pipe: Connection, beats: ctypes.c_ulong
+    files: ServiceFiles, counters: Path, ports: Ports, pipe: Connection, beats: ctypes.c_ulong
 ) -> None:
     stop = stop_event()
     heart = asyncio.create_task(
@@ -228,10 +235,10 @@ async def _serve(
     asyncio.get_running_loop().add_reader(pipe.fileno(), stop.set)
     async with (
         open_store(files.current.settings.store, create=True) as store,
-        running_ingest(files, store, Metrics(counters), port) as ingest,
+        running_ingest(files, store, Metrics(counters), ports) as ingest,
     ):
         on_hangup(ingest.reload)
-        pipe.send((True, ingest.listener.address))
+        pipe.send(ingest.addresses)
         await stop.wait()
     heart.cancel()
 

@@ -39,6 +39,16 @@ class Collector:
         """
         return _announced_address(self.process, "admin on ")
 
+    def read_probe_url(self) -> str:
+        """Return the base address of the probes' listener, which is told on the line after that.
+
+        Raises
+        ------
+        ProcessError
+            If it has no such listener.
+        """
+        return _announced_address(self.process, "probes on ")
+
     def stop(self) -> None:
         """Ask it to drain and end (SIGTERM).
 
