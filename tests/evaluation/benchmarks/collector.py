@@ -7,6 +7,7 @@ that does nothing but write prepared bytes and find the end of each answer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import itertools
 import os
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,6 +32,7 @@ from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
+from service.faults import cpu_seconds
 
 _CONNECTIONS = 256
 _REQUESTS = 10_000
@@ -62,8 +65,9 @@ def comparisons() -> Iterator[Comparison]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         metrics = folder / "metrics.toml"
         metrics.write_text(registry_toml(), encoding="utf-8")
-        sqlite = stack.enter_context(running_collector(metrics, folder / "hubbub.db")).url
-        dropper = stack.enter_context(_read_and_drop())
+        on_sqlite = stack.enter_context(running_collector(metrics, folder / "hubbub.db"))
+        sqlite = on_sqlite.url
+        dropping, dropper = stack.enter_context(_read_and_drop())
         for size in (100, 1):
             bodies = _Bodies(size)
             comparison = compare(
@@ -88,7 +92,8 @@ def comparisons() -> Iterator[Comparison]:
         server.stop()
         server.start(full_page_writes="on")
         database = stack.enter_context(server.new_database())
-        postgresql = stack.enter_context(running_collector(metrics, database)).url
+        on_postgresql = stack.enter_context(running_collector(metrics, database))
+        postgresql = on_postgresql.url
         yield compare(
             "ingest into PostgreSQL, batches of 100",
             partial(_run_load, postgresql, _Bodies(100)),
@@ -97,7 +102,55 @@ def comparisons() -> Iterator[Comparison]:
             "requests",
             5,
         )
+        served = {
+            "aiohttp": (dropper, dropping),
+            "SQLite": (sqlite, on_sqlite.process.pid),
+            "PostgreSQL": (postgresql, on_postgresql.process.pid),
+        }
+        yield _processor_time(served, server.pid)
         yield asyncio.run(_large_store(folder))
+
+
+def _processor_time(served: Mapping[str, tuple[str, int]], database: int) -> Comparison:
+    """Measure what a request costs of the processor, in each process that has to do with it.
+
+    Parameters
+    ----------
+    served : mapping of str to (str, int)
+        An address and the process behind it.
+    database : int
+        The server's process, for what is stored in PostgreSQL.
+    """
+    bodies = _Bodies(100, is_compact=True)
+    spent: dict[str, list[float]] = defaultdict(list)
+    for _ in range(5):
+        for name, (url, pid) in served.items():
+            before, before_there = cpu_seconds(pid), _cpu_seconds_of_all(database)
+            requests = _run_load(url, bodies)
+            spent[name].append((cpu_seconds(pid) - before) / requests)
+            spent[name + "'s server"].append(
+                (_cpu_seconds_of_all(database) - before_there) / requests
+            )
+    cost = {name: statistics.median(seconds) * 1e6 for name, seconds in spent.items()}
+    there = cost["PostgreSQL's server"]
+    ratios = (cost[name] / cost["aiohttp"] for name in ("PostgreSQL", "SQLite"))
+    return Comparison(
+        "processor time a request, compact batches of 100",
+        f"{cost['PostgreSQL']:.0f} + {there:.0f} µs with PostgreSQL; {cost['SQLite']:.0f} µs "
+        "with SQLite",
+        "aiohttp handler that reads and drops the body",
+        f"{cost['aiohttp']:.0f} µs",
+        "{:.2f} times; {:.2f} times".format(*ratios),
+    )
+
+
+def _cpu_seconds_of_all(pid: int) -> float:
+    """Return what a process and its children have computed."""
+    seconds = cpu_seconds(pid)
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            seconds += cpu_seconds(int(child))
+    return seconds
 
 
 def _latency(folder: Path, url: str) -> Comparison:
@@ -250,9 +303,9 @@ class _Connection:
 
 
 @contextmanager
-def _read_and_drop() -> Iterator[str]:
+def _read_and_drop() -> Iterator[tuple[int, str]]:
     command = [sys.executable, "-c", _DROP]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
+        yield process.pid, process.stdout.readline().strip()
         process.terminate()
