@@ -1,4 +1,4 @@
-"""The commands on a store: `export` and `import`; `maintain`, `replay` and `delete` by hand."""
+"""The commands on a store: `export`, `import`, `backup`; `maintain`, `replay`, `delete` by hand."""
 
 from __future__ import annotations
 
@@ -404,6 +404,44 @@ def delete(
             question = f"Delete {reports:,} reports of {what} from {mask_address(url)} for good?"
             click.confirm(question, abort=True)
         click.echo(f"deleted {asyncio.run(delete_reports()):,} reports of {what}")
+
+
+@click.command()
+@store_options
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The new file; readable by its owner only.",
+)
+def backup(store: str | None, config: Path | None, target: Path) -> None:
+    """Copy a store that is in use, as of one moment.
+
+    For SQLite: `cp` of the file loses reports that were acknowledged, as they may be in the log
+    beside it. Collectors go on taking reports meanwhile. FILE has all that was acknowledged before,
+    and the ids of its batches, so that nothing counts twice after it was restored. It appears once
+    it is whole and was checked. Of PostgreSQL the command to use is printed instead, with exit
+    code 1.
+
+    Two backups of one day tell which reports came between them: make one a day, and keep it as
+    safe as the store, for no longer than its reports may be kept.
+    """
+    url = configured(config, store=store).store
+
+    async def run() -> None:
+        async with open_store(url, create=False) as opened:
+            with progress_bar("copying") as progress:
+                await opened.backup(target, progress)
+        async with open_store(f"sqlite:///{target}", create=False) as copied:
+            reports = sum(day.reports for day in await copied.overview())
+            kept = sum(one.reports for one in await copied.quarantined())
+        apart = f" and {kept:,} in quarantine" if kept else ""
+        click.echo(f"copied {reports:,} reports{apart} from {mask_address(url)} to {target}")
+
+    with cli_errors():
+        asyncio.run(run())
 
 
 def configured(config: Path | None, **flags: str | None) -> Settings:

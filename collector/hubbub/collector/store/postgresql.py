@@ -16,9 +16,11 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
+import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -562,6 +564,19 @@ class PostgresqlDatabase(Database):
             """)
             names = sa.bindparam("names", [*metadata.tables, *days], _TEXTS)
             return int(await connection.scalar(query.bindparams(names)))
+
+    async def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:  # noqa: ARG002
+        """Leave it to PostgreSQL's own programs, which know how."""
+        address = shlex.quote(mask_address(self._url))
+        dump = shlex.quote(str(target))
+        raise StoreError.at(
+            self._url,
+            "PostgreSQL makes its own backups, also while collectors run:\n"
+            f"  pg_dump --format=custom --file={dump} {address}\n"
+            "and restores them, into a new and empty database:\n"
+            f"  pg_restore --exit-on-error --single-transaction --dbname=ADDRESS {dump}\n"
+            "docs/operations.md says what each way can lose.",
+        )
 
     async def close(self) -> None:
         """Close all connections."""

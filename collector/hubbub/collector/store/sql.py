@@ -554,6 +554,25 @@ class Store(Reader):
         """Remove from the files what was deleted, as far as the database allows."""
         await self._database.tidy()
 
+    async def backup(
+        self, target: Path, progress: Callable[[int, int], None] = lambda _done, _total: None
+    ) -> None:
+        """Copy the store as of one moment, while others write to it.
+
+        Parameters
+        ----------
+        target : Path
+            A new file.
+        progress : callable, optional
+            Called with how much was copied, and with all there is.
+
+        Raises
+        ------
+        StoreError
+            If a file refuses; or of PostgreSQL, saying by what it is done.
+        """
+        await self._database.backup(target, progress)
+
 
 @asynccontextmanager
 async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
