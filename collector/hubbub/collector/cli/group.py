@@ -19,6 +19,7 @@ from hubbub.protocol.errors import HubbubError
 _SUBCOMMANDS = {
     "serve": ("service", "Receive reports until SIGTERM."),
     "token": ("service", "Make an ingest key or an admin token."),
+    "migrate": ("stores", "Bring a store to this version's schema."),
     "maintain": ("stores", "Merge segments and forget what is too old."),
     "replay": ("stores", "Count the reports in quarantine that the registry knows by now."),
     "delete": ("stores", "Delete the reports of a metric."),

@@ -1,4 +1,4 @@
-"""The commands on a store: `export`, `import`, `backup`; `maintain`, `replay`, `delete` by hand."""
+"""The commands on a store: in and out, its schema, a copy of it, and the upkeep by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ from hubbub.collector.errors import StoreError, mask_address
 from hubbub.collector.exchange.exporting import export_partitions, plan_export
 from hubbub.collector.exchange.importing import find_sources, import_file
 from hubbub.collector.exchange.storage import Location, resolve
-from hubbub.collector.store import MetricVersion, QuarantineKey, Store, open_store
+from hubbub.collector.store import (
+    MetricVersion,
+    QuarantineKey,
+    Store,
+    migrate_store,
+    open_store,
+)
 from hubbub.collector.store.quarantine import why_quarantined
 from hubbub.collector.store.upkeep import QuarantineCare, Upkeep
 from hubbub.protocol.records import COHORT_BYTES
@@ -221,6 +227,34 @@ def import_(
 
     with cli_errors():
         asyncio.run(run())
+
+
+@click.command()
+@store_options
+@click.option(
+    "--contract",
+    is_flag=True,
+    help="Remove also what only earlier versions need, which can't serve the store from then on.",
+)
+def migrate(store: str | None, config: Path | None, contract: bool) -> None:
+    """Bring a store to this version's schema, also while collectors of earlier ones use it.
+
+    `serve` does so by itself when it starts, unless old_schema says to wait for this command or to
+    refuse. The tables are made if there are none. It says which versions can serve the store
+    afterwards: to roll back, start one of these again.
+
+    In a rolling upgrade: migrate; replace all collectors; and --contract once none will be rolled
+    back.
+    """
+    url = configured(config, store=store).store
+
+    with cli_errors():
+        before, after = asyncio.run(migrate_store(url, contract=contract))
+    did = f"migrated from schema {before.made or 'none'} to" if after != before else "has schema"
+    click.echo(
+        f"{mask_address(url)}: {did} {after.made}; versions of hubbub that know schema "
+        f"{after.needed} can serve it"
+    )
 
 
 @click.command()

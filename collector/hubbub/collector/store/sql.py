@@ -12,6 +12,7 @@ import contextlib
 import datetime as dt
 import importlib
 import json
+import logging
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -66,7 +67,7 @@ from hubbub.collector.store.quarantine import (
     read_quarantine,
     replay_quarantine,
 )
-from hubbub.collector.store.schema import check_schema, migrate
+from hubbub.collector.store.schema import OldSchemaError, Schema, check_schema, migrate
 from hubbub.collector.store.schema import counts as _counts
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import quarantine as _quarantine
@@ -91,9 +92,12 @@ DATABASES = {
 }
 """The databases that can be stores, each in the module of that name, and their addresses."""
 
+_LOOK_SECONDS = 1.0
 _SEGMENTS_IN_MEMORY = 8
 _REPORTS_IN_PLACE = 8192
 """Up to here shuffling takes less than to hand it to a thread and to wait for the answer."""
+
+_log = logging.getLogger("hubbub.collector")
 
 
 class Store(Reader):
@@ -587,9 +591,41 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
 
     Raises
     ------
+    OldSchemaError
+        If it must be migrated first.
     StoreError
         If the address isn't supported, or the database can't be opened or isn't a store.
     """
+    async with _open_database(url, create=create) as database:
+        if create:
+            await migrate(database, url)
+        else:
+            await check_schema(database, url)
+        yield Store(database)
+
+
+async def migrate_store(url: str, *, contract: bool = False) -> tuple[Schema, Schema]:
+    """Bring the store at an address to today's schema (see `schema.migrate`)."""
+    async with _open_database(url, create=True) as database:
+        return await migrate(database, url, contract=contract)
+
+
+async def wait_for_schema(url: str) -> None:
+    """Return once somebody has migrated the store at an address (raises as `open_store`)."""
+    told = False
+    while True:
+        try:
+            async with open_store(url, create=False):
+                return
+        except OldSchemaError as error:
+            if not told:
+                _log.warning("waiting: %s", error)
+            told = True
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def _open_database(url: str, *, create: bool) -> AsyncIterator[Database]:
     try:
         driver = make_url(url).drivername
     except (ArgumentError, ValueError):
@@ -600,11 +636,7 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
     module = importlib.import_module(f"hubbub.collector.store.{driver}")
     database: Database = await module.open_database(url, create=create)
     try:
-        if create:
-            await migrate(database, url)
-        else:
-            await check_schema(database, url)
-        yield Store(database)
+        yield database
     finally:
         await database.close()
 
