@@ -80,8 +80,8 @@ def test_sessions_have_their_settings_whatever_pgbouncer_drops(
                 open_store(pool.url, create=create) as store,
                 store._database.read() as session,
             ):
-                names = ("default_transaction_isolation", "default_transaction_read_only")
-                names += ("statement_timeout",)
+                names = ["default_transaction_isolation", "default_transaction_read_only"]
+                names += ["statement_timeout"]
                 return [str(await session.scalar(sa.text(f"SHOW {name}"))) for name in names]
 
     assert asyncio.run(settings()) == ["repeatable read", "off" if create else "on", "10s"]

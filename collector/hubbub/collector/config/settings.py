@@ -223,8 +223,12 @@ class Settings(_Frozen):
     )
     upkeep_seconds: _Seconds = Field(
         default=60.0,
-        description="Pause between merging segments, forgetting what is too old, and looking for "
-        "signs of forgery.",
+        description="Pause between merging segments, forgetting what is too old, and so on.",
+    )
+    publish_seconds: _Seconds = Field(
+        default=600.0,
+        description="Time for which the admin listener's numbers of requests and reports stay as "
+        "they are; within it nobody can tell from them when a report came.",
     )
     improbable_tail: float = Field(
         default=1e-9,

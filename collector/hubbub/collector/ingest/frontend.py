@@ -34,6 +34,7 @@ from hubbub.protocol.registry import Registry
 _GOOD_FOR_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
 _MOST_LOOKERS = 16
+_REPORTS_PATH = "/v1/reports"
 _JSON = "application/json"
 _DUPLICATE = b'{"accepted": %d, "duplicate": true}'
 _NOT_READY = "not ready"
@@ -75,13 +76,15 @@ class Frontend:
         self._count = metrics.request
         self._count_shed = metrics.shed
         self._count_duplicates = metrics.duplicates
+        self._count_key = metrics.key_refused
+        self._count_seconds = metrics.answered
         self._store = store
         self._looking, self._lookers = asyncio.Lock(), 0
         self._rollout = Rollout(store)
         self._readiness = Readiness(settings, store, commit)
         self.use(settings, registry, reader)
         self._routes: dict[str, dict[str, _Handler]] = {
-            "/v1/reports": {"POST": self._post_reports},
+            _REPORTS_PATH: {"POST": self._post_reports},
             "/livez": {"GET": self._get_livez, "HEAD": self._get_livez},
             "/readyz": {"GET": self._get_readyz, "HEAD": self._get_readyz},
             "/openapi.json": {"GET": self._get_description, "HEAD": self._get_description},
@@ -96,12 +99,15 @@ class Frontend:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request; every failure becomes a problem document that quotes no secret."""
+        begun = time.perf_counter()
         try:
             answer = await self._handler(request)(request)
         except RefusalError as error:
             self._count(error.status, error.reason)
             if error.status == 429:
                 self._count_shed(error.reason)
+            if error.key is not None:
+                self._count_key(error.key, error.reason)
             answer = refusal(error)
         except StoreError as error:
             self._count(503, "store")
@@ -113,6 +119,8 @@ class Frontend:
         except Exception as error:
             self._count(500, "unexpected")
             answer = unexpected(error, _log)
+        if request.path == _REPORTS_PATH:
+            self._count_seconds(time.perf_counter() - begun)
         # The rest of a body that wasn't read to its end would be taken for the next request.
         if self.draining or not request.content.is_eof():
             answer.force_close()

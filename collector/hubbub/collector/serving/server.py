@@ -167,10 +167,9 @@ async def _operations(
             return
         app = make_admin_app(
             lambda: AdminGate(files.current.settings.admin_tokens),
-            lambda: files.current.registry,
+            lambda: files.current,
             store,
             metrics,
-            settings.upkeep_seconds,
         )
         runner = web.AppRunner(
             app, access_log=None, logger=quiet_logger(), shutdown_timeout=_CLOSE_SECONDS

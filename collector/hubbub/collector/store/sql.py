@@ -58,7 +58,7 @@ from hubbub.collector.store.interfaces import (
     StoredCounts,
     StoredRecords,
 )
-from hubbub.collector.store.mixing import mix_days
+from hubbub.collector.store.mixing import mix_days, unmixed_days
 from hubbub.collector.store.quarantine import (
     Screen,
     append_quarantined,
@@ -298,9 +298,14 @@ class Store(Reader):
                 yield row.records
 
     async def sample(
-        self, key: MetricVersion, reports: int, width: int, since: dt.date | None = None
+        self,
+        key: MetricVersion,
+        reports: int,
+        width: int,
+        since: dt.date | None = None,
+        until: dt.date | None = None,
     ) -> bytes:
-        """Return the records of so many reports from a day on, or of all if there are fewer.
+        """Return the records of so many reports of some days, or of all if there are fewer.
 
         Each stored report is as likely to be among them as any other, whatever its day, segment and
         bits. Besides these, next to nothing is read.
@@ -311,9 +316,10 @@ class Store(Reader):
         reports : int
         width : int
             Bytes of a record.
-        since : datetime.date, optional
+        since, until : datetime.date, optional
+            The first and the last day.
         """
-        which = _conditions(_segments, key, since, None)
+        which = _conditions(_segments, key, since, until)
         return await sample_segments(self._database, reports, width, *which)
 
     async def contents(
@@ -457,6 +463,14 @@ class Store(Reader):
             The number of reports that were mixed.
         """
         return await mix_days(self._database, today, is_stopping)
+
+    async def unmixed_days(self, today: dt.date) -> int:
+        """Return how many days before `today` have reports that aren't mixed yet."""
+        return await unmixed_days(self._database, today)
+
+    async def schema(self) -> str:
+        """Return the version of the schema."""
+        return (await check_schema(self._database, self.dialect)).made
 
     async def upkeep_day(self) -> dt.date | None:
         """Return the day of the last upkeep, or None if there was none yet."""
