@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -16,6 +17,7 @@ from databases import PostgresqlServer
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.loads import Accounts, Load, send_all_again, stored_in
 from service.posting import SECONDS, make_batch, post, stored_count
+from unit.collector.test_store_migrations import make_oldest
 
 _FOR_OTHERS = 0o007
 
@@ -37,7 +39,8 @@ def test_backup_under_load_has_all_that_was_acknowledged_before(
     kept = stored_in(f"sqlite:///{copy}")
     accounts.acknowledged = before
     accounts.assert_kept(kept)
-    assert said.stdout.startswith(f"copied {len(kept):,} reports from ")
+    size = copy.stat().st_size
+    assert said.stdout == f"copied {size:,} bytes from sqlite:///{database} to {copy}\n"
     assert copy.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.glob("backup*")] == ["backup.db"]
 
@@ -111,11 +114,24 @@ def test_backup_overwrites_nothing_and_leaves_nothing_that_is_not_whole(
     refused = _run("backup", *options, str(tmp_path / "nowhere" / "backup.db"))
     assert refused.returncode == 1
     assert "No such file or directory" in refused.stderr
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE recipes (dish TEXT)")
+    refused = _run("backup", "--store", f"sqlite:///{other}", "--to", str(tmp_path / "backup.db"))
+    assert (refused.returncode, "is no store of hubbub's" in refused.stderr) == (1, True)
     half = tmp_path / "backup.db.partial"
     half.write_bytes(b"of an attempt that was killed" * 1000)
     assert _run("backup", *options, str(tmp_path / "backup.db")).returncode == 0
     assert not half.exists()
     assert stored_count(tmp_path / "backup.db") == 3
+
+
+def test_store_can_be_copied_before_it_is_migrated(sqlite_url: str, tmp_path: Path) -> None:
+    asyncio.run(make_oldest(sqlite_url))
+    copy = tmp_path / "backup.db"
+    assert _run("backup", "--store", sqlite_url, "--to", str(copy)).returncode == 0
+    assert _run("migrate", "--store", f"sqlite:///{copy}").returncode == 0
+    assert stored_count(copy) == 3
 
 
 def test_damaged_store_makes_no_backup(metrics_file: Path, database: Path, tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ def test_alerts_are_about_what_a_pod_tells_prometheus(from_pod: Collector) -> No
 
     wait_until(lambda: "hubbub_reports_total{" in metrics())
     types = re.findall(r"^# TYPE (\w+) (\w+)$", metrics(), re.MULTILINE)
-    told = {name + "_bucket" * (kind == "histogram") for name, kind in types}
+    parts = {"histogram": ("_bucket", "_sum", "_count")}
+    told = {name + end for name, kind in types for end in parts.get(kind, ("",))}
     assert told >= {metric for rule in alerts() for metric in metrics_in(rule["expr"])}
 
 

@@ -25,6 +25,7 @@ from hubbub.collector.store import (
     MetricVersion,
     QuarantineKey,
     Store,
+    backup_store,
     migrate_store,
     open_store,
 )
@@ -464,18 +465,10 @@ def backup(store: str | None, config: Path | None, target: Path) -> None:
     """
     url = configured(config, store=store).store
 
-    async def run() -> None:
-        async with open_store(url, create=False) as opened:
-            with progress_bar("copying") as progress:
-                await opened.backup(target, progress)
-        async with open_store(f"sqlite:///{target}", create=False) as copied:
-            reports = sum(day.reports for day in await copied.overview())
-            kept = sum(one.reports for one in await copied.quarantined())
-        apart = f" and {kept:,} in quarantine" if kept else ""
-        click.echo(f"copied {reports:,} reports{apart} from {mask_address(url)} to {target}")
-
     with cli_errors():
-        asyncio.run(run())
+        with progress_bar("copying") as progress:
+            asyncio.run(backup_store(url, target, progress))
+        click.echo(f"copied {target.stat().st_size:,} bytes from {mask_address(url)} to {target}")
 
 
 def configured(config: Path | None, **flags: str | None) -> Settings:

@@ -19,6 +19,7 @@ from hubbub.collector.store.sealed import SEALED, sealed_key
 from hubbub.collector.store.sql import (
     DATABASES,
     Store,
+    backup_store,
     migrate_store,
     open_store,
     wait_for_schema,
@@ -38,6 +39,7 @@ __all__ = [
     "Store",
     "StoredCounts",
     "StoredRecords",
+    "backup_store",
     "migrate_store",
     "open_store",
     "sealed_key",

@@ -160,6 +160,12 @@ class OldSchemaError(StoreError):
     """A database that has to be migrated before this version can use it."""
 
 
+async def read_schema(database: Database) -> Schema:
+    """Return the schema of a database, whether this version can use it or not."""
+    async with translate_errors(), database.reading.begin() as connection:
+        return await connection.run_sync(_schema)
+
+
 async def migrate(database: Database, url: str, *, contract: bool = False) -> tuple[Schema, Schema]:
     """Bring a database to today's schema; make the tables if there are none.
 
@@ -182,8 +188,7 @@ async def migrate(database: Database, url: str, *, contract: bool = False) -> tu
         If a newer hubbub made it which this one can't serve.
     """
     target = REVISIONS[-1] if contract else _least()
-    async with translate_errors(), database.reading.begin() as connection:
-        before = await connection.run_sync(_schema)
+    before = await read_schema(database)
     if _has(before, target, url):
         return before, before
     async with database.migrate() as connection:
@@ -200,10 +205,9 @@ async def check_schema(database: Database, url: str) -> Schema:
     StoreError
         If a newer hubbub made it which this one can't serve.
     """
-    async with translate_errors(), database.reading.begin() as connection:
-        schema = await connection.run_sync(_schema)
+    schema = await read_schema(database)
     if schema.made == _EMPTY:
-        raise OldSchemaError.at(url, "is no store of hubbub's; did a collector make it?")
+        raise OldSchemaError.at(url, "is no store of hubbub's; `hubbub-collector migrate` makes one")
     if not _has(schema, _least(), url):
         raise OldSchemaError.at(
             url,

@@ -67,7 +67,13 @@ from hubbub.collector.store.quarantine import (
     read_quarantine,
     replay_quarantine,
 )
-from hubbub.collector.store.schema import OldSchemaError, Schema, check_schema, migrate
+from hubbub.collector.store.schema import (
+    OldSchemaError,
+    Schema,
+    check_schema,
+    migrate,
+    read_schema,
+)
 from hubbub.collector.store.schema import counts as _counts
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import quarantine as _quarantine
@@ -572,25 +578,6 @@ class Store(Reader):
         """Remove from the files what was deleted, as far as the database allows."""
         await self._database.tidy()
 
-    async def backup(
-        self, target: Path, progress: Callable[[int, int], None] = lambda _done, _total: None
-    ) -> None:
-        """Copy the store as of one moment, while others write to it.
-
-        Parameters
-        ----------
-        target : Path
-            A new file.
-        progress : callable, optional
-            Called with how much was copied, and with all there is.
-
-        Raises
-        ------
-        StoreError
-            If a file refuses; or of PostgreSQL, saying by what it is done.
-        """
-        await self._database.backup(target, progress)
-
 
 @asynccontextmanager
 async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
@@ -622,6 +609,30 @@ async def migrate_store(url: str, *, contract: bool = False) -> tuple[Schema, Sc
     """Bring the store at an address to today's schema (see `schema.migrate`)."""
     async with _open_database(url, create=True) as database:
         return await migrate(database, url, contract=contract)
+
+
+async def backup_store(
+    url: str, target: Path, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> None:
+    """Copy the store at an address as of one moment, of any schema, while others write to it.
+
+    Parameters
+    ----------
+    url : str
+    target : Path
+        A new file.
+    progress : callable, optional
+        Called with how much was copied, and with all there is.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, or a file refuses; of PostgreSQL always, saying by what it is done.
+    """
+    async with _open_database(url, create=False) as database:
+        if not (await read_schema(database)).made:
+            raise StoreError.at(url, "is no store of hubbub's")
+        await database.backup(target, progress)
 
 
 async def wait_for_schema(url: str) -> None:
