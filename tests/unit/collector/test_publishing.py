@@ -9,6 +9,7 @@ import pytest
 from hubbub.collector.operations.counters import CounterName
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.publishing import Coarse, Publisher
+from hubbub.collector.operations.status import task_statuses
 
 _NAME = CounterName("reports", ("homepage", "1"))
 
@@ -52,11 +53,24 @@ def test_what_came_before_the_first_step_is_not_told_nor_that_it_came(metrics: M
 
 def test_operators_see_at_once_what_no_request_moves(metrics: Metrics) -> None:
     publisher = Publisher(metrics)
-    metrics.upkeep("merge", succeeded=False)
     metrics.reloaded(succeeded=False)
+    assert publisher.values().total("reload_failing") == 1
+
+
+def test_time_that_an_upkeep_takes_cannot_be_told(metrics: Metrics) -> None:
+    """It takes longer if reports came since the one before."""
+    publisher = Publisher(metrics)
+    metrics.upkeep("merge", succeeded=True)
+    assert not publisher.values().by("upkeep")
+    publisher.step()
     values = publisher.values()
-    assert values.of("upkeep", "merge", "failed") == 1
-    assert values.total("reload_failing") == 1
+    assert values.of("upkeep", "merge", "done") == 1  # though it ran before the first step
+    assert values.of("upkeep_success", "merge") % 60 == 0
+    for failed in (True, False, True):
+        metrics.upkeep("merge", succeeded=not failed)
+        publisher.step()
+        (task,) = task_statuses(publisher.values())
+        assert task.fails is failed
 
 
 def test_open_connections_cannot_be_told_from_open_files(metrics: Metrics) -> None:

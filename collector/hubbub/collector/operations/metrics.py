@@ -416,8 +416,14 @@ class Metrics:
     def upkeep(self, task: str, *, succeeded: bool) -> None:
         """Count a run of a task in the background, such as "merge" or "tidy"."""
         self._values[self._slot("upkeep", task, "done" if succeeded else "failed")] += 1
-        last = "upkeep_success" if succeeded else "upkeep_failure"
-        self._values[self._slot(last, task)] = time.time()
+        last, other = "upkeep_success", "upkeep_failure"
+        if not succeeded:
+            last, other = other, last
+        # To the minute: a run takes longer if reports came since the one before. Of two in the same
+        # minute the later one is still later.
+        minute = time.time() // 60 * 60
+        before = self._values[self._slot(other, task)] if (other, task) in self._slots else 0.0
+        self._values[self._slot(last, task)] = max(minute, before + 1)
 
     def reloaded(self, *, succeeded: bool) -> None:
         """Count that the registry, the keys and the certificate were read again."""

@@ -32,18 +32,11 @@ HUNDRED = 100
 """Reports by metric are published in multiples of this."""
 
 _BY_METRIC = "reports"
-_LIVE = frozenset(
-    {
-        "upkeep",
-        "upkeep_success",
-        "upkeep_failure",
-        "reloads",
-        "reload_failing",
-        "reload_success",
-        "processes",
-    }
-)
-"""What no request moves is published as it is."""
+_LIVE = frozenset({"reloads", "reload_failing", "reload_success", "processes"})
+"""What no request moves is published as it is. How long an upkeep takes, requests do move."""
+
+_SINCE_START = _LIVE | {"upkeep"}
+"""What is counted from the start on, since it tells nothing of requests."""
 
 _OF_CONNECTIONS = "process_open_fds"
 """Each connection is an open file, so this would tell of the moment."""
@@ -142,4 +135,6 @@ class Publisher:
 
 
 def _is_counted(name: CounterName) -> bool:
-    return FAMILIES[name.family].type in {FamilyType.COUNTER, FamilyType.HISTOGRAM}
+    """Return whether a number is counted from the first step on."""
+    is_sum = FAMILIES[name.family].type in {FamilyType.COUNTER, FamilyType.HISTOGRAM}
+    return is_sum and name.family not in _SINCE_START

@@ -207,7 +207,9 @@ async def check_schema(database: Database, url: str) -> Schema:
     """
     schema = await read_schema(database)
     if schema.made == _EMPTY:
-        raise OldSchemaError.at(url, "is no store of hubbub's; `hubbub-collector migrate` makes one")
+        raise OldSchemaError.at(
+            url, "is no store of hubbub's; `hubbub-collector migrate` makes one"
+        )
     if not _has(schema, _least(), url):
         raise OldSchemaError.at(
             url,
