@@ -50,7 +50,7 @@ class Coarse:
     A number is shown anew as it was, plus the hundreds that it lacks, plus one more with the
     probability of what is left, over a hundred. So r reports move what is shown with a probability
     of at most r/100 at a step; otherwise it can't be told that they were there, nor later that it
-    was then. What is shown never is a hundred off.
+    was then. What is shown is always less than a hundred off.
 
     Parameters
     ----------
