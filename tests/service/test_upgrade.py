@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 import pytest
 
+from databases import GUARDED, PostgresqlServer
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import open_store
 from hubbub.collector.store.schema import REVISIONS
 from hubbub.simulations.experiments.processes import Collector, running_collector
-from service.loads import Accounts, Load, assert_delivered, send_all_again
+from service.loads import Accounts, Load, assert_delivered, send_all_again, stored_in
 from service.posting import SECONDS, make_batch, post
 from unit.collector.test_store_migrations import execute, make_oldest
 
@@ -136,6 +137,26 @@ def test_start_makes_what_this_version_needs_and_removes_nothing(
         assert post(collector.url, make_batch()).status == 201
     said = _run(versions.this, "migrate", "--store", any_store_url)
     assert f"has schema 9001; versions of hubbub that know schema {_NOW} can serve it" in said
+
+
+def test_reader_needs_no_new_rights_after_an_expansion(
+    metrics_file: Path,
+    postgresql: PostgresqlServer,
+    postgresql_url: str,
+    versions: Versions,
+) -> None:
+    user, password = GUARDED
+    with running_collector(metrics_file, postgresql_url) as collector:
+        assert post(collector.url, make_batch()).status == 201
+    tables = "segments, counts, parameters, hubbub_schema"
+    postgresql.execute(f"GRANT SELECT ON {tables} TO {user}", url=postgresql_url)
+    for _ in range(2):
+        _run(versions.next, "migrate", "--store", postgresql_url)
+        _run(versions.next, "migrate", "--contract", "--store", postgresql_url)
+    update = "UPDATE hubbub_schema SET version_num = :version"
+    asyncio.run(execute(postgresql_url, update, version=_NOW))
+    reading = postgresql_url.replace("//postgres@", f"//{user}:{password}@")
+    assert len(stored_in(reading)) == 3
 
 
 def test_collector_may_refuse_an_old_schema(metrics_file: Path, any_store_url: str) -> None:

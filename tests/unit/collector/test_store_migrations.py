@@ -173,7 +173,8 @@ async def test_new_store_is_made_once_by_collectors_that_start_together(
             return await store.append([make_new_batch()], _DAY) == [True]
 
     assert all(await asyncio.gather(*[start() for _ in range(6)]))
-    assert await _version(any_store_url) == REVISIONS[-1]
+    async with open_store(any_store_url, create=False) as reader:
+        assert await reader.schema() == REVISIONS[-1]
 
 
 @in_event_loop
@@ -279,6 +280,13 @@ async def make_oldest(url: str) -> None:
         "INSERT INTO parameters VALUES ('homepage', 1, :parameters)",
         parameters=json.dumps(make_metric().definition, sort_keys=True),
     )
+
+
+async def pretend(url: str, version: str) -> None:
+    """Let a store tell that it has an earlier schema."""
+    await execute(url, "DROP TABLE hubbub_schema")
+    await execute(url, "CREATE TABLE hubbub_schema (version_num VARCHAR(32) NOT NULL)")
+    await execute(url, "INSERT INTO hubbub_schema VALUES (:version)", version=version)
 
 
 async def _add_old_segment(url: str, day: dt.date) -> None:

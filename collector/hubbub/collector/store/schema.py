@@ -37,8 +37,11 @@ Expanding, the same as for the version before; contracting, a later one, but not
 VERSION_TABLE = "hubbub_schema"
 """Holds the version that code must know. Not Alembic's usual name: others may share a database."""
 
-_MADE_TABLE = "hubbub_migrations"
-"""Holds the last migration that was made, if code need not know that one."""
+_MADE = "made"
+"""Its column with the last migration that was made, if code need not know that one.
+
+Not a table of its own: who may only read has rights on those that were there.
+"""
 
 _MIGRATIONS = "hubbub.collector.store:migrations"
 _EMPTY = ""
@@ -248,15 +251,16 @@ def _schema(connection: sa.Connection) -> Schema:
     """Return the schema; that of stores from before there were versions is the first."""
     tables = set(sa.inspect(connection).get_table_names())
     if VERSION_TABLE in tables:
-        needed, made = (
-            str(connection.exec_driver_sql(f"SELECT version_num FROM {table}").scalar() or _EMPTY)  # noqa: S608
-            if table in tables
-            else _EMPTY
-            for table in (VERSION_TABLE, _MADE_TABLE)
-        )
+        column = _MADE if _has_made(connection) else "NULL"
+        query = f"SELECT version_num, {column} FROM {VERSION_TABLE}"  # noqa: S608
+        needed, made = connection.exec_driver_sql(query).first() or (_EMPTY, None)
         return Schema(made or needed, needed)
     first = REVISIONS[0] if tables >= _OLDEST_TABLES else _EMPTY
     return Schema(first, first)
+
+
+def _has_made(connection: sa.Connection) -> bool:
+    return _MADE in {column["name"] for column in sa.inspect(connection).get_columns(VERSION_TABLE)}
 
 
 def _migrate(connection: sa.Connection, target: str, url: str) -> tuple[Schema, Schema]:
@@ -273,11 +277,14 @@ def _migrate(connection: sa.Connection, target: str, url: str) -> tuple[Schema, 
     if before.made != _EMPTY:
         _log.info("migrating the store from schema %s to %s", before.made, target)
         command.stamp(config, before.made)
-    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_MADE_TABLE}")
     command.upgrade(config, target)
     after = Schema(target, _served_by(target))
-    if after.needed != after.made:
-        connection.exec_driver_sql(f"CREATE TABLE {_MADE_TABLE} (version_num TEXT NOT NULL)")
-        connection.exec_driver_sql(f"INSERT INTO {_MADE_TABLE} VALUES ('{after.made}')")  # noqa: S608
-        connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '{after.needed}'")  # noqa: S608
+    is_there = _has_made(connection)
+    if after.needed != after.made and not is_there:
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")  # not for a backup's end
+        connection.exec_driver_sql(f"ALTER TABLE {VERSION_TABLE} ADD COLUMN {_MADE} TEXT")
+    if after.needed != after.made or is_there:
+        values = f"version_num = '{after.needed}', {_MADE} = '{after.made}'"
+        connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET {values}")  # noqa: S608
     return before, after
