@@ -7,11 +7,11 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package test-spark lint bench engines attacks change suite calibration planning releases paper kills law fuzz model soak fortnight growth mixing cluster clean
+.PHONY: help demo test test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law fuzz model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hubbub needs Python 3.11 or newer; set PYTHON=...")'
@@ -34,6 +34,9 @@ test-package: $(READY)  ## the JavaScript client as npm would publish it (needs 
 test-spark: $(READY)  ## the decoder on Spark (needs Java 17: Debian's openjdk-17-jre-headless; installs 490 MB into .venv)
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[spark]'
 	$(BIN)/pytest tests/spark
+
+test-pgbouncer: $(READY)  ## a store behind PgBouncer (Debian's package pgbouncer)
+	$(BIN)/pytest tests/pgbouncer
 
 lint: $(READY)  ## style (ruff), types (mypy --strict) and which way imports go (import-linter)
 	$(BIN)/ruff check .

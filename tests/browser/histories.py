@@ -22,7 +22,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
-from service.posting import post, send, wait_until
+from service.posting import post, send, wait_until, wait_until_published
 
 TOKEN, _HASH = generate_secret("admin")
 DAYS = 14
@@ -46,14 +46,14 @@ class History:
     ----------
     admin : str
         Address of the admin listener.
-    totals : dict of str to int
-        Reports stored, by metric.
+    before : dict of str to int
+        Reports of the days before today, by metric.
     today : dict of str to int
-        Those that came over HTTP.
+        Those that came over HTTP, which are shown in hundreds.
     """
 
     admin: str
-    totals: dict[str, int]
+    before: dict[str, int]
     today: dict[str, int]
 
 
@@ -61,7 +61,8 @@ def config(folder: Path) -> list[str]:
     """Return the options for an admin listener that TOKEN may read."""
     path = folder / "collector.toml"
     path.write_text(
-        f'admin_port = 0\n[admin_tokens.operator]\nsha256 = "{_HASH}"\nscopes = ["read"]\n',
+        "admin_port = 0\npublish_seconds = 0.2\n"
+        f'[admin_tokens.operator]\nsha256 = "{_HASH}"\nscopes = ["read"]\n',
         encoding="utf-8",
     )
     return ["--config", str(path)]
@@ -73,20 +74,19 @@ def running_history(folder: Path, store: str) -> Iterator[History]:
     metrics = folder / "metrics.toml"
     metrics.write_text(registry_toml(*METRICS), encoding="utf-8")
     with ThreadPoolExecutor(1) as elsewhere:  # this thread may have the browser's event loop
-        totals = elsewhere.submit(lambda: asyncio.run(_remember(store))).result()
+        before = elsewhere.submit(lambda: asyncio.run(_remember(store))).result()
     with running_collector(metrics, store, config(folder)) as collector:
-        today = _send(collector.url)
-        for name, reports in today.items():
-            totals[name] += reports
         admin = collector.read_admin_url()
-        wait_until(lambda: _shown(admin) == totals)  # the page may be a second behind
-        yield History(admin, totals, today)
+        wait_until_published(admin, TOKEN)
+        today = _send(collector.url)
+        wait_until(lambda: _is_shown(admin, sum(today.values())))
+        yield History(admin, before, today)
 
 
-def _shown(admin: str) -> dict[str, int]:
-    """Return what the status says is stored of each metric."""
+def _is_shown(admin: str, reports: int) -> bool:
+    """Return whether so many reports are published, and what is stored of them was looked at."""
     status = send(admin, "GET", "/status.json", headers={"Authorization": f"Bearer {TOKEN}"}).json
-    return {metric["name"]: metric["reports"] for metric in status["metrics"]}
+    return bool(status["reports"] == reports and status["stored_at"] == status["published_at"])
 
 
 async def _remember(url: str) -> dict[str, int]:

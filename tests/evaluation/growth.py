@@ -238,7 +238,9 @@ async def _migrate(url: str, ids: int, days: int) -> None:
         "CREATE TABLE batches (batch_id BYTEA NOT NULL, day DATE NOT NULL)"
         if is_postgresql
         else "CREATE TABLE batches (batch_id BLOB PRIMARY KEY, day DATE NOT NULL) WITHOUT ROWID",
-        "UPDATE hubbub_schema SET version_num = '0002'",
+        "DROP TABLE hubbub_schema",
+        "CREATE TABLE hubbub_schema (version_num VARCHAR(32) NOT NULL)",
+        "INSERT INTO hubbub_schema VALUES ('0002')",
     )
     dates = [today - dt.timedelta(days=age) for age in range(days)]
     if is_postgresql:

@@ -104,12 +104,18 @@ def accepts_connections(url: str) -> bool:
     return True
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     """Return once a condition holds; fail if it doesn't come true."""
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def wait_until_published(admin: str, token: str) -> None:
+    """Wait until a collector's numbers were published once, from when on it counts."""
+    headers = {"Authorization": f"Bearer {token}"}
+    wait_until(lambda: send(admin, "GET", "/status.json", headers=headers).json["published_at"])
 
 
 def records_of(batch: Batch) -> list[bytes]:

@@ -25,10 +25,11 @@ from service.posting import (
     send,
     stored_count,
     wait_until,
+    wait_until_published,
 )
 
 _TOKENS = {scope: generate_secret("admin") for scope in ("read", "export", "delete")}
-_CONFIG = "admin_port = 0\n" + "".join(
+_CONFIG = "admin_port = 0\npublish_seconds = 0.2\n" + "".join(
     f'[admin_tokens.{scope}]\nsha256 = "{hashed}"\nscopes = ["{scope}"]\n'
     for scope, (_, hashed) in _TOKENS.items()
 )
@@ -72,7 +73,9 @@ def serving(workers: int, metrics: Path, database: Path) -> Iterator[Served]:
     config = database.with_name("collector.toml")
     config.write_text(f"workers = {workers}\n{_CONFIG}", encoding="utf-8")
     with running_collector(metrics, database, ["--config", str(config)]) as collector:
-        yield Served(collector, collector.read_admin_url())
+        served = Served(collector, collector.read_admin_url())
+        wait_until_published(served.admin, _TOKENS["read"][0])
+        yield served
 
 
 @pytest.fixture
@@ -128,12 +131,13 @@ def test_numbers_are_those_of_what_was_sent_by_whichever_worker(served: Served) 
         assert post(url, batch).status in {200, 201}
     for _ in range(3):
         assert post(url, b"not json").status == 400
-    wait_until(lambda: served.counted("hubbub_reports_total", metric="homepage") == 60)
+    wait_until(lambda: served.counted("hubbub_request_seconds_count") == 27)
+    assert served.counted("hubbub_commit_reports_sum") == 60
+    assert served.counted("hubbub_reports_total", metric="homepage") in {0, 100}
     assert served.counted("hubbub_duplicate_batches_total") == 4
     assert served.counted("hubbub_requests_total", status="201", reason="stored") == 20
     assert served.counted("hubbub_requests_total", status="200", reason="duplicate") == 4
     assert served.counted("hubbub_requests_total", status="400", reason="malformed") == 3
-    assert served.counted("hubbub_commit_reports_sum") == 60
     wait_until(lambda: served.counted("hubbub_upkeep_runs_total", task="merge") >= 1)
     status = served.ask("/status.json").json
     assert (status["reports"], status["duplicates"]) == (60, 4)
@@ -143,11 +147,11 @@ def test_numbers_are_those_of_what_was_sent_by_whichever_worker(served: Served) 
 def test_numbers_do_not_go_back_when_a_worker_is_killed(served: Served) -> None:
     for _ in range(10):
         assert post(served.collector.url, make_batch(2)).status == 201
-    wait_until(lambda: served.counted("hubbub_reports_total") == 20)
+    wait_until(lambda: served.counted("hubbub_commit_reports_sum") == 20)
     if workers := workers_of(served.collector):
         os.kill(workers[0], signal.SIGKILL)
         wait_until(lambda: set(workers) != set(workers_of(served.collector)))
-        assert served.counted("hubbub_reports_total") == 20
+        assert served.counted("hubbub_commit_reports_sum") == 20
 
 
 @_WORKERS
@@ -184,8 +188,10 @@ def test_answers_are_kept_to_the_reader(empty: Served) -> None:
 
 
 def test_free_space_is_told_to_operators(empty: Served) -> None:
+    wait_until(lambda: empty.ask("/status.json").json["stored_at"] is not None)
     free = empty.ask("/status.json").json["store_free_bytes"]
     assert free > 0
+    assert free % 2**20 == 0
     assert empty.counted("hubbub_store_free_bytes") == pytest.approx(free, rel=0.5)
     assert " free</dd>" in empty.ask("/").body.decode()
 

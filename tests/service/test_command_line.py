@@ -21,9 +21,11 @@ from service.posting import SECONDS, make_batch, post, stored_count
 SUBCOMMANDS = [
     "serve",
     "token",
+    "migrate",
     "maintain",
     "replay",
     "delete",
+    "backup",
     "export",
     "import",
     "keygen",

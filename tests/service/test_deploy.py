@@ -26,7 +26,7 @@ from deploy_files import (
 from hubbub.collector.access.auth import generate_secret
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.processes import Collector, running_collector
-from service.posting import Answer, make_batch, post, send, wait_until
+from service.posting import Answer, make_batch, post, send, wait_until, wait_until_published
 
 _TOKEN, _TOKEN_HASH = generate_secret("admin")
 _KEY, _KEY_HASH = generate_secret("ingest")
@@ -50,6 +50,7 @@ def from_pod(
     assert pod_environment().keys() == {"HUBBUB_COLLECTOR_STORE", *_HASHES}
     for name, value in _HASHES.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HUBBUB_COLLECTOR_PUBLISH_SECONDS", "0.2")
     options = ["--config", str(tmp_path / "collector.toml"), *_EPHEMERAL]
     with running_collector(tmp_path / "metrics.toml", database, options) as collector:
         yield collector
@@ -87,14 +88,18 @@ def test_pod_answers_its_probes_and_takes_reports(from_pod: Collector) -> None:
 
 
 def test_alerts_are_about_what_a_pod_tells_prometheus(from_pod: Collector) -> None:
+    admin, bearer = from_pod.read_admin_url(), {"Authorization": f"Bearer {_TOKEN}"}
+    wait_until_published(admin, _TOKEN)
     assert _post(from_pod).status == 201
-    bearer = {"Authorization": f"Bearer {_TOKEN}"}
-    answer = send(from_pod.read_admin_url(), "GET", "/metrics", headers=bearer)
-    assert answer.status == 200
-    types = re.findall(r"^# TYPE (\w+) (\w+)$", answer.body.decode(), re.MULTILINE)
-    told = {name + "_bucket" * (kind == "histogram") for name, kind in types}
+
+    def metrics() -> str:
+        return send(admin, "GET", "/metrics", headers=bearer).body.decode()
+
+    wait_until(lambda: "hubbub_reports_total{" in metrics())
+    types = re.findall(r"^# TYPE (\w+) (\w+)$", metrics(), re.MULTILINE)
+    parts = {"histogram": ("_bucket", "_sum", "_count")}
+    told = {name + end for name, kind in types for end in parts.get(kind, ("",))}
     assert told >= {metric for rule in alerts() for metric in metrics_in(rule["expr"])}
-    assert "hubbub_reports_total{" in answer.body.decode()
 
 
 def test_health_check_of_the_image_tells_a_live_collector_from_none(

@@ -8,45 +8,51 @@ from factories import make_report
 from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
 from hubbub.simulations.experiments.processes import running_collector
-from service.posting import post, send, stored_count, wait_until
+from service.posting import post, send, stored_count, wait_until, wait_until_published
 
 _TOKEN, _TOKEN_HASH = generate_secret("admin")
 _HONEST = int("55" * 16, 16)  # half of the bits
 _FORGED = 2**128 - 1
 _CONFIG = f"""
 admin_port = 0
+publish_seconds = 0.2
 [admin_tokens.prometheus]
 sha256 = "{_TOKEN_HASH}"
 scopes = ["read"]
 """
 
 
-def test_improbable_reports_are_stored_and_counted_by_cohort(
+def test_improbable_reports_are_stored_and_counted_without_their_cohort(
     metrics_file: Path, database: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "collector.toml"
     config.write_text(_CONFIG, encoding="utf-8")
     with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
         admin = collector.read_admin_url()
+        wait_until_published(admin, _TOKEN)
         assert post(collector.url, Batch(_reports(3, 3, 9))).status == 201
-        flagged = 'hubbub_improbable_reports_total{cohort="3",metric="homepage"} 2.0'
+        flagged = 'hubbub_improbable_reports_total{metric="homepage"} 3.0'
         wait_until(lambda: flagged in _metrics(admin))
-        assert 'cohort="9",metric="homepage"} 1.0' in _metrics(admin)
-        assert 'cohort="5"' not in _metrics(admin)
+        assert "cohort=" not in _metrics(admin)
     assert stored_count(database) == 4
 
 
 def test_batch_with_improbable_reports_is_refused_if_so_configured(
-    metrics_file: Path, database: Path
+    metrics_file: Path, database: Path, tmp_path: Path
 ) -> None:
-    options = ["--improbable-reports", "refuse"]
-    with running_collector(metrics_file, database, options) as collector:
+    config = tmp_path / "collector.toml"
+    config.write_text('improbable_reports = "refuse"' + _CONFIG, encoding="utf-8")
+    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+        admin = collector.read_admin_url()
+        wait_until_published(admin, _TOKEN)
         assert post(collector.url, Batch(_reports())).status == 201
         answer = post(collector.url, Batch(_reports(3, 9)))
         assert answer.status == 422
         assert answer.json["detail"].startswith(
             "reports: 2 of homepage with an improbable number of set bits; must be between "
         )
+        refused = 'hubbub_requests_total{reason="improbable",status="422"} 1.0'
+        wait_until(lambda: refused in _metrics(admin))
     assert stored_count(database) == 1
 
 

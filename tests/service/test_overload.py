@@ -232,7 +232,9 @@ def test_half_open_admin_connections_hinder_nobody_and_hardly_fill_the_log(
     config, errors = tmp_path / "collector.toml", tmp_path / "errors"
     _secret, sha256 = generate_secret("admin")
     token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\nscopes = ["read"]\n'
-    config.write_text(f"admin_port = 0\nheader_seconds = 2\n{token}", encoding="utf-8")
+    config.write_text(
+        f"admin_port = 0\npublish_seconds = 0.2\nheader_seconds = 2\n{token}", encoding="utf-8"
+    )
     options = ["--config", str(config)]
     with (
         errors_kept_in(errors),

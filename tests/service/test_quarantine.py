@@ -43,6 +43,7 @@ from service.posting import (
     records_of,
     send,
     wait_until,
+    wait_until_published,
 )
 from unit.javascript.node import run_program
 
@@ -53,7 +54,7 @@ _NARROW = make_metric(params=make_params(k=8))
 _TODAY = dt.datetime.now(dt.UTC).date()
 _KILLS = 2
 _TOKEN, _HASH = generate_secret("admin")
-_SETTINGS = {"quarantine_days": 7, "upkeep_seconds": 0.2, "admin_port": 0}
+_SETTINGS = {"quarantine_days": 7, "upkeep_seconds": 0.2, "admin_port": 0, "publish_seconds": 0.2}
 _CONFIG = f"""
 [admin_tokens.all]
 sha256 = "{_HASH}"
@@ -83,13 +84,14 @@ class Served:
         self.collector = collector
         self.url = collector.url
         self._admin = collector.read_admin_url()
+        wait_until_published(self._admin, _TOKEN)
 
     def ask(self, path: str, method: str = "GET") -> Answer:
         return send(self._admin, method, path, headers={"Authorization": f"Bearer {_TOKEN}"})
 
     def quarantine(self) -> dict[tuple[str, int, int], int]:
         """Return the reports of each metric, version and width, as of now."""
-        time.sleep(1.01)  # what is shown may be a second old
+        time.sleep(1.01)  # what is shown may be as old as the last step
         kept = self.ask("/status.json").json["quarantine"]
         return {(it["metric"], it["version"], it["bits_bytes"]): it["reports"] for it in kept}
 
@@ -180,7 +182,7 @@ def test_reports_that_the_registry_does_not_know_are_counted_once_it_is_mended(
         assert len(stored_in(store)) == 3 * n
         served.reload(metrics_file, _NEW, _OTHER)
         wait_until(lambda: [k.key.width for k in _kept(store)] == [3])
-        assert served.counted("hubbub_replayed_reports_total") == 6 * n
+        wait_until(lambda: served.counted("hubbub_replayed_reports_total") == 6 * n)
         assert send_all() == repeats
         assert served.quarantine() == {("homepage", 1, 1): 3 * mixed}
     for metric in (_NEW, _OTHER):

@@ -27,6 +27,7 @@ from hubbub.collector.cli import main
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import CONFIG_VARIABLE, load
 from hubbub.collector.operations.metrics import FAMILIES, FamilyType, Metrics
+from hubbub.collector.operations.publishing import Publisher
 
 ROOT = FOLDER.parents[1]
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a container
@@ -335,6 +336,10 @@ def test_every_kind_of_trouble_that_is_counted_has_an_alert() -> None:
         "overflow",
         "queue_depth",
         "reload_failing",
+        "key_refusals",
+        "unmixed_days",
+        "expiry",
+        "build",
     ):
         ending = "_total" if FAMILIES[name].type is FamilyType.COUNTER else ""
         assert FAMILIES[name].exposed + ending in watched
@@ -352,7 +357,7 @@ def _container() -> Any:
 
 def _exposed_names() -> set[str]:
     """Return the names under which Prometheus keeps what /metrics tells."""
-    body, _ = Metrics().exposition()
+    body, _ = Publisher(Metrics()).exposition()
     types = re.findall(r"^# TYPE (\w+) (\w+)$", body.decode(), re.MULTILINE)
     parts = {"histogram": ("_bucket", "_sum", "_count")}
     return {name + end for name, kind in types for end in parts.get(kind, ("",))}

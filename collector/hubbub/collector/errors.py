@@ -56,6 +56,8 @@ class RefusalError(Exception):
         Headers that belong to the answer.
     retry_after : float, optional
         Seconds after which the same request may succeed.
+    key : str, optional
+        The name of the ingest key because of which it is refused.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class RefusalError(Exception):
         *,
         headers: Mapping[str, str] | None = None,
         retry_after: float | None = None,
+        key: str | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -73,6 +76,7 @@ class RefusalError(Exception):
         self.detail = detail
         self.headers = headers or {}
         self.retry_after = retry_after
+        self.key = key
 
 
 class QuarantineFullError(StoreError):
@@ -88,6 +92,8 @@ class BatchError(RefusalError):
         The fault of each report that is at fault by itself; the others were in order.
     unknown : collection of (str, int)
         The metrics and versions among them that the collector doesn't know.
+    reason : str
+        By default "unregistered" if there are any, or else what the status stands for.
     """
 
     def __init__(
@@ -96,8 +102,11 @@ class BatchError(RefusalError):
         detail: str,
         reports: Mapping[int, str] | None = None,
         unknown: Collection[tuple[str, int]] = (),
+        *,
+        reason: str | None = None,
     ) -> None:
-        super().__init__(status, _REASONS[status], detail)
+        reason = reason or ("unregistered" if unknown else _REASONS[status])
+        super().__init__(status, reason, detail)
         self.reports = reports or {}
         self.unknown = unknown
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import Columns, Records, cohorts, columns, set_bits, words
+from hubbub.protocol.records import Columns, Records, columns, set_bits, words
 
 SAMPLE = 2**19
 """Most reports that a `RepeatSample` remembers, 8 bytes each."""
@@ -92,13 +92,6 @@ def improbable(records: Records, bounds: SetBits) -> NDArray[np.bool_]:
     """Return which records have an implausible number of set bits, shape (n,)."""
     numbers = set_bits(columns(records).bits)
     return (numbers < bounds.low) | (numbers > bounds.high)
-
-
-def improbable_by_cohort(records: Records, bounds: SetBits) -> dict[int, int]:
-    """Return the number of improbable records of each cohort that has any."""
-    flagged = cohorts(records)[improbable(records, bounds)]
-    found, numbers = np.unique(flagged, return_counts=True)
-    return dict(zip(found.tolist(), numbers.tolist(), strict=True))
 
 
 def forgery_shift(params: RapporParams, share: float) -> tuple[float, float]:

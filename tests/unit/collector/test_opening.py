@@ -361,8 +361,8 @@ async def test_page_shows_the_sizes_that_are_stored_and_samples_none(sqlite_url:
         metrics = Metrics()
         for stored_sizes in ([], [64]):
             declared, days = await store.declared(), await store.overview()
-            sampler = Sampler(store, metrics, 60.0)
-            await sampler.sample(declared, days)
+            sampler = Sampler(store)
+            await sampler.sample(declared, days, TODAY)
             assert sampler.samples == {}
             found = Stored(declared, days, samples=sampler.samples)
             shown = metric_statuses(REGISTRY, found, metrics.snapshot(), TODAY)

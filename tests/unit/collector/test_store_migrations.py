@@ -66,7 +66,7 @@ _OLDEST = {
 
 @in_event_loop
 async def test_store_without_a_version_is_adopted_without_loss(any_store_url: str) -> None:
-    await _make_oldest(any_store_url)
+    await make_oldest(any_store_url)
     async with open_store(any_store_url, create=True) as store:
         assert await store.declared() == [Declared("homepage", 1, make_metric().definition)]
         assert await stored_segments(store) == [[1, 2, 3]]
@@ -84,7 +84,7 @@ async def test_ids_of_all_days_are_known_after_the_migration(
 ) -> None:
     """Some are dated later than today, by a clock that was ahead."""
     today = dt.datetime.now(dt.UTC).date()
-    await _make_oldest(any_store_url)
+    await make_oldest(any_store_url)
     batches = [make_new_batch([number]) for number in range(20)]
     for number, batch in enumerate(batches):
         await _add_old_id(any_store_url, batch.batch_id, today - dt.timedelta(days=number - 3))
@@ -112,9 +112,9 @@ async def test_ids_are_known_long_enough_after_a_migration_under_a_clock_that_wa
     """By a few days, or so far that all reports are later; a clock was once a year ahead."""
     today = dt.datetime.now(dt.UTC).date()
     youngest, far = today + dt.timedelta(days=behind), today + dt.timedelta(days=behind + 365)
-    await _make_oldest(any_store_url)
+    await make_oldest(any_store_url)
     if behind > 7:
-        await _execute(any_store_url, "DELETE FROM segments")
+        await execute(any_store_url, "DELETE FROM segments")
     for day in (*[youngest - dt.timedelta(days=days) for days in range(0, 12, 3)], far):
         await _add_old_segment(any_store_url, day)
     batch = make_new_batch()
@@ -129,7 +129,7 @@ async def test_ids_are_known_long_enough_after_a_migration_under_a_clock_that_wa
 
 @in_event_loop
 async def test_ids_from_before_the_migration_are_forgotten_with_its_day(any_store_url: str) -> None:
-    await _make_oldest(any_store_url)
+    await make_oldest(any_store_url)
     async with open_store(any_store_url, create=True) as store:
         today = dt.datetime.now(dt.UTC).date()
         assert await store.forget_ids(today - dt.timedelta(days=1)) == 0
@@ -143,7 +143,7 @@ async def test_collector_of_an_earlier_version_is_refused_after_the_migration(
     any_store_url: str,
 ) -> None:
     """It would look for an id in its own day alone."""
-    await _make_oldest(any_store_url)
+    await make_oldest(any_store_url)
     await _add_old_id(any_store_url, secrets.token_bytes(16), _DAY)
     async with open_store(any_store_url, create=True):
         with pytest.raises(sa.exc.DBAPIError, match="batches"):
@@ -158,7 +158,7 @@ async def test_old_store_is_adopted_once_by_collectors_that_start_together(
         async with open_store(any_store_url, create=True) as store:
             return await store.append([make_new_batch()], _DAY) == [True]
 
-    await _make_oldest(any_store_url)
+    await make_oldest(any_store_url)
     assert all(await asyncio.gather(*[start() for _ in range(6)]))
     async with open_store(any_store_url, create=False) as reader:
         assert await reader.count(HOMEPAGE) == 3 + 18
@@ -173,7 +173,8 @@ async def test_new_store_is_made_once_by_collectors_that_start_together(
             return await store.append([make_new_batch()], _DAY) == [True]
 
     assert all(await asyncio.gather(*[start() for _ in range(6)]))
-    assert await _version(any_store_url) == REVISIONS[-1]
+    async with open_store(any_store_url, create=False) as reader:
+        assert await reader.schema() == REVISIONS[-1]
 
 
 @in_event_loop
@@ -195,8 +196,8 @@ def test_known_versions_are_the_migrations() -> None:
 async def test_reader_asks_for_an_old_store_to_be_migrated_and_leaves_it(
     any_store_url: str,
 ) -> None:
-    await _make_oldest(any_store_url)
-    message = r"made by an older hubbub \(schema 0001, .* start its collector once"
+    await make_oldest(any_store_url)
+    message = r"made by an older hubbub \(schema 0001, .* migrate it: hubbub-collector migrate"
     with pytest.raises(StoreError, match=message):
         async with open_store(any_store_url, create=False):
             pass
@@ -211,7 +212,7 @@ async def test_store_of_a_newer_hubbub_is_refused_and_left_alone(
 ) -> None:
     async with open_store(any_store_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
-    await _execute(any_store_url, "UPDATE hubbub_schema SET version_num = '9999'")
+    await execute(any_store_url, "UPDATE hubbub_schema SET version_num = '9999'")
     with pytest.raises(StoreError, match=r"made by a newer hubbub \(schema 9999, .*update this"):
         async with open_store(any_store_url, create=create):
             pass
@@ -224,8 +225,8 @@ async def test_database_of_something_else_is_no_store_but_may_become_one(
 ) -> None:
     if any_store_url.startswith("sqlite"):
         sqlite3.connect(tmp_path / "hubbub.db").close()
-    await _execute(any_store_url, "CREATE TABLE recipes (dish TEXT)")
-    await _execute(any_store_url, "CREATE TABLE alembic_version (version_num TEXT)")
+    await execute(any_store_url, "CREATE TABLE recipes (dish TEXT)")
+    await execute(any_store_url, "CREATE TABLE alembic_version (version_num TEXT)")
     with pytest.raises(StoreError, match="is no store of hubbub's"):
         async with open_store(any_store_url, create=False):
             pass
@@ -235,13 +236,13 @@ async def test_database_of_something_else_is_no_store_but_may_become_one(
 
 @in_event_loop
 async def test_failed_migration_leaves_the_old_store(any_store_url: str) -> None:
-    await _make_oldest(any_store_url)
+    await make_oldest(any_store_url)
     # Its name is the new index's, so that the last step of the migration fails.
-    await _execute(any_store_url, "CREATE TABLE segments_by_day (name TEXT)")
+    await execute(any_store_url, "CREATE TABLE segments_by_day (name TEXT)")
     with pytest.raises(StoreError, match="segments_by_day"):
         async with open_store(any_store_url, create=True):
             pass
-    await _execute(any_store_url, "DROP TABLE segments_by_day")
+    await execute(any_store_url, "DROP TABLE segments_by_day")
     async with open_store(any_store_url, create=True) as store:
         assert await store.count(HOMEPAGE) == 3
 
@@ -267,22 +268,29 @@ print("alembic" in sys.modules)
     assert said == ["True", "False"]
 
 
-async def _make_oldest(url: str) -> None:
+async def make_oldest(url: str) -> None:
     """Make a store as the first collectors did, with three reports of a batch."""
     for statement in _OLDEST[url.partition(":")[0]].split(";"):
         if statement.strip():
-            await _execute(url, statement)
+            await execute(url, statement)
     await _add_old_segment(url, _DAY)
     await _add_old_id(url, _BATCH.batch_id, _DAY)
-    await _execute(
+    await execute(
         url,
         "INSERT INTO parameters VALUES ('homepage', 1, :parameters)",
         parameters=json.dumps(make_metric().definition, sort_keys=True),
     )
 
 
+async def pretend(url: str, version: str) -> None:
+    """Let a store tell that it has an earlier schema."""
+    await execute(url, "DROP TABLE hubbub_schema")
+    await execute(url, "CREATE TABLE hubbub_schema (version_num VARCHAR(32) NOT NULL)")
+    await execute(url, "INSERT INTO hubbub_schema VALUES (:version)", version=version)
+
+
 async def _add_old_segment(url: str, day: dt.date) -> None:
-    await _execute(
+    await execute(
         url,
         "INSERT INTO segments VALUES (:id, 'homepage', 1, :day, 3, :records)",
         id=secrets.randbits(63),
@@ -292,10 +300,10 @@ async def _add_old_segment(url: str, day: dt.date) -> None:
 
 
 async def _add_old_id(url: str, batch_id: bytes, day: dt.date) -> None:
-    await _execute(url, "INSERT INTO batches VALUES (:id, :day)", id=batch_id, day=day)
+    await execute(url, "INSERT INTO batches VALUES (:id, :day)", id=batch_id, day=day)
 
 
-async def _execute(url: str, statement: str, **values: object) -> None:
+async def execute(url: str, statement: str, **values: object) -> None:
     typed = sa.text(statement).bindparams(
         *[sa.bindparam(name, type_=sa.Date) for name in values if name == "day"]
     )

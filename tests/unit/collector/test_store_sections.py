@@ -23,6 +23,7 @@ from hubbub.collector.store.upkeep import Upkeep
 from unit.collector.appends import STORES_REPORTS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
+from unit.collector.test_store_migrations import pretend
 
 _DAY = dt.date(2026, 3, 14)
 _TOMORROW = _DAY + dt.timedelta(days=1)
@@ -353,13 +354,13 @@ async def test_closed_day_refuses_ids_of_earlier_collectors_in_all_sections(
 
 @in_event_loop
 async def test_migration_does_not_keep_collectors_waiting_for_a_backup(
-    postgresql: PostgresqlServer, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql_module, "_STATEMENT_SECONDS", 30)
     async with open_store(postgresql_url, create=True) as store:
         batch = make_new_batch()
         await store.append([batch], _DAY)
-        postgresql.execute("UPDATE hubbub_schema SET version_num = '0007'", url=postgresql_url)
+        await pretend(postgresql_url, "0007")
         backup = await asyncpg.connect(postgresql_url)
         await backup.execute("BEGIN; LOCK TABLE batch_ids IN ACCESS SHARE MODE")
         with pytest.raises(StoreError, match="lock timeout"):

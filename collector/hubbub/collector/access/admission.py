@@ -175,10 +175,10 @@ class Admission:
         if math.isinf(wait):
             burst = self._keys[key or ""].burst
             detail = f"reports: {reports}; this key may send at most {burst} at once"
-            raise RefusalError(413, "too_large", detail)
+            raise RefusalError(413, "too_large", detail, key=key)
         if wait:
             detail = "quota of this key is used up; see Retry-After"
-            raise RefusalError(429, "quota", detail, retry_after=wait)
+            raise RefusalError(429, "quota", detail, retry_after=wait, key=key)
 
     def may_repeat(self, key: str | None, reports: int) -> bool:
         """Return whether a key without quota may ask if these reports are stored already."""

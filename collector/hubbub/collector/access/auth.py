@@ -32,9 +32,11 @@ class AuthError(RefusalError):
     The detail says what was expected, and reveals nothing of what was presented.
     """
 
-    def __init__(self, status: int, detail: str, challenge: str) -> None:
+    def __init__(
+        self, status: int, reason: str, detail: str, challenge: str, key: str | None = None
+    ) -> None:
         headers = {"WWW-Authenticate": challenge}
-        super().__init__(status, "unauthorized", detail, headers=headers)
+        super().__init__(status, reason, detail, headers=headers, key=key)
 
 
 def generate_secret(purpose: Purpose) -> tuple[str, str]:
@@ -99,19 +101,22 @@ class SecretTable(Generic[_Entry]):
             Status 401, if there is no such entry or it has expired.
         """
         if authorization is None:
-            raise _unauthorized(f"Authorization: missing; must be Bearer hub_{self._purpose}_...")
+            expected = f"must be Bearer hub_{self._purpose}_..."
+            raise _unauthorized("key_missing", f"missing; {expected}")
         presented = self._header.fullmatch(authorization)
         if presented is None:
             expected = f"must be Bearer hub_{self._purpose}_..., whole and nothing else"
-            raise _unauthorized(f"Authorization: {expected}", "invalid_token")
+            raise _unauthorized("key_malformed", expected, "invalid_token")
         found = self._by_hash.get(hashlib.sha256(presented[1].encode("ascii")).digest())
         if found is None:
-            known = is_secret(presented[1], self._purpose)
-            fault = "unknown key" if known else "mistyped key (its checksum is wrong)"
-            raise _unauthorized(f"Authorization: {fault}", "invalid_token")
-        expires = found[1].expires
-        if expires is not None and today > expires:
-            raise _unauthorized(f"Authorization: key expired on {expires}", "invalid_token")
+            if is_secret(presented[1], self._purpose):
+                raise _unauthorized("key_unknown", "unknown key", "invalid_token")
+            fault = "mistyped key (its checksum is wrong)"
+            raise _unauthorized("key_malformed", fault, "invalid_token")
+        name, entry = found
+        if entry.expires is not None and today > entry.expires:
+            fault = f"key expired on {entry.expires}"
+            raise _unauthorized("key_expired", fault, "invalid_token", name)
         return found
 
 
@@ -163,16 +168,19 @@ class AdminGate:
         if scope not in token.scopes:
             raise AuthError(
                 403,
+                "scope",
                 f"Authorization: the token lacks the scope {scope!r}",
                 f'Bearer realm="hubbub", error="insufficient_scope", scope="{scope}"',
             )
         return name
 
 
-def _unauthorized(detail: str, error: str | None = None) -> AuthError:
+def _unauthorized(
+    reason: str, fault: str, error: str | None = None, key: str | None = None
+) -> AuthError:
     """Return a 401; one for a request without credentials has no error code (RFC 6750, 3.1)."""
     challenge = 'Bearer realm="hubbub"' + (f', error="{error}"' if error else "")
-    return AuthError(401, detail, challenge)
+    return AuthError(401, reason, f"Authorization: {fault}", challenge, key)
 
 
 def _form(purpose: Purpose) -> str:

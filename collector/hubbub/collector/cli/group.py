@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 from collections.abc import Iterator
 
 import click
@@ -18,15 +19,19 @@ from hubbub.protocol.errors import HubbubError
 _SUBCOMMANDS = {
     "serve": ("service", "Receive reports until SIGTERM."),
     "token": ("service", "Make an ingest key or an admin token."),
+    "migrate": ("stores", "Bring a store to this version's schema."),
     "maintain": ("stores", "Merge segments and forget what is too old."),
     "replay": ("stores", "Count the reports in quarantine that the registry knows by now."),
     "delete": ("stores", "Delete the reports of a metric."),
+    "backup": ("stores", "Copy a store that is in use, as of one moment."),
     "export": ("stores", "Write reports as Parquet."),
     "import": ("stores", "Read reports from Parquet or CSV."),
     "keygen": ("sealing", "Make a key to which clients seal reports."),
     "open": ("sealing", "Open sealed reports, where the collector can't."),
 }
 """The module of each, and the words of `--help`."""
+
+_OTHERS = 0o007
 
 
 class _LateGroup(click.Group):
@@ -54,6 +59,8 @@ class _LateGroup(click.Group):
 @click.version_option(package_name="hubbub")
 def main() -> None:
     """Receive noisy reports over HTTP and store them durably, without their senders."""
+    # Databases, exports and all else are for their owner, and for a group if the umask says so.
+    os.umask(os.umask(0) | _OTHERS)
 
 
 @contextlib.contextmanager

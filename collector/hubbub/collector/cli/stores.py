@@ -1,4 +1,4 @@
-"""The commands on a store: `export` and `import`; `maintain`, `replay` and `delete` by hand."""
+"""The commands on a store: in and out, its schema, a copy of it, and the upkeep by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from hubbub.collector.errors import StoreError, mask_address
 from hubbub.collector.exchange.exporting import export_partitions, plan_export
 from hubbub.collector.exchange.importing import find_sources, import_file
 from hubbub.collector.exchange.storage import Location, resolve
-from hubbub.collector.store import MetricVersion, QuarantineKey, Store, open_store
+from hubbub.collector.store import (
+    MetricVersion,
+    QuarantineKey,
+    Store,
+    backup_store,
+    migrate_store,
+    open_store,
+)
 from hubbub.collector.store.quarantine import why_quarantined
 from hubbub.collector.store.upkeep import QuarantineCare, Upkeep
 from hubbub.protocol.records import COHORT_BYTES
@@ -226,6 +233,34 @@ def import_(
 @click.command()
 @store_options
 @click.option(
+    "--contract",
+    is_flag=True,
+    help="Remove also what only earlier versions need, which can't serve the store from then on.",
+)
+def migrate(store: str | None, config: Path | None, contract: bool) -> None:
+    """Bring a store to this version's schema, also while collectors of earlier ones use it.
+
+    `serve` does so by itself when it starts, unless old_schema says to wait for this command or to
+    refuse. The tables are made if there are none. It says which versions can serve the store
+    afterwards: to roll back, start one of these again.
+
+    In a rolling upgrade: migrate; replace all collectors; and --contract once none will be rolled
+    back.
+    """
+    url = configured(config, store=store).store
+
+    with cli_errors():
+        before, after = asyncio.run(migrate_store(url, contract=contract))
+    did = f"migrated from schema {before.made or 'none'} to" if after != before else "has schema"
+    click.echo(
+        f"{mask_address(url)}: {did} {after.made}; versions of hubbub that know schema "
+        f"{after.needed} can serve it"
+    )
+
+
+@click.command()
+@store_options
+@click.option(
     "--deduplication-days",
     metavar="DAYS",
     help="Forget ids of batches after so many days; a batch sent again later counts again.  "
@@ -404,6 +439,36 @@ def delete(
             question = f"Delete {reports:,} reports of {what} from {mask_address(url)} for good?"
             click.confirm(question, abort=True)
         click.echo(f"deleted {asyncio.run(delete_reports()):,} reports of {what}")
+
+
+@click.command()
+@store_options
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The new file; readable by its owner only.",
+)
+def backup(store: str | None, config: Path | None, target: Path) -> None:
+    """Copy a store that is in use, as of one moment.
+
+    For SQLite: `cp` of the file loses reports that were acknowledged, as they may be in the log
+    beside it. Collectors go on taking reports meanwhile. FILE has all that was acknowledged before,
+    and the ids of its batches, so that nothing counts twice after it was restored. It appears once
+    it is whole and was checked. Of PostgreSQL the command to use is printed instead, with exit
+    code 1.
+
+    Two backups of one day tell which reports came between them: make one a day, and keep it as
+    safe as the store, for no longer than its reports may be kept.
+    """
+    url = configured(config, store=store).store
+
+    with cli_errors():
+        with progress_bar("copying") as progress:
+            asyncio.run(backup_store(url, target, progress))
+        click.echo(f"copied {target.stat().st_size:,} bytes from {mask_address(url)} to {target}")
 
 
 def configured(config: Path | None, **flags: str | None) -> Settings:

@@ -136,6 +136,11 @@ class Settings(_Frozen):
         repr=False,  # may hold a password
         description="Database for the reports: sqlite:///PATH (made if missing) or postgresql://.",
     )
+    old_schema: Literal["migrate", "wait", "refuse"] = Field(
+        default="migrate",
+        description="What to do at the start if the store's schema is older: migrate it, wait "
+        "until `hubbub-collector migrate` has, or refuse to start.",
+    )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: _Port = Field(default=8100, description="Port to listen on; 0 lets the system choose.")
     workers: int = Field(default=1, ge=1, le=256, description="Processes that share the port.")
@@ -236,8 +241,12 @@ class Settings(_Frozen):
     )
     upkeep_seconds: _Seconds = Field(
         default=60.0,
-        description="Pause between merging segments, forgetting what is too old, and looking for "
-        "signs of forgery.",
+        description="Pause between merging segments, forgetting what is too old, and so on.",
+    )
+    publish_seconds: _Seconds = Field(
+        default=600.0,
+        description="Time for which the admin listener's numbers of requests and reports stay as "
+        "they are; within it nobody can tell from them when a report came.",
     )
     improbable_tail: float = Field(
         default=1e-9,

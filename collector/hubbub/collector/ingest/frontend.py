@@ -8,6 +8,7 @@ room before there is a body. Invariant: an answer 200 or 201 means that the repo
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -52,6 +53,7 @@ class Frontend:
         self._validator = validator
         self._count = metrics.request
         self._count_duplicates = metrics.duplicates
+        self.count_seconds = metrics.answered
         self._store = store
         self._looking, self._lookers = asyncio.Lock(), 0
         self._reading = asyncio.Lock()
@@ -193,8 +195,8 @@ class _Posting:
     """A request that was let in (a `connections.Posting`), with its slot."""
 
     __slots__ = (
-        "_connection", "_encoding", "_frontend", "_key", "_media_type", "hold", "most", "release",
-        "seconds",
+        "_begun", "_connection", "_encoding", "_frontend", "_key", "_media_type", "_slot", "hold",
+        "most", "seconds",
     )  # fmt: skip
 
     def __init__(
@@ -214,8 +216,14 @@ class _Posting:
         self._media_type = media_type
         self._encoding = encoding
         self._connection = connection
-        slot = limiter.acquire()
-        self.hold, self.release = slot.hold, slot.release
+        self._slot = limiter.acquire()
+        self._begun = time.perf_counter()
+        self.hold = self._slot.hold
+
+    def release(self) -> None:
+        """Give its slot back, and count how long it took."""
+        self._slot.release()
+        self._frontend.count_seconds(time.perf_counter() - self._begun)
 
     async def answer(self, body: bytes) -> Response:
         """Answer the whole request (raises as `Frontend.answer`)."""

@@ -1,4 +1,4 @@
-"""Improbable reports in batches: counted by metric and cohort, or refused if so configured.
+"""Improbable reports in batches: counted by metric, or refused if so configured.
 
 `poisoning` says how many set bits are plausible for a metric; this applies it to batches.
 """
@@ -16,7 +16,6 @@ from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.poisoning import (
     SetBits,
     improbable,
-    improbable_by_cohort,
     plausible_set_bits,
 )
 from hubbub.collector.store import MetricVersion, NewBatch
@@ -60,6 +59,7 @@ class ReportValidator:
                     422,
                     f"reports: {found} of {key.metric} with an improbable number of set bits; "
                     f"must be between {bounds.low} and {bounds.high}",
+                    reason="improbable",
                 )
 
     def screen(self, key: MetricVersion, records: Records) -> NDArray[np.bool_]:
@@ -70,13 +70,12 @@ class ReportValidator:
         return ~improbable(records, bounds)
 
     def flag(self, batches: Iterable[NewBatch]) -> None:
-        """Count the improbable reports of stored batches, by metric and cohort."""
+        """Count the improbable reports of stored batches, by metric."""
         pools: dict[MetricVersion, list[Records]] = {}
         for batch in batches:
             for key, records in batch.records.items():
                 pools.setdefault(key, []).append(records)
         for key, pool in pools.items():
-            if bounds := self._bounds.get(key):
-                records = joined(pool)
-                for cohort, found in improbable_by_cohort(records, bounds).items():
-                    self._count(key.metric, cohort, found)
+            bounds = self._bounds.get(key)
+            if bounds and (found := int(improbable(joined(pool), bounds).sum())):
+                self._count(key.metric, found)

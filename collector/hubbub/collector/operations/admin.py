@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 
 from hubbub.collector.access.auth import AdminGate
-from hubbub.collector.config.settings import Scope
+from hubbub.collector.config.settings import Scope, Settings
 from hubbub.collector.errors import RefusalError, StoreError
 from hubbub.collector.http1 import Response
 from hubbub.collector.operations.admin_connections import aiohttp_response
@@ -57,10 +57,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def make_admin_app(
     gate: Callable[[], AdminGate],
-    registry: Callable[[], Registry],
+    in_force: Callable[[], tuple[Settings, Registry]],
     store: Store,
     metrics: Metrics,
-    seconds: float,
 ) -> web.Application:
     """Return the application for the admin listener.
 
@@ -68,15 +67,13 @@ def make_admin_app(
     ----------
     gate : callable
         Returns who may use it; asked on each request, so that tokens can be exchanged.
-    registry : callable
-        Returns the registry that is in force.
+    in_force : callable
+        Returns the settings and the registry that are in force.
     store : Store
         Open for as long as the application runs.
     metrics : Metrics
-    seconds : float
-        Time between two looks for signs of forgery.
     """
-    admin = _Admin(gate, Watch(registry, store, metrics, seconds), store, metrics)
+    admin = _Admin(gate, Watch(in_force, store, metrics), store)
     app = web.Application(middlewares=[_problems, admin.guard], client_max_size=0)
     app.cleanup_ctx.append(admin.watched)
     app.on_response_prepare.append(_add_headers)
@@ -95,17 +92,15 @@ class _Admin:
         gate: Callable[[], AdminGate],
         watch: Watch,
         store: Store,
-        metrics: Metrics,
     ) -> None:
         self._gate = gate
         self._watch = watch
         self._store = store
-        self._metrics = metrics
         self._exports = asyncio.Semaphore(_EXPORTS)
 
     async def watched(self, _app: web.Application) -> AsyncIterator[None]:
-        """Watch while the application runs."""
-        task = asyncio.create_task(self._watch.watch_for_ever(), name="watch")
+        """Publish while the application runs."""
+        task = asyncio.create_task(self._watch.publish_for_ever(), name="publish")
         yield
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -138,8 +133,7 @@ class _Admin:
 
     async def get_metrics(self, _request: web.Request) -> web.Response:
         """Answer with the metrics, as Prometheus reads them."""
-        # In a thread: thousands of cohorts may have improbable reports if somebody wants it so.
-        body, content_type = await asyncio.to_thread(self._metrics.exposition)
+        body, content_type = self._watch.exposition()
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def get_records(self, request: web.Request) -> web.StreamResponse:

@@ -1,9 +1,10 @@
 """What the collector counts about itself, for Prometheus and for the admin page.
 
 The request path calls the methods of `Metrics`, so counting is a look-up and an addition, nothing
-more. Invariant: no label holds what a client chose. Names of metrics come from the registry,
-statuses and reasons from the code; anything else is counted as "other", and each family has a bound
-on its sets of labels.
+more; `publishing` says what of it is shown when. Invariants: no label holds what a client chose, or
+a cohort. Names of metrics come from the registry, those of keys from the configuration, statuses
+and reasons from the code; anything else is counted as "other", and each family has a bound on its
+sets of labels.
 """
 
 from __future__ import annotations
@@ -12,28 +13,25 @@ import enum
 import re
 import time
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.registry import Collector
 
 from hubbub.collector.operations.counters import CounterName, Counters, ProcessCounters
 
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OTHER = "other"
-_COHORTS_A_METRIC = 1024
+_PEAK_SECONDS = 600.0
+"""What is high for a moment is shown for as long at least, whenever the numbers are published."""
 
 
 class FamilyType(enum.Enum):
@@ -76,12 +74,25 @@ _LATEST, _HISTOGRAM = FamilyType.LATEST, FamilyType.HISTOGRAM
 
 FAMILIES: Mapping[str, Family] = {
     "requests": Family(_COUNTER, "hubbub_requests", "Requests answered", ("status", "reason"), 256),
+    "request_seconds": Family(
+        _HISTOGRAM,
+        "hubbub_request_seconds",
+        "Time from the head of a request that was let in to its answer",
+        bounds=_SECONDS,
+    ),
     "reports": Family(
         _COUNTER, "hubbub_reports", "Reports stored and acknowledged", ("metric", "version"), 4096
     ),
     "duplicates": Family(_COUNTER, "hubbub_duplicate_batches", "Batches that were stored already"),
     "shed": Family(
         _COUNTER, "hubbub_shed", "Requests and connections turned away", ("reason",), 64
+    ),
+    "key_refusals": Family(
+        _COUNTER,
+        "hubbub_key_refusals",
+        "Requests refused because of their ingest key",
+        ("key", "reason"),
+        1024,
     ),
     "quarantined": Family(
         _COUNTER,
@@ -101,8 +112,8 @@ FAMILIES: Mapping[str, Family] = {
         _COUNTER,
         "hubbub_improbable_reports",
         "Reports whose number of set bits is improbable under the mechanism",
-        ("metric", "cohort"),
-        8192,
+        ("metric",),
+        4096,
     ),
     "upkeep": Family(
         _COUNTER, "hubbub_upkeep_runs", "Runs of background tasks", ("task", "result"), 64
@@ -141,40 +152,60 @@ FAMILIES: Mapping[str, Family] = {
         ("task",),
         64,
     ),
-    "queue_depth": Family(_GAUGE, "hubbub_queue_depth_batches", "Batches waiting for a commit"),
-    "connections": Family(_GAUGE, "hubbub_connections", "Open connections"),
+    "queue_depth": Family(
+        _GAUGE, "hubbub_queue_depth_batches", "Most batches that waited for a commit of late"
+    ),
+    "connections": Family(
+        _GAUGE, "hubbub_connections", "Most connections that were open at once of late"
+    ),
     "processes": Family(_GAUGE, "hubbub_processes", "Processes that take reports"),
-    "store_size": Family(_LATEST, "hubbub_store_size_bytes", "Bytes that the store takes"),
+    "build": Family(
+        _LATEST,
+        "hubbub_build_info",
+        "1, with the version of hubbub, the store's schema and a digest of the registry",
+        ("version", "schema", "registry"),
+    ),
+    "expiry": Family(
+        _LATEST,
+        "hubbub_expiry_timestamp_seconds",
+        "When the certificate, a key or a token is no longer good",
+        ("type", "name"),
+    ),
+    "unmixed_days": Family(
+        _LATEST, "hubbub_unmixed_days", "Days that are over and whose reports aren't mixed yet"
+    ),
+    "store_size": Family(
+        _LATEST, "hubbub_store_size_bytes", "Bytes that the store takes, in whole MiB"
+    ),
     "store_free": Family(
-        _LATEST, "hubbub_store_free_bytes", "Bytes free on the disk under an SQLite store"
+        _LATEST,
+        "hubbub_store_free_bytes",
+        "Bytes free on the disk under an SQLite store, in whole MiB",
     ),
     "sampled": Family(
         _LATEST,
         "hubbub_sampled_reports",
         "Latest reports looked at for signs of forgery",
         ("metric", "version"),
-        4096,
     ),
     "cohort_ratio": Family(
         _LATEST,
         "hubbub_cohort_ratio",
-        "Share of the most conspicuous cohort in the sample, as a multiple of an equal one",
+        "Share of the most conspicuous cohort in the sample, as a multiple of an equal one; 1 "
+        "unless that is more than chance",
         ("metric", "version"),
-        4096,
     ),
     "clients_must_send": Family(
         _LATEST,
         "hubbub_cohort_clients_must_send",
         "Reports of the sample that one client must have sent for such a cohort to be chance",
         ("metric", "version"),
-        4096,
     ),
     "repeated": Family(
         _LATEST,
         "hubbub_repeated_reports",
         "Reports of the sample that are equal to more others than is plausible",
         ("metric", "version"),
-        4096,
     ),
     "commit_seconds": Family(
         _HISTOGRAM, "hubbub_commit_seconds", "Time until a transaction is durable", bounds=_SECONDS
@@ -186,9 +217,6 @@ FAMILIES: Mapping[str, Family] = {
         _HISTOGRAM, "hubbub_commit_reports", "Reports in a transaction", bounds=_COUNTS
     ),
 }
-
-SAMPLED = ("sampled", "cohort_ratio", "clients_must_send", "repeated")
-"""What each version's latest reports look like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +296,34 @@ def aggregate(counters: Iterable[ProcessCounters]) -> MetricValues:
     return MetricValues(totals)
 
 
-class Metrics(Collector):
+class _Peak(NamedTuple):
+    """The most of a number in a period, and in the one before."""
+
+    period: int
+    previous: float
+    highest: float
+
+
+_NO_PEAK = _Peak(-1, 0.0, 0.0)
+
+
+def metric_families(values: MetricValues) -> Iterator[Metric]:
+    """Yield numbers in the form of prometheus_client, those of all families."""
+    for name, family in FAMILIES.items():
+        if family.type is _HISTOGRAM:
+            exposed = HistogramMetricFamily(family.exposed, family.help)
+            histogram = values.histogram(name)
+            exposed.add_metric([], list(histogram.cumulative()), histogram.total)
+            yield exposed
+            continue
+        make = CounterMetricFamily if family.type is _COUNTER else GaugeMetricFamily
+        simple = make(family.exposed, family.help, labels=family.labels)
+        for labels, number in values.by(name):
+            simple.add_metric(list(labels), number)
+        yield simple
+
+
+class Metrics:
     """The counters, gauges and histograms of one collector process.
 
     Parameters
@@ -288,20 +343,17 @@ class Metrics(Collector):
         self._values = self._counters.values
         self._slots: dict[tuple[object, ...], int] = {}
         self._sizes: dict[str, int] = {}
-        self._improbable_cohorts: defaultdict[str, set[int]] = defaultdict(set)
-        for family in ("duplicates", "queue_depth", "connections", "processes", "store_size"):
+        self._peaks: dict[str, _Peak] = {}
+        for family in ("duplicates", "queue_depth", "connections", "processes"):
             self._slot(family)  # published from the start
         self._values[self._slot("reload_failing")] = 0
         self._values[self._slot("reload_success")] = time.time()
         self._histograms: dict[str, int] = {}
         """The slot of each one's first bucket; the others and the sum follow it."""
-        for family in ("commit_seconds", "commit_batches", "commit_reports"):
+        for family in (name for name, it in FAMILIES.items() if it.type is _HISTOGRAM):
             buckets = (*map(str, FAMILIES[family].bounds), "+Inf", "sum")
             names = [CounterName(family, (bucket,)) for bucket in buckets]
             self._histograms[family] = self._counters.slots(names)
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
 
     def request(self, status: int, reason: str) -> None:
         """Count a request that was answered.
@@ -318,18 +370,17 @@ class Metrics(Collector):
         """Count reports that were stored and acknowledged."""
         self._values[self._slot("reports", metric, version)] += n
 
-    def improbable(self, metric: str, cohort: int, n: int) -> None:
-        """Count reports whose number of set bits is improbable under the mechanism.
+    def answered(self, seconds: float) -> None:
+        """Count how long a request that was let in took."""
+        self._observe("request_seconds", seconds)
 
-        A metric may have 65,535 cohorts. All beyond a thousand are counted as one, so that those
-        who spread improbable reports of one metric leave room for what others count.
-        """
-        seen = self._improbable_cohorts[metric]
-        if len(seen) >= _COHORTS_A_METRIC and cohort not in seen:
-            self._values[self._slot("improbable", metric, _OTHER)] += n
-            return
-        seen.add(cohort)
-        self._values[self._slot("improbable", metric, cohort)] += n
+    def key_refused(self, key: str, reason: str) -> None:
+        """Count a request that was refused because of an ingest key, whose name this is."""
+        self._values[self._slot("key_refusals", key, reason)] += 1
+
+    def improbable(self, metric: str, n: int) -> None:
+        """Count reports whose number of set bits is improbable under the mechanism."""
+        self._values[self._slot("improbable", metric)] += n
 
     def quarantined(self, n: int) -> None:
         """Count reports that were kept apart and acknowledged."""
@@ -343,10 +394,6 @@ class Metrics(Collector):
         """Count reports in quarantine that nobody wanted in time."""
         self._values[self._slot("quarantine_lost")] += n
 
-    def quarantine(self, reports: int) -> None:
-        """Set how many reports are in quarantine; one process does it for all."""
-        self._values[self._slot("quarantine")] = reports
-
     def duplicates(self, n: int) -> None:
         """Count batches that were stored already."""
         self._values[self._slot("duplicates")] += n
@@ -357,20 +404,26 @@ class Metrics(Collector):
 
     def committed(self, batches: int, reports: int, seconds: float) -> None:
         """Count a transaction: how much it held, and how long it took to be durable."""
-        for family, number in (
-            ("commit_seconds", seconds),
-            ("commit_batches", batches),
-            ("commit_reports", reports),
-        ):
-            bounds, first = FAMILIES[family].bounds, self._histograms[family]
-            self._values[first + bisect_left(bounds, number)] += 1
-            self._values[first + len(bounds) + 1] += number
+        self._observe("commit_seconds", seconds)
+        self._observe("commit_batches", batches)
+        self._observe("commit_reports", reports)
+
+    def _observe(self, family: str, number: float) -> None:
+        bounds, first = FAMILIES[family].bounds, self._histograms[family]
+        self._values[first + bisect_left(bounds, number)] += 1
+        self._values[first + len(bounds) + 1] += number
 
     def upkeep(self, task: str, *, succeeded: bool) -> None:
         """Count a run of a task in the background, such as "merge" or "tidy"."""
         self._values[self._slot("upkeep", task, "done" if succeeded else "failed")] += 1
-        last = "upkeep_success" if succeeded else "upkeep_failure"
-        self._values[self._slot(last, task)] = time.time()
+        last, other = "upkeep_success", "upkeep_failure"
+        if not succeeded:
+            last, other = other, last
+        # To the minute: a run takes longer if reports came since the one before. Of two in the same
+        # minute the later one is still later.
+        minute = time.time() // 60 * 60
+        before = self._values[self._slot(other, task)] if (other, task) in self._slots else 0.0
+        self._values[self._slot(last, task)] = max(minute, before + 1)
 
     def reloaded(self, *, succeeded: bool) -> None:
         """Count that the registry, the keys and the certificate were read again."""
@@ -379,76 +432,26 @@ class Metrics(Collector):
         if succeeded:
             self._values[self._slot("reload_success")] = time.time()
 
-    def sampled(
-        self,
-        metric: str,
-        version: int,
-        *,
-        reports: int,
-        cohort_ratio: float,
-        clients_must_send: float,
-        repeated: int,
-    ) -> None:
-        """Set what a version's latest reports look like; one process does it for all.
-
-        Parameters
-        ----------
-        metric : str
-        version : int
-        reports : int
-            Reports that were looked at.
-        cohort_ratio : float
-            The most conspicuous cohort's size as a multiple of the mean.
-        clients_must_send : float
-            See `poisoning.Balance`.
-        repeated : int
-            Reports that are equal to more others than is plausible.
-        """
-        numbers = (reports, cohort_ratio, clients_must_send, repeated)
-        for family, number in zip(SAMPLED, numbers, strict=True):
-            self._values[self._slot(family, metric, version)] = number
-
     def queue_depth(self, batches: int) -> None:
         """Set how many batches wait to be committed in this process."""
-        self._values[self._slot("queue_depth")] = batches
+        self._peak("queue_depth", batches)
 
     def connections(self, n: int) -> None:
         """Set how many connections are open in this process, which so takes reports."""
-        self._values[self._slot("connections")] = n
+        self._peak("connections", n)
         self._values[self._slot("processes")] = 1
 
-    def store_size(self, size: int) -> None:
-        """Set how many bytes the store takes; one process does it for all."""
-        self._values[self._slot("store_size")] = size
-
-    def store_free(self, size: int) -> None:
-        """Set how many bytes are free under the store; one process does it for all."""
-        self._values[self._slot("store_free")] = size
+    def _peak(self, family: str, number: float) -> None:
+        """Keep the most of these ten minutes, and of the ten before."""
+        period, before = int(time.time() / _PEAK_SECONDS), self._peaks.get(family, _NO_PEAK)
+        if before.period != period:
+            before = _Peak(period, before.highest if before.period == period - 1 else 0.0, 0.0)
+        peak = self._peaks[family] = before._replace(highest=max(before.highest, number))
+        self._values[self._slot(family)] = max(peak.previous, peak.highest)
 
     def snapshot(self) -> MetricValues:
         """Return the totals of all processes."""
         return aggregate(self._counters.read())
-
-    def exposition(self) -> tuple[bytes, str]:
-        """Return the totals of all processes in Prometheus' format, and its media type."""
-        return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the totals of all processes in the form of prometheus_client."""
-        values = self.snapshot()
-        for name, family in FAMILIES.items():
-            if family.type is _HISTOGRAM:
-                exposed = HistogramMetricFamily(family.exposed, family.help)
-                histogram = values.histogram(name)
-                exposed.add_metric([], list(histogram.cumulative()), histogram.total)
-                yield exposed
-                continue
-            is_counter = family.type is _COUNTER
-            make = CounterMetricFamily if is_counter else GaugeMetricFamily
-            simple = make(family.exposed, family.help, labels=family.labels)
-            for labels, number in values.by(name):
-                simple.add_metric(list(labels), number)
-            yield simple
 
     def _slot(self, *member: object) -> int:
         """Return the slot of a family's member (its name and labels); remember it in `_slots`."""

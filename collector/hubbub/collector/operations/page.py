@@ -18,11 +18,7 @@ from typing import Any
 import jinja2
 
 from hubbub.collector.operations.sampling import CohortBalance, EqualReports
-from hubbub.collector.operations.status import (
-    SPAN_SECONDS,
-    STEP_SECONDS,
-    Status,
-)
+from hubbub.collector.operations.status import STEPS_SHOWN, Status
 
 _TEMPLATES = importlib.resources.files("hubbub.collector.operations") / "templates"
 _STYLE = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
@@ -38,6 +34,8 @@ _PREFIXES = ("", "k", "M", "G", "T", "P")
 _PARAMETERS = ("k", "h", "m", "f", "p", "q")
 _CHART_HEIGHT = 2.0
 _MOST_OUTLINED = 1024
+_TOLD_BEFORE = dt.timedelta(days=14)
+"""Time to get a new certificate or key and to bring it to those who need it."""
 
 
 def render(status: Status, refresh: int | None = None) -> str:
@@ -54,7 +52,7 @@ def render(status: Status, refresh: int | None = None) -> str:
         refresh=refresh,
         style=_STYLE,
         concerns=concerns(status),
-        steps=round(SPAN_SECONDS / STEP_SECONDS),
+        steps=STEPS_SHOWN,
     )
 
 
@@ -75,6 +73,12 @@ def concerns(status: Status) -> list[str]:
         )
     if status.rates.shed:
         found.append(f"Requests are being turned away: {rate(status.rates.shed)} a second.")
+    found += [
+        f"The {it.type.replace('_', ' ')} {it.name} "
+        f"{'ends' if it.at > status.at else 'ended'} on {it.at:%Y-%m-%d %H:%M} UTC."
+        for it in status.expiries
+        if it.at < status.at + _TOLD_BEFORE
+    ]
     found += [
         f"The task “{task.task}” failed when it last ran." for task in status.upkeep if task.fails
     ]
@@ -129,6 +133,15 @@ def seconds(value: float | None) -> str:
     return f"≤ {value * 1000:g} ms" if value < 1 else f"≤ {value:g} s"
 
 
+def duration(seconds: float) -> str:
+    """Write a time in the largest unit that it has one of: 10 minutes."""
+    for unit, length in (("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            n = seconds / length
+            return f"{n:.3g} {unit}{'s' if n != 1 else ''}"
+    return f"{seconds:.3g} seconds"
+
+
 def percent(part: float, whole: float) -> str:
     """Write a share; of nothing, 0 %."""
     return f"{100 * part / whole if whole else 0:.3g} %"
@@ -171,9 +184,9 @@ def balance_outline(shares: Sequence[float]) -> str:
 
 def balance_verdict(balance: CohortBalance) -> str:
     """Describe what the most conspicuous cohort means."""
-    share = f"{balance.shares[balance.cohort]:.2f} times an equal share"
+    share = f"about {balance.ratio:g} times an equal share"
     if balance.clients_must_send < 1:
-        return f"Even within chance; the most conspicuous cohort, {balance.cohort}, has {share}."
+        return "Even within chance."
     return (
         f"Cohort {balance.cohort} has {share}. With honest clients that takes one that sent more "
         f"than {number(math.floor(balance.clients_must_send))} of these reports."
@@ -210,6 +223,7 @@ _ENVIRONMENT.globals.update(
     seconds=seconds,
     percent=percent,
     moment=moment,
+    duration=duration,
     parameters=parameters,
     bars=bars,
     balance_outline=balance_outline,

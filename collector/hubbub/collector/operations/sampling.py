@@ -1,22 +1,21 @@
 """Signs of forgery in the latest reports of each version: uneven cohorts, reports that repeat.
 
-At most 50,000 reports of a version are read, at most once in an upkeep, only if more were stored
-since, and outside the event loop. Invariant: each report of the last week is as likely to be
+At most 50,000 reports of a version are read, when numbers are published, only if more were stored
+since, and outside the event loop. Invariants: each report of the last week is as likely to be
 examined as any other, so that what is forged today isn't hidden behind what came before; nothing
-depends on its bits.
+depends on its bits. What is shown of today's reports is the verdict alone, in one digit: the sizes
+of cohorts, from which single reports could be told, are those of days that are over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.poisoning import RepeatSample, cohort_balance
 from hubbub.collector.store import SEALED, DayCount, Declared, MetricVersion, Store
 from hubbub.protocol.params import RapporParams
@@ -36,11 +35,19 @@ class CohortBalance:
     Attributes
     ----------
     shares : tuple of float
-        As multiples of an equal share: 1 is even.
+        As multiples of an equal share: 1 is even. Once it is shown, those of days that are over;
+        none if there are no such days.
+    cohort : int
+        The most conspicuous one.
+    ratio : float
+        Its share; once it is shown, 1 unless that is more than chance.
+    clients_must_send : float
+        See `poisoning.Balance`; once it is shown, 0 if less than 1.
     """
 
     shares: tuple[float, ...]
     cohort: int
+    ratio: float
     clients_must_send: float
 
 
@@ -74,18 +81,44 @@ class Sample:
 
 def examine(records: Records, params: RapporParams) -> Sample:
     """Return what some reports of a version look like."""
-    shown, equal = None, None
+    balance, equal = None, None
     if params.m > 1 and records.reports:
         counts = np.bincount(cohorts(records), minlength=params.m)
         shares = counts * (params.m / records.reports)
-        balance = cohort_balance(counts, ALARM)
-        shown = CohortBalance(tuple(shares.tolist()), balance.cohort, balance.clients_must_send)
+        found = cohort_balance(counts, ALARM)
+        balance = CohortBalance(
+            tuple(shares.tolist()),
+            found.cohort,
+            float(shares[found.cohort]),
+            found.clients_must_send,
+        )
     sample = RepeatSample(params, max(records.reports, 2))
     sample.add(records)
     repeats = sample.result(ALARM)
     if repeats.assessed:
         equal = EqualReports(repeats.most, repeats.plausible, repeats.suspicious)
-    return Sample(records.reports, shown, equal)
+    return Sample(records.reports, balance, equal)
+
+
+def shown(sample: Sample, settled: Sample) -> Sample:
+    """Return what may be shown of a sample, and of one of days that are over."""
+    balance, equal = sample.cohorts, sample.equal
+    if balance is not None:
+        is_chance = balance.clients_must_send < 1
+        balance = CohortBalance(
+            settled.cohorts.shares if settled.cohorts else (),
+            0 if is_chance else balance.cohort,
+            1.0 if is_chance else _one_digit(balance.ratio),
+            0.0 if is_chance else _one_digit(balance.clients_must_send),
+        )
+    if equal is not None:
+        most, suspicious = int(_one_digit(equal.most)), int(_one_digit(equal.suspicious))
+        equal = EqualReports(most if suspicious else 0, equal.plausible, suspicious)
+    return Sample(sample.reports, balance, equal)
+
+
+def _one_digit(number: float) -> float:
+    return float(f"{number:.1g}")
 
 
 class Sampler:
@@ -94,33 +127,23 @@ class Sampler:
     Parameters
     ----------
     store : Store
-    metrics : Metrics
-    seconds : float
-        Time for which a sample is good enough.
 
     Attributes
     ----------
     samples : mapping of MetricVersion to Sample
-        Of the versions that have reports.
+        As `shown`, of the versions that have reports.
     """
 
-    def __init__(self, store: Store, metrics: Metrics, seconds: float) -> None:
+    def __init__(self, store: Store) -> None:
         self.samples: Mapping[MetricVersion, Sample] = {}
         self._store = store
-        self._metrics = metrics
-        self._seconds = seconds
-        self._taken_at = float("-inf")
         self._examined: dict[MetricVersion, Sequence[DayCount]] = {}
+        self._settled: dict[MetricVersion, tuple[Sequence[DayCount], Sample]] = {}
 
-    @property
-    def is_due(self) -> bool:
-        """Whether what was sampled last is too old."""
-        return time.monotonic() >= self._taken_at + self._seconds
-
-    async def sample(self, declared: Sequence[Declared], days: Sequence[DayCount]) -> None:
-        """Examine again what has changed, unless that isn't due.
-
-        A version that is new, or gone, is a reason not to wait.
+    async def sample(
+        self, declared: Sequence[Declared], days: Sequence[DayCount], today: dt.date
+    ) -> None:
+        """Examine again what has changed.
 
         Raises
         ------
@@ -132,37 +155,36 @@ class Sampler:
             if not count.segments or count.metric == SEALED:  # what can't be examined
                 continue
             stored.setdefault(MetricVersion(count.metric, count.version), []).append(count)
-        if not self.is_due and stored.keys() == self.samples.keys():
-            return
-        begun = time.monotonic()
-        for key in self.samples.keys() - stored.keys():
-            self.samples = {other: it for other, it in self.samples.items() if other != key}
-            self._examined.pop(key, None)
-            self._publish(key, Sample(0, None, None))
+        self.samples = {key: it for key, it in self.samples.items() if key in stored}
         for version in declared:
             key = MetricVersion(version.metric, version.version)
-            if key in stored and stored[key] != self._examined.get(key):
-                await self._take(key, version.params, stored[key])
-        self._taken_at = begun
+            if key in stored and (
+                key not in self.samples or stored[key] != self._examined.get(key)
+            ):
+                sample = await self._take(key, version.params, stored[key], today)
+                self.samples = {**self.samples, key: sample}
+                self._examined[key] = stored[key]
 
     async def _take(
-        self, key: MetricVersion, params: RapporParams, days: Sequence[DayCount]
-    ) -> None:
-        latest, width = max(count.day for count in days), record_width(params.k)
-        since = latest - dt.timedelta(days=_DAYS - 1)
-        records = Records(width, await self._store.sample(key, _REPORTS, width, since))
-        sample = await asyncio.to_thread(examine, records, params)
-        self.samples = {**self.samples, key: sample}
-        self._examined[key] = days
-        self._publish(key, sample)
+        self, key: MetricVersion, params: RapporParams, days: Sequence[DayCount], today: dt.date
+    ) -> Sample:
+        latest = await self._read(key, params, max(count.day for count in days), None)
+        over = [count for count in days if count.day < today]
+        before, settled = self._settled.get(key, (None, _NOTHING))
+        if over != before:
+            settled = _NOTHING
+            if over:
+                yesterday = today - dt.timedelta(days=1)
+                settled = await self._read(key, params, max(it.day for it in over), yesterday)
+            self._settled[key] = over, settled
+        return shown(latest, settled)
 
-    def _publish(self, key: MetricVersion, sample: Sample) -> None:
-        balance = sample.cohorts
-        self._metrics.sampled(
-            key.metric,
-            key.version,
-            reports=sample.reports,
-            cohort_ratio=balance.shares[balance.cohort] if balance else 1.0,
-            clients_must_send=balance.clients_must_send if balance else 0.0,
-            repeated=sample.equal.suspicious if sample.equal else 0,
-        )
+    async def _read(
+        self, key: MetricVersion, params: RapporParams, latest: dt.date, until: dt.date | None
+    ) -> Sample:
+        since, width = latest - dt.timedelta(days=_DAYS - 1), record_width(params.k)
+        data = await self._store.sample(key, _REPORTS, width, since, until)
+        return await asyncio.to_thread(examine, Records(width, data), params)
+
+
+_NOTHING = Sample(0, None, None)

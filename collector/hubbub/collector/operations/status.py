@@ -1,8 +1,9 @@
 """What an operator wants to know of a collector, from its store and its counters.
 
 Pure functions from what was counted and stored to one frozen `Status`, which both the page and
-/status.json show, so that the two always agree. Rates come from a ring buffer of totals, one every
-ten seconds: the difference of two by their distance.
+/status.json show, so that the two always agree. Rates come from a ring buffer of the totals that
+were published: the difference of two by their distance. Invariant: of today's reports of a metric
+there are hundreds alone, as `publishing` rounds them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from hubbub.collector.operations.expiry import Expiry
 from hubbub.collector.operations.metrics import MetricValues
+from hubbub.collector.operations.publishing import Coarse
 from hubbub.collector.operations.sampling import Sample
 from hubbub.collector.store import (
     SEALED,
@@ -29,9 +32,8 @@ from hubbub.protocol.records import COHORT_BYTES
 from hubbub.protocol.registry import Registry
 
 DAYS_SHOWN = 14
-STEP_SECONDS = 10.0
-SPAN_SECONDS = 900.0
-_RATE_SECONDS = 300.0
+STEPS_SHOWN = 144
+"""A day of steps of ten minutes."""
 
 
 class Totals(NamedTuple):
@@ -63,11 +65,11 @@ class Rates:
     Attributes
     ----------
     seconds : float
-        Over how long they were taken: five minutes, or less soon after the start.
+        Over how long they were taken: the last step; 0 before there were two.
     requests, reports, duplicates, shed, faults : float
         Duplicates are batches; faults are requests that were answered 5xx.
     recent_reports : tuple of float
-        Reports a second in steps of ten seconds over the last 15 minutes, the latest last.
+        Reports a second in each of the last steps, the latest last.
     """
 
     seconds: float
@@ -80,28 +82,26 @@ class Rates:
 
 
 class History:
-    """The totals of the last 15 minutes; the clock is the caller's."""
+    """The totals of the last steps; the clock is the caller's."""
 
     def __init__(self) -> None:
-        self._steps: deque[tuple[float, Totals]] = deque(maxlen=round(SPAN_SECONDS / STEP_SECONDS))
+        self._steps: deque[tuple[float, Totals]] = deque(maxlen=STEPS_SHOWN + 1)
 
     def add(self, now: float, totals: Totals) -> None:
-        """Remember the totals of a moment; to be called every ten seconds."""
+        """Remember the totals of a step."""
         self._steps.append((now, totals))
 
-    def rates(self, now: float, totals: Totals) -> Rates:
-        """Return the rates up to now; all zero as long as nothing has been remembered."""
-        steps = [*self._steps, (now, totals)]
-        since, base = next(step for step in steps if step[0] >= now - _RATE_SECONDS)
-        seconds = now - since
-        change = (after - before for after, before in zip(totals, base, strict=True))
-        rates = Totals(*(n / seconds if seconds else 0.0 for n in change))
-        recent = [
-            (later.reports - earlier.reports) / (end - start)
-            for (start, earlier), (end, later) in pairwise(steps)
-            if end - start >= STEP_SECONDS / 2
+    def rates(self) -> Rates:
+        """Return the rates of the last step; all zero as long as there weren't two."""
+        rates = [
+            (
+                end - start,
+                Totals(*((n - m) / (end - start) for n, m in zip(later, earlier, strict=True))),
+            )
+            for (start, earlier), (end, later) in pairwise(self._steps)
         ]
-        return Rates(seconds, *rates, tuple(recent))
+        seconds, last = rates[-1] if rates else (0.0, Totals())
+        return Rates(seconds, *last, tuple(step.reports for _, step in rates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class VersionStatus:
         The parameters under which reports were stored.
     registered : bool
         Whether the registry names this version now.
-    reports, segments, stored_bytes : int
+    reports, stored_bytes : int
     first_day, last_day : datetime.date, optional
         Of the reports that are stored; None if there are none.
     sample : Sample, optional
@@ -126,7 +126,6 @@ class VersionStatus:
     definition: Mapping[str, Any]
     registered: bool
     reports: int
-    segments: int
     stored_bytes: int
     first_day: dt.date | None
     last_day: dt.date | None
@@ -148,8 +147,6 @@ class MetricStatus:
         All that are stored.
     improbable : int
         Reports since the start whose number of set bits is improbable under the mechanism.
-    improbable_cohorts : tuple of (int, int)
-        The cohorts with the most of these, and how many they had.
     counted : int
         Reports stored since the start.
     versions : tuple of VersionStatus
@@ -161,7 +158,6 @@ class MetricStatus:
     days: tuple[tuple[dt.date, int], ...]
     reports: int
     improbable: int
-    improbable_cohorts: tuple[tuple[int, int], ...]
     counted: int
     versions: tuple[VersionStatus, ...]
 
@@ -217,8 +213,19 @@ class Status:
     ----------
     at : datetime.datetime
     started : datetime.datetime
-        Since when the counters count.
+    published_at : datetime.datetime, optional
+        As of when all numbers of requests and reports are; None: none was published yet.
+    publish_seconds : float
+        Between two such moments.
     application, software : str
+    registry_digest : str
+        The same for collectors with the same metrics.
+    schema : str, optional
+        The version of the store's schema; None: never read yet.
+    expiries : tuple of Expiry
+        Of certificate, keys and tokens.
+    unmixed_days : int
+        Days that are over and whose reports aren't mixed yet.
     store_kind : str
     store_bytes : int, optional
     store_free_bytes : int, optional
@@ -237,12 +244,22 @@ class Status:
         Since the start.
     commit_p50, commit_p99 : float, optional
         Upper bounds in seconds, since the start; infinite above the largest bucket.
+    answer_p50, answer_p99 : float, optional
+        The same of answers to reports.
+    connections, queue_depth : int
+        The most of late.
     """
 
     at: dt.datetime
     started: dt.datetime
+    published_at: dt.datetime | None
+    publish_seconds: float
     application: str
     software: str
+    registry_digest: str
+    schema: str | None
+    expiries: tuple[Expiry, ...]
+    unmixed_days: int
     store_kind: str
     store_bytes: int | None
     store_free_bytes: int | None
@@ -259,6 +276,8 @@ class Status:
     reports: int
     commit_p50: float | None
     commit_p99: float | None
+    answer_p50: float | None
+    answer_p99: float | None
     metrics: tuple[MetricStatus, ...]
     quarantine: tuple[QuarantineStatus, ...]
     upkeep: tuple[TaskStatus, ...]
@@ -266,19 +285,20 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the store holds, or held before it failed.
+    """What the store holds, or held when it was last read.
 
     Attributes
     ----------
     declared, days, quarantined, samples
+        Days as `hundreds` returns them.
     size : int, optional
         Bytes on disk.
     free : int, optional
         Bytes that are free there, if it is a disk of this machine.
+    unmixed_days : int
+    schema : str, optional
     at : datetime.datetime, optional
         When all this was read; None: never yet.
-    fault : str, optional
-        Why it couldn't be read after that.
     """
 
     declared: Sequence[Declared] = ()
@@ -287,8 +307,9 @@ class Stored:
     samples: Mapping[MetricVersion, Sample] = field(default_factory=dict)
     size: int | None = None
     free: int | None = None
+    unmixed_days: int = 0
+    schema: str | None = None
     at: dt.datetime | None = None
-    fault: str | None = None
 
 
 def metric_statuses(
@@ -307,23 +328,18 @@ def metric_statuses(
     for name in sorted(versions):
         registered = registry.get(name)
         counts = [count for count in stored.days if count.metric == name]
-        improbable = _of_metric(values, "improbable", name)
         by_day: dict[dt.date, int] = defaultdict(int)
         for count in counts:
             by_day[count.day] += count.reports
         last_days = (today - dt.timedelta(days=ago) for ago in reversed(range(DAYS_SHOWN)))
-        most_improbable = sorted(improbable.items(), key=lambda item: -item[1])[:3]
         status = MetricStatus(
             name=name,
             description=registered.description if registered else "",
             owner=registered.owner if registered else "",
             days=tuple((day, by_day[day]) for day in last_days),
             reports=sum(count.reports for count in counts),
-            improbable=sum(improbable.values()),
-            improbable_cohorts=tuple(
-                (int(cohort), n) for cohort, n in most_improbable if cohort.isdigit()
-            ),
-            counted=sum(_of_metric(values, "reports", name).values()),
+            improbable=int(values.of("improbable", name)),
+            counted=int(sum(n for labels, n in values.by("reports") if labels[0] == name)),
             versions=tuple(
                 _version_status(
                     MetricVersion(name, version),
@@ -352,7 +368,6 @@ def _version_status(
         definition=definition,
         registered=registered,
         reports=sum(count.reports for count in counts),
-        segments=sum(count.segments for count in counts),
         stored_bytes=sum(count.bytes for count in counts),
         first_day=min(days, default=None),
         last_day=max(days, default=None),
@@ -379,9 +394,18 @@ def quarantine_statuses(stored: Stored) -> tuple[QuarantineStatus, ...]:
     )
 
 
-def _of_metric(values: MetricValues, family: str, metric: str) -> dict[str, int]:
-    """Return a metric's numbers by the other label."""
-    return {labels[1]: int(n) for labels, n in values.by(family) if labels[0] == metric}
+def hundreds(days: Sequence[DayCount], today: dt.date, coarse: Coarse) -> list[DayCount]:
+    """Return what may be shown of stored days: those that are over, and today's in hundreds."""
+    of_today = {count[:3]: count.reports for count in days if count.day >= today}
+    rounded = coarse(of_today)
+    found = []
+    for count in days:
+        if count.day < today:
+            found.append(count)
+        elif reports := rounded[count[:3]]:
+            size = count.bytes * reports // max(count.reports, 1)
+            found.append(count._replace(reports=reports, segments=0, bytes=size))
+    return found
 
 
 def task_statuses(values: MetricValues) -> tuple[TaskStatus, ...]:

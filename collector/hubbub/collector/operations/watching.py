@@ -1,40 +1,52 @@
-"""The status of a running collector, from its store, its counters and its last minutes.
+"""The status of a running collector, from its store, its counters and its last day.
 
-A status costs the store a sum over its segments, and at most once in an upkeep a bounded sample of
-the latest reports. Invariant: an unreachable store gives a status with a fault and with what was
-last known, never an error, because that is when people look.
+At each step the numbers of requests and reports are taken from the counters and the store, and stay
+until the next one; a step costs the store a sum over its segments and a bounded sample of the
+latest reports. Invariants: what requests move is shown as of the last step; and an unreachable
+store gives a status with a fault and with what was last known, never an error, because that is when
+people look.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import datetime as dt
+import hashlib
 import importlib.metadata
+import json
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import StoreError
+from hubbub.collector.operations.counters import CounterName
+from hubbub.collector.operations.expiry import Expiry, expiries
 from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.publishing import Coarse, Publisher
 from hubbub.collector.operations.sampling import Sampler
 from hubbub.collector.operations.status import (
-    STEP_SECONDS,
     History,
     Status,
     Stored,
     Totals,
+    hundreds,
     metric_statuses,
     quarantine_statuses,
     task_statuses,
 )
-from hubbub.collector.store import Store
+from hubbub.collector.store import MetricVersion, Store
 from hubbub.protocol.registry import Registry
 
 _FRESH_SECONDS = 1.0
 _PATIENCE_SECONDS = 15.0
+_MIB = 2**20
+"""Sizes are shown in whole ones: a batch moves them by some kilobytes."""
 
+_DIGEST_DIGITS = 12
+_VERSION = importlib.metadata.version("hubbub")
 _log = logging.getLogger("hubbub.collector.operations.admin")
 
 
@@ -43,118 +55,187 @@ class Watch:
 
     Parameters
     ----------
-    registry : callable
-        Returns the registry that is in force.
+    in_force : callable
+        Returns the settings and the registry that are in force; the same object until they change.
     store : Store
     metrics : Metrics
-    seconds : float
-        Time between two samples of the latest reports.
     """
 
     def __init__(
-        self,
-        registry: Callable[[], Registry],
-        store: Store,
-        metrics: Metrics,
-        seconds: float,
+        self, in_force: Callable[[], tuple[Settings, Registry]], store: Store, metrics: Metrics
     ) -> None:
-        self._registry = registry
+        self._in_force = in_force
         self._store = store
-        self._metrics = metrics
+        self._publisher = Publisher(metrics)
         self._history = History()
         self._started = dt.datetime.now(dt.UTC)
-        self._seconds = seconds
-        self._sampler = Sampler(store, metrics, seconds)
+        self._seconds = in_force()[0].publish_seconds
+        self._sampler = Sampler(store)
+        self._coarse, self._coarse_samples = Coarse(), Coarse()
         self._stored = Stored()
+        self._published_at: dt.datetime | None = None
+        self._fault: str | None = None
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
-        self._remember()
+        self._known: tuple[object, tuple[Expiry, ...], str] = (None, (), "")
 
-    async def watch_for_ever(self) -> None:
-        """Remember totals every ten seconds, sample when that is due, until cancelled."""
-        looked_at = float("-inf")
+    async def publish_for_ever(self) -> None:
+        """Publish at full multiples of publish_seconds of the clock, until cancelled."""
         while True:
+            now = time.time()
+            due = (now // self._seconds + 1) * self._seconds
+            while (now := time.time()) < due:
+                await asyncio.sleep(due - now)
             try:
-                now = time.monotonic()
-                # A store that can't be read isn't asked more often than one that can.
-                if self._sampler.is_due and now >= looked_at + self._seconds:
-                    looked_at = now
-                    await self._ask()
+                await self._publish()
             except Exception as error:
                 # Without its text, which may quote what is stored.
                 _log.error("unexpected %s while looking into the store", type(error).__name__)
-            await asyncio.sleep(STEP_SECONDS)
-            self._remember()
 
-    def _remember(self) -> None:
-        self._history.add(time.monotonic(), Totals.of(self._metrics.snapshot()))
+    async def _publish(self) -> None:
+        self._publisher.step()
+        self._published_at = dt.datetime.now(dt.UTC)
+        self._history.add(time.monotonic(), Totals.of(self._publisher.exact))
+        await self._read_store()
+        self._publisher.facts = self._facts()
 
     async def status(self) -> Status:
         """Return how the collector is doing now."""
-        registry = self._registry()
-        stored = await self._ask()
-        values = self._metrics.snapshot()
+        _, registry = self._in_force()
+        ends, digest = self._of_files()
+        await self._ping()
+        values, stored = self._publisher.values(), self._stored
         now = dt.datetime.now(dt.UTC)
-        seconds = values.histogram("commit_seconds")
+        commits, answers = (values.histogram(f"{of}_seconds") for of in ("commit", "request"))
         return Status(
             at=now,
             started=self._started,
+            published_at=self._published_at,
+            publish_seconds=self._seconds,
             application=registry.application,
-            software=importlib.metadata.version("hubbub"),
+            software=_VERSION,
+            registry_digest=digest,
+            schema=stored.schema,
+            expiries=ends,
+            unmixed_days=stored.unmixed_days,
             store_kind=self._store.dialect,
             store_bytes=stored.size,
             store_free_bytes=stored.free,
-            store_fault=stored.fault,
+            store_fault=self._fault,
             stored_at=stored.at,
             processes=int(values.total("processes")),
             processes_not_reloaded=int(values.total("reload_failing")),
             connections=int(values.total("connections")),
             queue_depth=int(values.total("queue_depth")),
-            rates=self._history.rates(time.monotonic(), Totals.of(values)),
+            rates=self._history.rates(),
             requests=tuple(
                 (status, reason, int(n)) for (status, reason), n in values.by("requests")
             ),
             shed=tuple((labels[0], int(n)) for labels, n in values.by("shed")),
             duplicates=int(values.total("duplicates")),
-            reports=int(values.total("reports")),
-            commit_p50=seconds.quantile(0.5),
-            commit_p99=seconds.quantile(0.99),
+            reports=int(self._publisher.exact.total("reports")),
+            commit_p50=commits.quantile(0.5),
+            commit_p99=commits.quantile(0.99),
+            answer_p50=answers.quantile(0.5),
+            answer_p99=answers.quantile(0.99),
             metrics=metric_statuses(registry, stored, values, now.date()),
             quarantine=quarantine_statuses(stored),
             upkeep=task_statuses(values),
         )
 
-    async def _ask(self) -> Stored:
-        """Return what the store holds, as of now, a second ago, or before it failed."""
-        # One at a time: many requests at once don't read the store many times at once.
+    def exposition(self) -> tuple[bytes, str]:
+        """Return what Prometheus reads, and its media type."""
+        return self._publisher.exposition()
+
+    def _of_files(self) -> tuple[tuple[Expiry, ...], str]:
+        """Return what ends when, and the digest of the registry; files are read once a reload."""
+        in_force = self._in_force()
+        if self._known[0] is not in_force:
+            settings, registry = in_force
+            definitions = [[it.name, it.version, it.definition] for it in registry.values()]
+            text = json.dumps(sorted(definitions, key=str), sort_keys=True)
+            digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
+            self._known = in_force, tuple(expiries(settings)), digest
+        return self._known[1:]
+
+    def _facts(self) -> Mapping[CounterName, float]:
+        ends, digest = self._of_files()
+        stored = self._stored
+        build = (_VERSION, stored.schema or "unknown", digest)
+        facts = {CounterName("build", build): 1.0}
+        facts |= {CounterName("expiry", (it.type, it.name)): it.at.timestamp() for it in ends}
+        if stored.at is None:
+            return facts
+        sizes = {"store_size": stored.size, "store_free": stored.free}
+        facts |= {
+            CounterName(name): float(size) for name, size in sizes.items() if size is not None
+        }
+        waiting = sum(one.reports for one in stored.quarantined)
+        facts |= {CounterName("quarantine"): waiting}
+        facts |= {CounterName("unmixed_days"): stored.unmixed_days}
+        for key, sample in stored.samples.items():
+            labels = (key.metric, str(key.version))
+            facts[CounterName("sampled", labels)] = sample.reports
+            facts[CounterName("repeated", labels)] = sample.equal.suspicious if sample.equal else 0
+            ratio, must_send = 1.0, 0.0
+            if balance := sample.cohorts:
+                ratio, must_send = balance.ratio, balance.clients_must_send
+            facts[CounterName("cohort_ratio", labels)] = ratio
+            facts[CounterName("clients_must_send", labels)] = must_send
+        return facts
+
+    async def _read_store(self) -> None:
+        """Read what the store holds, unless it fails."""
+        today = dt.datetime.now(dt.UTC).date()
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                declared = await self._store.declared()
+                days = await self._store.overview()
+                quarantined = await self._store.quarantined()
+                size = await self._store.size_bytes()
+                unmixed = await self._store.unmixed_days(today)
+                schema = await self._store.schema()
+                free = None
+                if (folder := self._store.folder) is not None:
+                    free = shutil.disk_usage(folder).free // _MIB * _MIB
+                await self._sampler.sample(declared, days, today)
+        except (StoreError, TimeoutError, OSError) as error:
+            _log.warning("the store can't be read: %s", _reason(error))
+            return
+        shown = hundreds(days, today, self._coarse)
+        kept = {MetricVersion(count.metric, count.version) for count in shown}
+        samples = {key: it for key, it in self._sampler.samples.items() if key in kept}
+        examined = self._coarse_samples({key: it.reports for key, it in samples.items()})
+        self._stored = Stored(
+            declared,
+            shown,
+            quarantined,
+            {key: replace(it, reports=examined[key]) for key, it in samples.items()},
+            size // _MIB * _MIB,
+            free,
+            unmixed,
+            schema,
+            self._published_at,
+        )
+
+    async def _ping(self) -> None:
+        """See whether the store can be read, once a second whoever asks."""
         async with self._asking:
             if time.monotonic() < self._asked_at + _FRESH_SECONDS:
-                return self._stored
+                return
+            self._fault = None
             try:
                 async with asyncio.timeout(_PATIENCE_SECONDS):
-                    declared = await self._store.declared()
-                    days = await self._store.overview()
-                    quarantined = await self._store.quarantined()
-                    self._metrics.quarantine(sum(one.reports for one in quarantined))
-                    size = await self._store.size_bytes()
-                    self._metrics.store_size(size)
-                    free = None
-                    if (folder := self._store.folder) is not None:
-                        free = shutil.disk_usage(folder).free
-                        self._metrics.store_free(free)
-                    await self._sampler.sample(declared, days)
-                now = dt.datetime.now(dt.UTC)
-                samples = self._sampler.samples
-                self._stored = Stored(declared, days, quarantined, samples, size, free, now)
-            except StoreError as error:
-                self._fail(str(error))
-            except TimeoutError:
-                self._fail(f"store: no answer within {_PATIENCE_SECONDS:g} seconds")
-            except OSError as error:
-                self._fail(f"store: its folder can't be reached: {error.strerror}")
+                    await self._store.ping()
+            except (StoreError, TimeoutError) as error:
+                self._fault = _reason(error)
+                _log.warning("the store can't be read: %s", self._fault)
             self._asked_at = time.monotonic()
-        return self._stored
 
-    def _fail(self, fault: str) -> None:
-        _log.warning("the store can't be read: %s", fault)
-        self._stored = dataclasses.replace(self._stored, fault=fault)
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"store: no answer within {_PATIENCE_SECONDS:g} seconds"
+    if isinstance(error, OSError):
+        return f"store: its folder can't be reached: {error.strerror}"
+    return str(error)

@@ -52,6 +52,7 @@ class Routes:
         self._routes = routes
         self._count = metrics.request
         self._count_shed = metrics.shed
+        self._count_key = metrics.key_refused
         self._retry_after = retry_after
 
     def begin(self, head: Head, connection: int) -> Reply:
@@ -80,6 +81,8 @@ class Routes:
         self._count(error.status, error.reason)
         if error.status == 429:
             self._count_shed(error.reason)
+        if error.key is not None:
+            self._count_key(error.key, error.reason)
         return refusal(error)
 
     def fail(self, error: Exception) -> Response:

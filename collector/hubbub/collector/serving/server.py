@@ -32,7 +32,7 @@ from hubbub.collector.serving.service import (
     stop_event,
 )
 from hubbub.collector.serving.workers import Workers
-from hubbub.collector.store import Store, open_store
+from hubbub.collector.store import Store, open_store, wait_for_schema
 from hubbub.collector.store.upkeep import QuarantineCare, Upkeep, running_upkeep
 from hubbub.protocol.errors import HubbubError
 
@@ -70,6 +70,8 @@ def run(settings: Settings, reread: Callable[[], Settings], announce: Announce) 
 async def _serve_alone(files: ServiceFiles, announce: Announce) -> None:
     settings = files.current.settings
     stop = stop_event()
+    if not await _schema_is_ready(settings, stop):
+        return
     metrics = Metrics()
     async with (
         open_store(settings.store, create=True) as store,
@@ -84,6 +86,8 @@ async def _serve_alone(files: ServiceFiles, announce: Announce) -> None:
 async def _supervise(files: ServiceFiles, announce: Announce) -> None:
     settings = files.current.settings
     stop = stop_event()
+    if not await _schema_is_ready(settings, stop):
+        return
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(shared_directory())
         ports = Ports(stack.enter_context(reserved_port(settings.host, settings.port)), None)
@@ -113,6 +117,31 @@ async def _supervise(files: ServiceFiles, announce: Announce) -> None:
         on_hangup(reload)
         _announce(announce, workers.addresses, admin)
         await stop.wait()
+
+
+async def _schema_is_ready(settings: Settings, stop: asyncio.Event) -> bool:
+    """Leave an old schema to others, if so configured; return whether to go on.
+
+    Raises
+    ------
+    StoreError
+        If the schema is old, and to be refused.
+    """
+    if settings.old_schema == "migrate":
+        return True
+    if settings.old_schema == "refuse":
+        async with open_store(settings.store, create=False):
+            return True
+    waiting = asyncio.create_task(wait_for_schema(settings.store))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    for task in (waiting, stopping):
+        task.cancel()
+    await asyncio.wait([waiting, stopping])
+    if stop.is_set():
+        return False
+    waiting.result()
+    return True
 
 
 @asynccontextmanager
@@ -151,10 +180,9 @@ async def _operations(
             return
         app = make_admin_app(
             lambda: AdminGate(files.current.settings.admin_tokens),
-            lambda: files.current.registry,
+            lambda: files.current,
             store,
             metrics,
-            settings.upkeep_seconds,
         )
         runner = web.AppRunner(
             app, access_log=None, logger=quiet_logger(), shutdown_timeout=_CLOSE_SECONDS

@@ -16,7 +16,14 @@ from hubbub.collector.store.interfaces import (
     StoredRecords,
 )
 from hubbub.collector.store.sealed import SEALED, sealed_key
-from hubbub.collector.store.sql import DATABASES, Store, open_store
+from hubbub.collector.store.sql import (
+    DATABASES,
+    Store,
+    backup_store,
+    migrate_store,
+    open_store,
+    wait_for_schema,
+)
 
 __all__ = [
     "DATABASES",
@@ -32,6 +39,9 @@ __all__ = [
     "Store",
     "StoredCounts",
     "StoredRecords",
+    "backup_store",
+    "migrate_store",
     "open_store",
     "sealed_key",
+    "wait_for_schema",
 ]

@@ -462,6 +462,10 @@ class Database(abc.ABC):
     async def size_bytes(self) -> int:
         """Return the bytes that the store takes on disk."""
 
+    @abc.abstractmethod
+    async def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        """Copy all there is at one moment to a new file (raises StoreError if that is refused)."""
+
     async def close(self) -> None:
         """Close all connections."""
         await self.writing.dispose()

@@ -80,6 +80,12 @@ async def mix_days(
     return mixed
 
 
+async def unmixed_days(database: Database, today: dt.date) -> int:
+    """Return how many days before `today` have reports that aren't mixed yet."""
+    groups = await groups_by_day(database, _is_unmixed & (_segments.c.day < today))
+    return len({day for _, day, _ in groups})
+
+
 async def _mix_day(
     database: Database, day: _Day, table: sa.Table, is_ending: Callable[[], bool]
 ) -> int:

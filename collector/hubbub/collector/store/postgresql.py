@@ -16,9 +16,12 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
+import secrets
+import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -73,6 +76,7 @@ _STATEMENT_SECONDS = 10
 _GRACE_SECONDS = 5
 """Later than that, a server that doesn't report the timeout itself is given up."""
 
+_LOOKS_AT_SESSIONS = 32
 _CONNECTIONS = 4
 _STATEMENTS_KEPT = 32
 """Statements that are kept compiled by a pool, and prepared by each of its connections.
@@ -563,6 +567,19 @@ class PostgresqlDatabase(Database):
             names = sa.bindparam("names", [*metadata.tables, *days], _TEXTS)
             return int(await connection.scalar(query.bindparams(names)))
 
+    async def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:  # noqa: ARG002
+        """Leave it to PostgreSQL's own programs, which know how."""
+        address = shlex.quote(mask_address(self._url))
+        dump = shlex.quote(str(target))
+        raise StoreError.at(
+            self._url,
+            "PostgreSQL makes its own backups, also while collectors run:\n"
+            f"  pg_dump --format=custom --file={dump} {address}\n"
+            "and restores them, into a new and empty database:\n"
+            f"  pg_restore --exit-on-error --single-transaction --dbname=ADDRESS {dump}\n"
+            "docs/operations.md says what each way can lose.",
+        )
+
     async def close(self) -> None:
         """Close all connections."""
         await self._filters.close()
@@ -758,10 +775,11 @@ async def open_database(url: str, *, create: bool) -> PostgresqlDatabase:
     Raises
     ------
     StoreError
-        If it can't be reached.
+        If it can't be reached, or through a pooler that gives each transaction another session.
     """
     database = PostgresqlDatabase(url, writes=create)
     try:
+        await _check_sessions(url)
         async with (
             translate_errors(f"store {mask_address(url)!r}"),
             database.reading.connect() as connection,
@@ -806,16 +824,27 @@ async def _connect(
     url: str, settings: dict[str, str], seconds: int, **_options: Any
 ) -> asyncpg.Connection:
     """Open a connection whose statements may take so long; 0: as they like."""
+    connection = await _connect_plainly(
+        url,
+        command_timeout=seconds + _GRACE_SECONDS if seconds else None,
+        statement_cache_size=_APPENDS_KEPT,
+        connection_class=ReceivingConnection,
+    )
+    try:
+        # Not with the connection's first message: PgBouncer refuses settings there, or drops them.
+        given = ", ".join(f"set_config('{name}', '{it}', false)" for name, it in settings.items())
+        await connection.execute(f"SELECT {given}; {_WAIT_FOR_DISK}")
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def _connect_plainly(url: str, **options: Any) -> asyncpg.Connection:
+    """Open a connection whose session has the server's own settings."""
     # asyncpg reads the address itself, so TLS, sockets and password files work as usual.
     try:
-        connection = await asyncpg.connect(
-            url,
-            timeout=_CONNECT_SECONDS,
-            command_timeout=seconds + _GRACE_SECONDS if seconds else None,
-            statement_cache_size=_APPENDS_KEPT,
-            server_settings=settings,
-            connection_class=ReceivingConnection,
-        )
+        return await asyncpg.connect(url, timeout=_CONNECT_SECONDS, **options)
     except ValueError:
         # Without its text, which quotes a part of the address: of the password, perhaps.
         raise StoreError.at(
@@ -823,12 +852,49 @@ async def _connect(
             "must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
             "with what isn't a letter or digit percent-encoded",
         ) from None
-    try:
-        await connection.execute(_WAIT_FOR_DISK)
-    except BaseException:
-        connection.terminate()
-        raise
-    return connection
+
+
+async def _check_sessions(url: str) -> None:
+    """Refuse a pooler that gives each transaction another session, or one to several connections.
+
+    There settings of a session are lost, or become those of others, and prepared statements aren't
+    found. Which session a transaction gets depends on what is free, and not on the connection that
+    asks. So if two connections that ask in a random order get each its own throughout, then they
+    have it (P(false) < 1e-9).
+
+    Raises
+    ------
+    StoreError
+        If it is one.
+    """
+    connections: list[asyncpg.Connection] = []
+    async with translate_errors(f"store {mask_address(url)!r}"):
+        try:
+            options = {"statement_cache_size": 0, "command_timeout": _CONNECT_SECONDS}
+            connections.append(await _connect_plainly(url, **options))
+            # A server says at once which of its processes serves. A pooler says something else.
+            if await _serving_process(connections[0]) == connections[0].get_server_pid():
+                return
+            connections.append(await _connect_plainly(url, **options))
+            found: tuple[set[int], set[int]] = (set(), set())
+            for _ in range(_LOOKS_AT_SESSIONS):
+                which = secrets.randbelow(2)
+                found[which].add(await _serving_process(connections[which]))
+        finally:
+            for connection in connections:
+                connection.terminate()
+    if found[0] & found[1] or max(map(len, found)) > 1:
+        raise StoreError.at(
+            url,
+            "is reached through a pooler that gives each transaction another session, as PgBouncer "
+            "does with pool_mode = transaction; sessions have settings and prepared statements: "
+            "use pool_mode = session, or the server's own address",
+        )
+
+
+async def _serving_process(connection: asyncpg.Connection) -> int:
+    async with connection.transaction():  # in one, so that to ask and to answer is in one session
+        return int(await connection.fetchval("SELECT pg_backend_pid()"))
 
 
 def _engine(

@@ -2,16 +2,23 @@
 
 Segments hold records, the quarantine those that no registry knows yet, counts what is kept of
 records that were forgotten, the tables of batch ids (`ids`) those seen, and nothing refers from one
-to another. The collector migrates a database when
-it starts; readers only check it. Invariants: no column is finer than a day, and no key is a serial
-number. The migrations run in one transaction that other processes wait for, and a database whose
-version isn't known here is never changed. A changed table needs a migration, its number here, and
-nothing else.
+to another. `serve` or `hubbub-collector migrate` migrates a database; readers only check it.
+Invariants: no column is finer than a day, and no key is a serial number. The migrations run in one
+transaction that other processes wait for, and a database whose version isn't known here is never
+changed. A changed table needs a migration and its number here.
+
+So that a service is upgraded, and rolled back, while it serves, a change that earlier code can't
+live with takes two releases. The first one *expands*: it adds, and `SERVED_BY` says that code which
+knows an earlier version can serve what results. The second one *contracts*: it removes what only
+that earlier code needs, and code of the first release can serve what results. A database tells by
+its version which one code must know at least, so that earlier releases, too, judge rightly whether
+they can serve it; which migrations were made stands beside it, if that is more.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -21,10 +28,22 @@ from hubbub.collector.store.interfaces import Database, translate_errors
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
-VERSION_TABLE = "hubbub_schema"
-"""Holds the version; not Alembic's usual name, because others may share the database."""
+SERVED_BY: dict[str, str] = {}
+"""By version, the oldest one whose code can serve it; one that isn't here needs its own code.
 
-_HEAD = REVISIONS[-1]
+Expanding, the same as for the version before; contracting, a later one, but not its own.
+"""
+
+VERSION_TABLE = "hubbub_schema"
+"""Holds the version that code must know. Not Alembic's usual name: others may share a database."""
+
+_MADE = "made"
+"""Its column with the last migration that was made, if code need not know that one.
+
+Not a table of its own: who may only read has rights on those that were there.
+"""
+
+_MIGRATIONS = "hubbub.collector.store:migrations"
 _EMPTY = ""
 """The version of a database without our tables."""
 
@@ -125,67 +144,147 @@ upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_
 """The day of the last upkeep; several only if collectors wrote them at once."""
 
 
-async def migrate(database: Database, url: str) -> None:
+class Schema(NamedTuple):
+    """What schema a database has.
+
+    Attributes
+    ----------
+    made : str
+        The last migration that was made; empty: there are no tables.
+    needed : str
+        The version that code must know to serve it.
+    """
+
+    made: str
+    needed: str
+
+
+class OldSchemaError(StoreError):
+    """A database that has to be migrated before this version can use it."""
+
+
+async def read_schema(database: Database) -> Schema:
+    """Return the schema of a database, whether this version can use it or not."""
+    async with translate_errors(), database.reading.begin() as connection:
+        return await connection.run_sync(_schema)
+
+
+async def migrate(database: Database, url: str, *, contract: bool = False) -> tuple[Schema, Schema]:
     """Bring a database to today's schema; make the tables if there are none.
+
+    Parameters
+    ----------
+    database : Database
+    url : str
+    contract : bool
+        Make also the last migrations that this version can do without: those which remove what
+        only earlier code needs.
+
+    Returns
+    -------
+    tuple of Schema
+        Before and after.
 
     Raises
     ------
     StoreError
-        If a newer hubbub made it.
+        If a newer hubbub made it which this one can't serve.
     """
-    async with translate_errors(), database.reading.begin() as connection:
-        if await connection.run_sync(_version) == _HEAD:
-            return
+    target = REVISIONS[-1] if contract else _least()
+    before = await read_schema(database)
+    if _has(before, target, url):
+        return before, before
     async with database.migrate() as connection:
-        await connection.run_sync(_migrate, url)
+        return await connection.run_sync(_migrate, target, url)
 
 
-async def check_schema(database: Database, url: str) -> None:
-    """Raise StoreError unless a database has today's schema."""
-    async with translate_errors(), database.reading.begin() as connection:
-        version = await connection.run_sync(_version)
-    if version == _EMPTY:
-        raise StoreError.at(url, "is no store of hubbub's; did a collector make it?")
-    _refuse_newer(version, url)
-    if version != _HEAD:
+async def check_schema(database: Database, url: str) -> Schema:
+    """Return the schema of a database that this version can use.
+
+    Raises
+    ------
+    OldSchemaError
+        If it has to be migrated before.
+    StoreError
+        If a newer hubbub made it which this one can't serve.
+    """
+    schema = await read_schema(database)
+    if schema.made == _EMPTY:
+        raise OldSchemaError.at(
+            url, "is no store of hubbub's; `hubbub-collector migrate` makes one"
+        )
+    if not _has(schema, _least(), url):
+        raise OldSchemaError.at(
+            url,
+            f"made by an older hubbub (schema {schema.made}, expected {_least()}); "
+            "migrate it: hubbub-collector migrate",
+        )
+    return schema
+
+
+def _served_by(version: str) -> str:
+    return SERVED_BY.get(version, version)
+
+
+def _least() -> str:
+    """Return the version that this code needs: the last one, but for what only contracts."""
+    left = list(REVISIONS)
+    while _served_by(left[-2]) < _served_by(left[-1]) < left[-1]:
+        left.pop()
+    return left[-1]
+
+
+def _has(schema: Schema, version: str, url: str) -> bool:
+    """Return whether a database has a version, or a later one that this code can serve."""
+    if schema.made == _EMPTY:
+        return False
+    if schema.needed not in REVISIONS:
         raise StoreError.at(
             url,
-            f"made by an older hubbub (schema {version}, expected {_HEAD}); "
-            "start its collector once to migrate it",
+            f"made by a newer hubbub (schema {schema.needed}, expected at most {REVISIONS[-1]}); "
+            "update this one",
         )
+    return schema.made not in REVISIONS or schema.made >= version
 
 
-def _version(connection: sa.Connection) -> str:
-    """Return the schema's version; stores from before there were versions have the first."""
+def _schema(connection: sa.Connection) -> Schema:
+    """Return the schema; that of stores from before there were versions is the first."""
     tables = set(sa.inspect(connection).get_table_names())
     if VERSION_TABLE in tables:
-        query = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608
-        return str(connection.exec_driver_sql(query).scalar() or _EMPTY)
-    return REVISIONS[0] if tables >= _OLDEST_TABLES else _EMPTY
+        column = _MADE if _has_made(connection) else "NULL"
+        query = f"SELECT version_num, {column} FROM {VERSION_TABLE}"  # noqa: S608
+        needed, made = connection.exec_driver_sql(query).first() or (_EMPTY, None)
+        return Schema(made or needed, needed)
+    first = REVISIONS[0] if tables >= _OLDEST_TABLES else _EMPTY
+    return Schema(first, first)
 
 
-def _migrate(connection: sa.Connection, url: str) -> None:
-    version = _version(connection)
-    if version == _HEAD:
-        return
-    if version != _EMPTY:
-        _refuse_newer(version, url)
+def _has_made(connection: sa.Connection) -> bool:
+    return _MADE in {column["name"] for column in sa.inspect(connection).get_columns(VERSION_TABLE)}
+
+
+def _migrate(connection: sa.Connection, target: str, url: str) -> tuple[Schema, Schema]:
+    before = _schema(connection)
+    if _has(before, target, url):
+        return before, before
     # Only now, because it is seldom needed and takes its time and memory.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
     config = Config()
-    config.set_main_option("script_location", "hubbub.collector.store:migrations")
+    config.set_main_option("script_location", _MIGRATIONS)
     config.attributes["connection"] = connection
-    if version != _EMPTY:
-        _log.info("migrating the store from schema %s to %s", version, _HEAD)
-        command.stamp(config, version)
-    command.upgrade(config, _HEAD)
-
-
-def _refuse_newer(version: str, url: str) -> None:
-    if version not in REVISIONS:
-        raise StoreError.at(
-            url,
-            f"made by a newer hubbub (schema {version}, expected at most {_HEAD}); update this one",
-        )
+    if before.made != _EMPTY:
+        _log.info("migrating the store from schema %s to %s", before.made, target)
+        command.stamp(config, before.made)
+    command.upgrade(config, target)
+    after = Schema(target, _served_by(target))
+    is_there = _has_made(connection)
+    if after.needed != after.made and not is_there:
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")  # not for a backup's end
+        connection.exec_driver_sql(f"ALTER TABLE {VERSION_TABLE} ADD COLUMN {_MADE} TEXT")
+    if after.needed != after.made or is_there:
+        values = f"version_num = '{after.needed}', {_MADE} = '{after.made}'"
+        connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET {values}")  # noqa: S608
+    return before, after

@@ -12,6 +12,7 @@ import contextlib
 import datetime as dt
 import importlib
 import json
+import logging
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -57,7 +58,7 @@ from hubbub.collector.store.interfaces import (
     StoredCounts,
     StoredRecords,
 )
-from hubbub.collector.store.mixing import mix_days
+from hubbub.collector.store.mixing import mix_days, unmixed_days
 from hubbub.collector.store.quarantine import (
     Screen,
     append_quarantined,
@@ -66,7 +67,13 @@ from hubbub.collector.store.quarantine import (
     read_quarantine,
     replay_quarantine,
 )
-from hubbub.collector.store.schema import check_schema, migrate
+from hubbub.collector.store.schema import (
+    OldSchemaError,
+    Schema,
+    check_schema,
+    migrate,
+    read_schema,
+)
 from hubbub.collector.store.schema import counts as _counts
 from hubbub.collector.store.schema import parameters as _parameters
 from hubbub.collector.store.schema import quarantine as _quarantine
@@ -91,9 +98,12 @@ DATABASES = {
 }
 """The databases that can be stores, each in the module of that name, and their addresses."""
 
+_LOOK_SECONDS = 1.0
 _SEGMENTS_IN_MEMORY = 8
 _REPORTS_IN_PLACE = 8192
 """Up to here shuffling takes less than to hand it to a thread and to wait for the answer."""
+
+_log = logging.getLogger("hubbub.collector")
 
 
 class Store(Reader):
@@ -294,9 +304,14 @@ class Store(Reader):
                 yield row.records
 
     async def sample(
-        self, key: MetricVersion, reports: int, width: int, since: dt.date | None = None
+        self,
+        key: MetricVersion,
+        reports: int,
+        width: int,
+        since: dt.date | None = None,
+        until: dt.date | None = None,
     ) -> bytes:
-        """Return the records of so many reports from a day on, or of all if there are fewer.
+        """Return the records of so many reports of some days, or of all if there are fewer.
 
         Each stored report is as likely to be among them as any other, whatever its day, segment and
         bits. Besides these, next to nothing is read.
@@ -307,9 +322,10 @@ class Store(Reader):
         reports : int
         width : int
             Bytes of a record.
-        since : datetime.date, optional
+        since, until : datetime.date, optional
+            The first and the last day.
         """
-        which = _conditions(_segments, key, since, None)
+        which = _conditions(_segments, key, since, until)
         return await sample_segments(self._database, reports, width, *which)
 
     async def contents(
@@ -454,6 +470,14 @@ class Store(Reader):
         """
         return await mix_days(self._database, today, is_stopping)
 
+    async def unmixed_days(self, today: dt.date) -> int:
+        """Return how many days before `today` have reports that aren't mixed yet."""
+        return await unmixed_days(self._database, today)
+
+    async def schema(self) -> str:
+        """Return the version of the schema."""
+        return (await check_schema(self._database, self.dialect)).made
+
     async def upkeep_day(self) -> dt.date | None:
         """Return the day of the last upkeep, or None if there was none yet."""
         async with self._database.read() as connection:
@@ -568,9 +592,65 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
 
     Raises
     ------
+    OldSchemaError
+        If it must be migrated first.
     StoreError
         If the address isn't supported, or the database can't be opened or isn't a store.
     """
+    async with _open_database(url, create=create) as database:
+        if create:
+            await migrate(database, url)
+        else:
+            await check_schema(database, url)
+        yield Store(database)
+
+
+async def migrate_store(url: str, *, contract: bool = False) -> tuple[Schema, Schema]:
+    """Bring the store at an address to today's schema (see `schema.migrate`)."""
+    async with _open_database(url, create=True) as database:
+        return await migrate(database, url, contract=contract)
+
+
+async def backup_store(
+    url: str, target: Path, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> None:
+    """Copy the store at an address as of one moment, of any schema, while others write to it.
+
+    Parameters
+    ----------
+    url : str
+    target : Path
+        A new file.
+    progress : callable, optional
+        Called with how much was copied, and with all there is.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, or a file refuses; of PostgreSQL always, saying by what it is done.
+    """
+    async with _open_database(url, create=False) as database:
+        if not (await read_schema(database)).made:
+            raise StoreError.at(url, "is no store of hubbub's")
+        await database.backup(target, progress)
+
+
+async def wait_for_schema(url: str) -> None:
+    """Return once somebody has migrated the store at an address (raises as `open_store`)."""
+    told = False
+    while True:
+        try:
+            async with open_store(url, create=False):
+                return
+        except OldSchemaError as error:
+            if not told:
+                _log.warning("waiting: %s", error)
+            told = True
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def _open_database(url: str, *, create: bool) -> AsyncIterator[Database]:
     try:
         driver = make_url(url).drivername
     except (ArgumentError, ValueError):
@@ -581,11 +661,7 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
     module = importlib.import_module(f"hubbub.collector.store.{driver}")
     database: Database = await module.open_database(url, create=create)
     try:
-        if create:
-            await migrate(database, url)
-        else:
-            await check_schema(database, url)
-        yield Store(database)
+        yield database
     finally:
         await database.close()
 

@@ -27,6 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util import await_only
 
 from hubbub.collector.errors import StoreError
+from hubbub.collector.store.backup import copy_database
 from hubbub.collector.store.bloom import FilteredTables
 from hubbub.collector.store.filters import LoadedFilters
 from hubbub.collector.store.ids import (
@@ -284,6 +285,10 @@ class SqliteDatabase(Database):
         """Return the bytes of the database and its log."""
         files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
         return sum(path.stat().st_size for path in files if path.exists())
+
+    async def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        """Copy the file and its log in a thread."""
+        await asyncio.to_thread(copy_database, self._path, target, progress)
 
     async def close(self) -> None:
         """Close all connections and leave an empty log."""

@@ -1,0 +1,69 @@
+"""Certificates, keys and tokens: when they end is known before."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+import trustme
+
+from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.config.settings import AdminToken, IngestKey, SealedTo, Settings
+from hubbub.collector.operations.expiry import certificate_ends, expiries
+from hubbub.protocol.hpke import PrivateKey
+
+_DAY = dt.date(2027, 3, 14)
+_NEXT = dt.datetime(2027, 3, 15, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("year", [2031, 2049, 2050, 2150])
+def test_end_of_a_certificate_is_read_from_its_file(tmp_path: Path, year: int) -> None:
+    """Until 2049 a certificate has its year in two digits, then in four."""
+    end = dt.datetime(year, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
+    issued = trustme.CA().issue_cert("localhost", not_after=end)
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    assert certificate_ends(tmp_path / "cert.pem") == [end]
+
+
+def test_first_of_a_chain_that_ends_counts(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    later = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
+    sooner = dt.datetime(2040, 1, 1, tzinfo=dt.UTC)
+    for end in (later, sooner):
+        pem = authority.issue_cert("localhost", not_after=end).cert_chain_pems[0]
+        pem.write_to_path(tmp_path / "chain.pem", append=True)
+    settings = Settings(
+        metrics=Path("metrics.toml"),
+        tls_certificate=tmp_path / "chain.pem",
+        tls_key=tmp_path / "key.pem",
+    )
+    (found,) = expiries(settings)
+    assert (found.type, found.name, found.at) == ("certificate", "chain.pem", sooner)
+
+
+@pytest.mark.parametrize("text", [None, "", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END", "ä"])
+def test_file_without_certificates_has_no_end(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "cert.pem").write_text(text, encoding="utf-8")
+    assert certificate_ends(tmp_path / "cert.pem") == []
+
+
+def test_keys_and_tokens_end_after_their_last_day() -> None:
+    hashes = [generate_secret("ingest")[1] for _ in range(3)]
+    settings = Settings(
+        metrics=Path("metrics.toml"),
+        ingest_keys={
+            "app": IngestKey(sha256=hashes[0], expires=_DAY),
+            "for-ever": IngestKey(sha256=hashes[1]),
+        },
+        admin_tokens={
+            "ops": AdminToken(sha256=hashes[2], scopes=frozenset({"read"}), expires=_DAY)
+        },
+        sealing_keys={"main": SealedTo(public=str(PrivateKey.generate(_DAY).public))},
+    )
+    assert {(it.type, it.name, it.at) for it in expiries(settings)} == {
+        ("ingest_key", "app", _NEXT),
+        ("admin_token", "ops", _NEXT),
+        ("sealing_key", "main", _NEXT),
+    }

@@ -1,0 +1,138 @@
+"""Numbers that requests move are published in steps, and reports by metric in hundreds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hubbub.collector.operations.counters import CounterName
+from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.publishing import Coarse, Publisher
+from hubbub.collector.operations.status import task_statuses
+
+_NAME = CounterName("reports", ("homepage", "1"))
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def test_nothing_that_requests_move_changes_between_steps(metrics: Metrics) -> None:
+    publisher = Publisher(metrics)
+    publisher.step()
+    before = publisher.values().numbers
+    _count(metrics, 700)
+    metrics.connections(7)
+    metrics.queue_depth(3)
+    assert publisher.values().numbers == {**before, CounterName("processes"): 1}
+    publisher.step()
+    values = publisher.values()
+    assert values.of("requests", "201", "stored") == 1
+    assert values.of("reports", "homepage", "1") == 700
+    assert values.histogram("request_seconds").count == 1
+    assert (values.total("connections"), values.total("queue_depth")) == (7, 3)
+
+
+def test_what_came_before_the_first_step_is_not_told_nor_that_it_came(metrics: Metrics) -> None:
+    """All steps of all collectors are at the same moments, so that no shorter time can be told."""
+    publisher = Publisher(metrics)
+    empty = publisher.values().numbers
+    _count(metrics, 700)
+    assert publisher.values().numbers == empty
+    publisher.step()
+    assert publisher.values().numbers.keys() == empty.keys()
+    publisher.step()
+    assert publisher.values().numbers.keys() == empty.keys()
+    _count(metrics, 200)
+    publisher.step()
+    assert publisher.values().of("reports", "homepage", "1") == 200
+    assert publisher.exact.total("reports") == 200
+
+
+def test_operators_see_at_once_what_no_request_moves(metrics: Metrics) -> None:
+    publisher = Publisher(metrics)
+    metrics.reloaded(succeeded=False)
+    assert publisher.values().total("reload_failing") == 1
+
+
+def test_time_that_an_upkeep_takes_cannot_be_told(metrics: Metrics) -> None:
+    """It takes longer if reports came since the one before."""
+    publisher = Publisher(metrics)
+    metrics.upkeep("merge", succeeded=True)
+    assert not publisher.values().by("upkeep")
+    publisher.step()
+    values = publisher.values()
+    assert values.of("upkeep", "merge", "done") == 1  # though it ran before the first step
+    assert values.of("upkeep_success", "merge") % 60 == 0
+    for failed in (True, False, True):
+        metrics.upkeep("merge", succeeded=not failed)
+        publisher.step()
+        (task,) = task_statuses(publisher.values())
+        assert task.fails is failed
+
+
+def test_open_connections_cannot_be_told_from_open_files(metrics: Metrics) -> None:
+    publisher = Publisher(metrics)
+    publisher.step()
+    body, _ = publisher.exposition()
+    assert b"process_cpu_seconds_total" in body
+    assert b"process_open_fds" not in body
+
+
+def test_series_of_a_metric_appears_with_its_first_hundred(metrics: Metrics) -> None:
+    publisher = Publisher(metrics)
+    publisher._coarse = Coarse(lambda: 0.99)
+    for reports in (0, 60, 39):
+        publisher.step()
+        metrics.reports("homepage", 1, reports)
+        assert _NAME not in publisher.values().numbers
+    publisher.step()
+    assert _NAME not in publisher.values().numbers  # 99
+    metrics.reports("homepage", 1, 1)
+    publisher.step()
+    assert publisher.values().numbers[_NAME] == 100
+
+
+def test_hundreds_never_go_back_and_are_less_than_a_hundred_off() -> None:
+    chance, coarse, number, before = random.Random(5), Coarse(), 0, 0  # noqa: S311
+    for _ in range(5_000):
+        number += chance.choice((0, 1, 3, 40, 250))
+        shown = coarse({"homepage": number})["homepage"]
+        assert shown % 100 == 0
+        assert abs(shown - number) < 100
+        assert shown >= before
+        before = shown
+
+
+@pytest.mark.parametrize("padding", [0, 1, 50, 99])
+@pytest.mark.parametrize("reports", [1, 10, 99])
+def test_reports_show_at_a_step_with_their_hundredth_whatever_else_came(
+    padding: int, reports: int
+) -> None:
+    """P(false alarm) < 1e-6: six standard deviations of the difference of two shares."""
+    trials = 20_000
+    shares = []
+    for number in (padding, padding + reports):
+        shown = Coarse()(dict.fromkeys(range(trials), number))
+        shares.append(sum(shown.values()) / 100 / trials)
+    margin = 6 * (0.5 / trials) ** 0.5
+    assert shares[0] == pytest.approx(padding / 100, abs=margin)
+    assert shares[1] - shares[0] == pytest.approx(reports / 100, abs=margin)
+
+
+def test_deleted_reports_are_no_longer_shown() -> None:
+    coarse = Coarse(lambda: 0.0)
+    assert coarse({"homepage": 1_201}) == {"homepage": 1_300}
+    assert coarse({"homepage": 1_250}) == {"homepage": 1_300}
+    assert coarse({"homepage": 5}) == {"homepage": 100}
+    assert coarse({}) == {}
+    assert coarse({"homepage": 0}) == {"homepage": 0}
+
+
+def _count(metrics: Metrics, reports: int) -> None:
+    metrics.request(201, "stored")
+    metrics.answered(0.01)
+    metrics.reports("homepage", 1, reports)
+    metrics.committed(1, reports, 0.01)
