@@ -24,6 +24,7 @@ from hubbub.collector.errors import StoreError
 from hubbub.collector.serving import service
 from hubbub.collector.store import NewBatch, Store, filters, open_store
 from hubbub.collector.store import postgresql as postgresql_module
+from hubbub.collector.store.copying import MAKE_ARRIVED
 from hubbub.collector.store.ids import (
     Catalogue,
     closing_trigger,
@@ -33,7 +34,7 @@ from hubbub.collector.store.ids import (
     parse_names,
 )
 from hubbub.collector.store.upkeep import Upkeep
-from unit.collector.appends import STORES_REPORTS, listening_to_appends
+from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
 from unit.collector.serving import serving_from
@@ -522,7 +523,7 @@ async def test_ids_are_searched_by_keys_and_closed_days_left_out_of_plans(
     statements: dict[str, str] = {}
 
     async def remember(_connection: object, sql: str, _values: object) -> None:
-        for part in ("INSERT INTO batch_ids", "SELECT id FROM unnest"):
+        for part in (STORES_IDS, FINDS_SUSPECTS):
             if part in sql:
                 statements[part] = re.sub(r"\$\d", "'{}'", sql)
 
@@ -537,13 +538,13 @@ async def test_ids_are_searched_by_keys_and_closed_days_left_out_of_plans(
             await store.append([known, make_new_batch()], _later(4))
     for _ in range(2):
         plans = {
-            part: postgresql.execute(f"EXPLAIN {sql}", url=postgresql_url)
+            part: postgresql.execute(MAKE_ARRIVED, f"EXPLAIN {sql}", url=postgresql_url)
             for part, sql in statements.items()
         }
-        of_new, of_suspects = plans["INSERT INTO batch_ids"], plans["SELECT id FROM unnest"]
+        of_new, of_suspects = plans[STORES_IDS], plans[FINDS_SUSPECTS]
         assert re.findall(r"Index Scan using batch_ids_202603(\d\d)_0_pkey", of_new) == ["17"]
         assert len(re.findall(r"Index Scan using batch_ids_202603\d\d_0_pkey", of_suspects)) == 1
-        assert "Seq Scan" not in of_new + of_suspects
+        assert "Seq Scan on batch_ids" not in of_new + of_suspects
         postgresql.execute("VACUUM (ANALYZE) batch_ids", url=postgresql_url)
 
 
@@ -608,7 +609,7 @@ async def _days_searched(store: Store, url: str, day: dt.date = _TODAY) -> list[
             note(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
 
     async def look_again(connection: asyncpg.Connection, sql: str, values: Any) -> None:
-        if STORES_REPORTS in sql and "EXPLAIN" not in sql:
+        if STORES_IDS in sql and "EXPLAIN" not in sql:
             note(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values))
 
     with _listening("before_cursor_execute", look), listening_to_appends(before=look_again):

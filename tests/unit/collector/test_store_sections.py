@@ -20,7 +20,7 @@ from hubbub.collector.store import NewBatch, Store, open_store
 from hubbub.collector.store import postgresql as postgresql_module
 from hubbub.collector.store.ids import id_section, id_table
 from hubbub.collector.store.upkeep import Upkeep
-from unit.collector.appends import STORES_REPORTS, listening_to_appends
+from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
 
@@ -268,7 +268,7 @@ async def test_suspect_is_looked_for_in_its_own_section_alone(postgresql_url: st
     plans: list[list[str]] = []
 
     async def look(connection: asyncpg.Connection, sql: str, values: Any) -> None:
-        if "SELECT id FROM unnest" in sql and not re.search("EXPLAIN|INSERT", sql):
+        if FINDS_SUSPECTS in sql and not re.search("EXPLAIN|INSERT", sql):
             plan = [row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values)]
             plans.append(re.findall(r"using (batch_ids_\w+_pkey)", "\n".join(plan)))
 
@@ -393,7 +393,7 @@ async def _searched(store: Store, batch: NewBatch, day: dt.date) -> list[str]:
             note(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
 
     async def look_again(connection: asyncpg.Connection, sql: str, values: Any) -> None:
-        if STORES_REPORTS in sql and "EXPLAIN" not in sql:
+        if STORES_IDS in sql and "EXPLAIN" not in sql:
             note(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values))
 
     with _listening("before_cursor_execute", look), listening_to_appends(before=look_again):

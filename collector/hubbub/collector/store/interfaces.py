@@ -325,8 +325,7 @@ class Database(abc.ABC):
             if len(unseen) < len(ids):  # seldom
                 rows = pool(unseen)
             if rows:
-                table = self.table_of_new(day, writer.day)
-                writer.connection.execute(sa.insert(table), rows)
+                self.insert_rows(writer.connection, self.table_of_new(day, writer.day), rows)
             return unseen
 
         return await self.transact(received, lambda: pool(ids), write, is_large=is_large)
@@ -338,6 +337,10 @@ class Database(abc.ABC):
     @abc.abstractmethod
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return the dialect's INSERT that passes over rows whose key is there."""
+
+    def insert_rows(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
+        """Insert rows with records, in a transaction that has run a statement already."""
+        connection.execute(sa.insert(table), rows)
 
     @abc.abstractmethod
     def lock_quarantine(self, connection: sa.Connection) -> None:

@@ -25,10 +25,19 @@ import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only
 
 from hubbub.collector.errors import StoreError, mask_address
-from hubbub.collector.store.appending import AppendingConnections
+from hubbub.collector.store.appending import AppendingConnections, commit
 from hubbub.collector.store.bloom import FilteredTables
+from hubbub.collector.store.copying import (
+    ARRIVED,
+    COPY_IDS,
+    MAKE_ARRIVED,
+    copied_ids,
+    copied_rows,
+    copy_statement,
+)
 from hubbub.collector.store.day_tables import (
     APART,
     DayTable,
@@ -38,13 +47,7 @@ from hubbub.collector.store.day_tables import (
     parse_day_table,
 )
 from hubbub.collector.store.filters import LoadedFilters
-from hubbub.collector.store.id_statements import (
-    append_statement,
-    columns_of,
-    finding,
-    ids_statement,
-    segments_statement,
-)
+from hubbub.collector.store.id_statements import FIND_ANYWHERE, finding, insert_statement
 from hubbub.collector.store.ids import (
     Catalogue,
     IdTable,
@@ -120,6 +123,7 @@ Without the open day's table of segments, an older collector has opened it.
 """
 
 _BEGIN_BESIDE_OTHERS = f"BEGIN; SELECT pg_advisory_xact_lock_shared({_DAYS})"
+_BEGIN_WITH_IDS = f"{_BEGIN_BESIDE_OTHERS}; {COPY_IDS}"
 _WAIT_FOR_REPLICAS = """
     SELECT pg_logical_emit_message(true, 'hubbub', '')
     WHERE current_setting('synchronous_standby_names') <> ''
@@ -190,7 +194,7 @@ class PostgresqlDatabase(Database):
         super().__init__(reading, _engine(url, writes=True) if writes else reading)
         # What a plan depends on is in the statements, so that to plan them each time is in vain.
         settings = {**_settings(writes=True), "plan_cache_mode": "force_generic_plan"}
-        connect = partial(_connect, url, settings, _STATEMENT_SECONDS)
+        connect = partial(_connect, url, settings, _STATEMENT_SECONDS, prepare=MAKE_ARRIVED)
         self._appending = AppendingConnections(connect, _CONNECTIONS, _STATEMENT_SECONDS)
         self._url = url
         self._filters = LoadedFilters(self)
@@ -262,30 +266,29 @@ class PostgresqlDatabase(Database):
             return await asyncio.to_thread(pool, some) if is_large else pool(some)
 
         rows = await pooled(ids)
-        async with translate_errors(), self._appending.begin(_BEGIN_BESIDE_OTHERS) as driver:
+        begun = self._appending.begin(_BEGIN_WITH_IDS, copied_ids(ids))
+        async with translate_errors(), begun as driver:
             # A statement of its own, which sees what was committed before the lock was free.
             there = await driver.fetchrow(_DAYS_THERE)
             catalogue = parse_names(there["triggers"])
-            taking = catalogue.taking(received)
-            if there["opened"] == taking:
+            if there["opened"] == (taking := catalogue.taking(received)):
                 filtered = self._filters.of(catalogue)
                 self._filters.load_soon()
-                unknown = ids
-                known: set[bytes] = set()
-                for statement, some in finding(filtered.suspects(ids)).items():
-                    known.update(row["id"] for row in await driver.fetch(statement, some))
-                if known:
-                    unknown = [each for each in ids if each not in known]
-                    rows = await pooled(unknown)
-                table = self.table_of_new(day, taking).name
-                statement = append_statement(taking, catalogue.closed, filtered.tables, table)
-                found = await driver.fetch(statement, unknown, *columns_of(rows))
-                unseen = {row["batch_id"] for row in found}
-                if unseen and len(unseen) < len(unknown):  # seldom
+                known: list[int] = []
+                if suspects := filtered.suspects(ids):
+                    places = _places(ids)
+                    for statement, some in finding(suspects, places).items():
+                        found = await driver.fetch(statement, some)
+                        known += [places[row["batch_id"]] for row in found]
+                statement = insert_statement(taking, catalogue.closed, filtered.tables)
+                unseen = {row["batch_id"] for row in await driver.fetch(statement, known)}
+                if len(unseen) < len(ids):  # seldom
                     rows = await pooled(unseen)
-                    await driver.execute(segments_statement(table), *columns_of(rows))
-                if not unseen:
-                    await driver.execute(_WAIT_FOR_REPLICAS)
+                if rows:
+                    table = self.table_of_new(day, taking)
+                    await commit(driver, copy_statement(table), copied_rows(table, rows))
+                else:
+                    await commit(driver, _WAIT_FOR_REPLICAS)
                 return unseen
         return await super().append(ids, received, day, pool, is_large=is_large)
 
@@ -297,13 +300,17 @@ class PostgresqlDatabase(Database):
         """Wait for the lock; what others committed before is seen by the next statement."""
         connection.execute(_WAIT_FOR_QUARANTINE)
 
+    def insert_rows(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
+        """Copy them."""
+        _copy(connection, copy_statement(table), copied_rows(table, rows))
+
     async def has_id(self, batch_id: bytes) -> bool:
         """Search the key of each partition; what is found is with all replicas, too."""
-        statement = "SELECT EXISTS (SELECT FROM batch_ids WHERE batch_id = $1)"
-        async with self.read() as connection:
-            found = bool((await connection.exec_driver_sql(statement, (batch_id,))).scalar_one())
-        if found:
-            async with self.write() as connection:
+        async with self.write() as connection:
+            await connection.exec_driver_sql(MAKE_ARRIVED)
+            await connection.run_sync(_let_arrive, [batch_id])
+            found = (await connection.exec_driver_sql(FIND_ANYWHERE)).first() is not None
+            if found:
                 await connection.exec_driver_sql(_WAIT_FOR_REPLICAS)
         return found
 
@@ -590,7 +597,8 @@ class _IdWriter(IdWriter):
         filtered: FilteredTables,
     ) -> None:
         super().__init__(connection, day, filtered)
-        self._statement = ids_statement(day, catalogue.closed, filtered.tables)
+        self._statement = insert_statement(day, catalogue.closed, filtered.tables)
+        connection.exec_driver_sql(MAKE_ARRIVED)
 
     def insert(self, ids: Sequence[bytes]) -> set[bytes]:
         """Insert them; if all are known, COMMIT waits nevertheless until replicas know them."""
@@ -600,13 +608,34 @@ class _IdWriter(IdWriter):
         return unseen
 
     def _find(self, suspects: Sequence[tuple[IdTable, bytes]]) -> set[bytes]:
+        ids = [batch_id for _, batch_id in suspects]
+        _let_arrive(self.connection, ids)
         found: set[bytes] = set()
-        for statement, ids in finding(suspects).items():
-            found.update(self.connection.exec_driver_sql(statement, (ids,)).scalars())
+        for statement, places in finding(suspects, _places(ids)).items():
+            found.update(self.connection.exec_driver_sql(statement, (places,)).scalars())
         return found
 
     def _insert_unknown(self, ids: Sequence[bytes]) -> set[bytes]:
-        return set(self.connection.exec_driver_sql(self._statement, (list(ids),)).scalars())
+        _let_arrive(self.connection, ids)
+        return set(self.connection.exec_driver_sql(self._statement, ([],)).scalars())
+
+
+def _places(ids: Sequence[bytes]) -> dict[bytes, int]:
+    return {batch_id: place for place, batch_id in enumerate(ids, start=1)}
+
+
+def _let_arrive(connection: sa.Connection, ids: Sequence[bytes]) -> None:
+    """Let these ids arrive, and no others that are there since earlier ones were looked for."""
+    connection.exec_driver_sql(f"DELETE FROM {ARRIVED}")  # noqa: S608
+    _copy(connection, COPY_IDS, copied_ids(ids))
+
+
+def _copy(connection: sa.Connection, statements: str, data: bytes) -> None:
+    """Copy in a transaction that SQLAlchemy has begun, as it does with its first statement."""
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, ReceivingConnection) or not driver.is_in_transaction():
+        raise StoreError("store: expected a transaction of PostgreSQL to copy in")
+    await_only(driver.copy(statements, data))
 
 
 async def _days_there(connection: AsyncConnection) -> tuple[dt.date | None, Catalogue]:
@@ -792,6 +821,7 @@ def _settings(
     """
     return {
         "application_name": "hubbub",
+        "client_min_messages": "warning",
         "statement_timeout": f"{seconds}s",
         "default_transaction_read_only": "off" if writes else "on",
         # `transact` must see what was committed while it waited, whatever the server's default is.
@@ -803,12 +833,18 @@ def _settings(
 
 
 async def _connect(
-    url: str, settings: dict[str, str], seconds: int, **_options: Any
-) -> asyncpg.Connection:
-    """Open a connection whose statements may take so long; 0: as they like."""
+    url: str, settings: dict[str, str], seconds: int, prepare: str = "", **_options: Any
+) -> ReceivingConnection:
+    """Open a connection whose statements may take so long; 0: as they like.
+
+    Parameters
+    ----------
+    prepare : str
+        A statement that is run before others.
+    """
     # asyncpg reads the address itself, so TLS, sockets and password files work as usual.
     try:
-        connection = await asyncpg.connect(
+        connection: ReceivingConnection = await asyncpg.connect(
             url,
             timeout=_CONNECT_SECONDS,
             command_timeout=seconds + _GRACE_SECONDS if seconds else None,
@@ -824,7 +860,7 @@ async def _connect(
             "with what isn't a letter or digit percent-encoded",
         ) from None
     try:
-        await connection.execute(_WAIT_FOR_DISK)
+        await connection.execute(f"{_WAIT_FOR_DISK}; {prepare}")
     except BaseException:
         connection.terminate()
         raise
