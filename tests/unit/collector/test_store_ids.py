@@ -224,7 +224,8 @@ async def test_long_reader_delays_forgetting_but_neither_ingest_nor_merging(
                 assert await store.append([make_new_batch()], _DAY) == [True]
             done = await upkeeping
             expected = "store: canceling statement due to lock timeout"
-            assert done.faults == {"forget": expected, "mix": expected}
+            assert done.faults.keys() == {"forget", "mix", "filter"}
+            assert done.faults["forget"] == done.faults["mix"] == expected
             assert done.merged >= 2
             assert await store.append([make_new_batch()], _TOMORROW) == [True]
             assert await store.append([make_new_batch()], _later(2)) == [True]

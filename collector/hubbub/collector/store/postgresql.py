@@ -58,6 +58,7 @@ from hubbub.collector.store.ids import (
     open_section,
     parse_id_table,
     parse_names,
+    sorted_section,
 )
 from hubbub.collector.store.interfaces import (
     Database,
@@ -69,7 +70,7 @@ from hubbub.collector.store.interfaces import (
     translate_errors,
 )
 from hubbub.collector.store.receiving import ReceivingConnection
-from hubbub.collector.store.schema import metadata, open_day, segments
+from hubbub.collector.store.schema import metadata, open_day, sample_nothing_of, segments
 
 _CONNECT_SECONDS = 5.0
 _STATEMENT_SECONDS = 10
@@ -138,7 +139,6 @@ _MIXING = 0x6875626D  # "hubm": held by the one who mixes days
 _TRY_TO_LOCK = sa.select(
     sa.func.pg_try_advisory_xact_lock(sa.bindparam("lock", type_=sa.BigInteger))
 )
-_OPEN_DAY = sa.select(sa.func.max(open_day.c.day))
 
 _LOCK_SECONDS = 0.5
 """How long a change of partitions waits for others, as they wait for it meanwhile."""
@@ -152,6 +152,10 @@ many times for each time that it is logged whole.
 
 SECTIONS_OF_A_SIZE = 8
 """Then they are twice as large, so that even of a hundred million ids a day there are 30."""
+
+_KEY_OF_IDS = "PRIMARY KEY (batch_id)"
+_SORT_IN_MEMORY = "SET LOCAL work_mem = '64MB'"
+"""What the server takes to make an index, by default."""
 
 _CLOSING_SECONDS = 5
 """How long closing a table waits: for collectors whose clock is days behind, and they for it.
@@ -332,12 +336,6 @@ class PostgresqlDatabase(Database):
         async with self._alone(_FILTERS) as is_alone:
             yield is_alone()
 
-    async def first_day_in_use(self, before: dt.date) -> dt.date:
-        """Return that day or the open one, which another clock than that of the upkeep has set."""
-        async with self.read() as connection:
-            opened: dt.date | None = await connection.scalar(_OPEN_DAY)
-        return min(opened, before) if opened else dt.date.min
-
     async def begin_section(self) -> None:
         """Begin one of the open day if what the last one holds takes much room.
 
@@ -360,9 +358,15 @@ class PostgresqlDatabase(Database):
     async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
         """Make the trigger once those who have inserted are done; it needs no other lock.
 
-        That of a day with sections is a mark: rows are refused by triggers on the sections. One for
-        its rows would be on them, too, but pg_restore may make it before it loads them.
+        A day on which ids may still be inserted is ended first, or whoever is about to would get an
+        error. A trigger of a day with sections is a mark: rows are refused by triggers on the
+        sections. One for its rows would be on them, too, but pg_restore may make it before it loads
+        them.
         """
+        if table.section is None:
+            await connection.execute(_WAIT_BRIEFLY)
+            while not await _close_day(connection, table.last_day):
+                pass  # it was opened while this waited, so that now it is waited for
         await connection.execute(_WAIT_TO_CLOSE)
         sections = await _id_tables(connection, table.name)
         await _refuse_ids(connection, table, trigger, each="STATEMENT" if sections else "ROW")
@@ -370,6 +374,63 @@ class PostgresqlDatabase(Database):
         for section in sections:
             if closing_trigger(section) not in there:
                 await _refuse_ids(connection, section, closing_trigger(section))
+
+    async def sort_ids(self, table: IdTable) -> IdTable:
+        """Insert them into a section of their own, by one statement, however long it takes.
+
+        CLUSTER would keep the number of the transaction that each row came with. The section is
+        attached first, which waits for others, and dropped with the day, whoever drops that.
+        """
+        copy = sorted_section(table.last_day)
+        async with translate_errors(), self._patient() as engine, engine.begin() as connection:
+            sections = await _id_tables(connection, table.name)
+            if not sections:
+                return table
+            if copy not in sections:
+                await connection.execute(_WAIT_BRIEFLY)
+                await _make_section(connection, copy, has_key=False)
+                await connection.exec_driver_sql(_SORT_IN_MEMORY)
+                await connection.exec_driver_sql(
+                    f"INSERT INTO {copy.name} (batch_id, day, section) "  # noqa: S608
+                    f"SELECT batch_id, day, {copy.section} FROM {table.name} "
+                    f"WHERE section <> {copy.section} ORDER BY batch_id"
+                )
+                await connection.exec_driver_sql(f"ALTER TABLE {copy.name} ADD {_KEY_OF_IDS}")
+                await _refuse_ids(connection, copy, closing_trigger(copy))
+        return copy
+
+    async def drop_unsorted_ids(self) -> None:
+        """Drop sections whose ids are in another one, unless somebody reads them just now.
+
+        Nobody inserts meanwhile: whoever has read that a section has a filter doesn't search it,
+        and relies on the others.
+        """
+        filtered = (await self.id_catalogue()).filters
+        for day in [table for table in filtered if table.section is None]:
+            copy = sorted_section(day.last_day)
+            async with self.read() as connection:
+                sections = await _id_tables(connection, day.name)
+            if copy not in sections or len(sections) == 1:
+                continue
+            await self._rewrite_shared_tables()
+            names = ", ".join(section.name for section in sections if section != copy)
+            async with self.write() as connection:
+                await connection.execute(_WAIT_BRIEFLY)
+                await connection.execute(_WAIT_FOR_ALL_DAYS)
+                # A backup may have them for hours, and nobody inserts meanwhile.
+                await connection.exec_driver_sql(f"LOCK TABLE ONLY {day.name}, {names} NOWAIT")
+                await connection.exec_driver_sql(f"DROP TABLE {names}")
+
+    async def _rewrite_shared_tables(self) -> None:
+        """Give tables that all days share new files, once a day: the old ones have what was there.
+
+        A vacuum leaves the bytes of what was deleted until others are written to their place: of
+        quarantined reports as they came, of filters that tell which section an id was in.
+        """
+        async with translate_errors(), self._patient() as engine, engine.connect() as connection:
+            alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
+            await alone.exec_driver_sql(f"SET lock_timeout = '{_LOCK_SECONDS}s'")
+            await alone.exec_driver_sql("VACUUM (FULL) quarantine, counts, id_filters")
 
     async def count_ids(self, table: IdTable) -> tuple[int, int]:
         """Count them, however long it takes; a standby is refused, which may not know all yet."""
@@ -718,6 +779,7 @@ async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
     await connection.exec_driver_sql(
         f"CREATE TABLE {name} (LIKE batch_ids INCLUDING ALL) PARTITION BY LIST (section)"
     )
+    await connection.exec_driver_sql(sample_nothing_of(name, "batch_id"))
     await _make_section(connection, id_section(day, 0))
     await connection.exec_driver_sql(
         f"ALTER TABLE batch_ids ATTACH PARTITION {name} "
@@ -725,11 +787,15 @@ async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
     )
 
 
-async def _make_section(connection: AsyncConnection, section: IdTable) -> None:
+async def _make_section(
+    connection: AsyncConnection, section: IdTable, *, has_key: bool = True
+) -> None:
     """Make a section with a key of its own, apart from its day as that is made apart."""
+    key = f", {_KEY_OF_IDS}" if has_key else ""
     await connection.exec_driver_sql(
-        f"CREATE TABLE {section.name} (LIKE batch_ids INCLUDING ALL, PRIMARY KEY (batch_id))"
+        f"CREATE TABLE {section.name} (LIKE batch_ids INCLUDING ALL{key})"
     )
+    await connection.exec_driver_sql(sample_nothing_of(section.name, "batch_id"))
     await connection.exec_driver_sql(
         f"ALTER TABLE {id_table(section.last_day).name} ATTACH PARTITION {section.name} "
         f"FOR VALUES IN ({section.section})"
@@ -751,6 +817,7 @@ async def _make_day_table(connection: AsyncConnection, table: DayTable) -> None:
     await connection.exec_driver_sql(
         f"CREATE INDEX {table.name}_by_day ON {table.name} (metric, version, day, reports)"
     )
+    await connection.exec_driver_sql(sample_nothing_of(table.name, "records"))
 
 
 async def _close_day(connection: AsyncConnection, day: dt.date | None) -> bool:
