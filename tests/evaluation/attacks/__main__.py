@@ -12,7 +12,7 @@ from rich.table import Table
 from evaluation import attacks
 from hubbub.decoder.formats.terminal import stdout_console
 
-_NOT_ATTACKS = {"__main__", "outcome"}
+_NOT_ATTACKS = {"__main__", "arrival", "outcome"}
 
 
 def attack_names() -> list[str]:

@@ -12,8 +12,11 @@ import pytest
 Listener = Callable[[asyncpg.Connection, str, tuple[Any, ...]], Awaitable[None]]
 """Called with a connection, a statement and its values. It may use the connection (`fetchval`)."""
 
-STORES_REPORTS = "INSERT INTO segments"
-"""Part of the statement that stores ids and reports."""
+STORES_IDS = "INSERT INTO batch_ids"
+"""Part of the statement that stores ids; what stores reports comes next, with COMMIT."""
+
+FINDS_SUSPECTS = "WHERE place = ANY"
+"""Part of the statements that look where an id is suspected."""
 
 
 async def _pass(_connection: asyncpg.Connection, _sql: str, _values: tuple[Any, ...]) -> None:

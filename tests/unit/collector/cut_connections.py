@@ -11,7 +11,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 _SOCKET = ".s.PGSQL.5432"
-_ROUND_TRIPS = b"QS"  # "simple query" and "sync": what the server says that it is ready after
+_ROUND_TRIPS = b"QSc"
+"""What the server says that it is ready after: a simple query, "sync", the end of what is copied.
+
+Not a query that copies: what it reads is sent with it, without waiting for an answer.
+"""
+
 _READY = b"Z\x00\x00\x00\x05"
 
 
@@ -65,7 +70,8 @@ class CuttingProxy:
             while True:
                 length = await reader.readexactly(4)
                 body = await reader.readexactly(int.from_bytes(length) - 4)
-                is_trip = kind != b"" and kind in _ROUND_TRIPS
+                is_copying = kind == b"Q" and b"FROM STDIN" in body
+                is_trip = kind != b"" and kind in _ROUND_TRIPS and not is_copying
                 self.round_trips += is_trip
                 is_chosen = is_trip and self.round_trips == self._at
                 if is_chosen and self._fault is Fault.LOSE_REQUEST:
@@ -95,12 +101,15 @@ async def _answer(
     may_answer: asyncio.Event,
     is_ready: asyncio.Event,
 ) -> None:
-    """Pass on what the server says, when it may be passed on, until it ends the connection."""
+    """Pass on what the server says until it ends the connection.
+
+    That it is ready is passed on when it may be. It may ask before for what is to be copied.
+    """
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65536):
             if data[-6:-1] == _READY:
                 is_ready.set()
-            await may_answer.wait()
+                await may_answer.wait()
             writer.write(data)
         writer.close()
 

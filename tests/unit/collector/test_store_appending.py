@@ -16,7 +16,9 @@ from databases import PostgresqlServer
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
 from hubbub.collector.store import postgresql as postgresql_module
-from hubbub.collector.store.appending import AppendingConnections
+from hubbub.collector.store.appending import AppendingConnections, commit
+from hubbub.collector.store.copying import ARRIVED, COPY_IDS, MAKE_ARRIVED, copied_ids
+from hubbub.collector.store.receiving import ReceivingConnection
 from unit.collector.batches import (
     HOMEPAGE,
     make_new_batch,
@@ -161,15 +163,27 @@ async def test_connection_on_which_nothing_comes_any_more_is_given_up(
         proxy.release()
 
 
+async def _connect(url: str) -> ReceivingConnection:
+    connection: ReceivingConnection = await asyncpg.connect(
+        url, connection_class=ReceivingConnection
+    )
+    await connection.execute(MAKE_ARRIVED)
+    return connection
+
+
+_BEGIN = f"BEGIN; {COPY_IDS}"
+_IDS = copied_ids([bytes(16)])
+
+
 @in_event_loop
 async def test_who_waits_for_a_connection_in_vain_is_told(postgresql_url: str) -> None:
-    connections = AppendingConnections(lambda: asyncpg.connect(postgresql_url), 1, 0.05)
+    connections = AppendingConnections(lambda: _connect(postgresql_url), 1, 0.05)
     try:
-        async with connections.begin("BEGIN"):
+        async with connections.begin(_BEGIN, _IDS):
             with pytest.raises(TimeoutError):
-                async with connections.begin("BEGIN"):
+                async with connections.begin(_BEGIN, _IDS):
                     pass
-        async with connections.begin("BEGIN") as connection:
+        async with connections.begin(_BEGIN, _IDS) as connection:
             assert connection.is_in_transaction()
     finally:
         await connections.close()
@@ -179,17 +193,35 @@ async def test_who_waits_for_a_connection_in_vain_is_told(postgresql_url: str) -
 @in_event_loop
 async def test_transaction_that_was_not_committed_is_an_error(postgresql_url: str) -> None:
     """Even if whoever was in it passed over the error of the statement that failed."""
-    connections = AppendingConnections(lambda: asyncpg.connect(postgresql_url), 1, 1)
+    connections = AppendingConnections(lambda: _connect(postgresql_url), 1, 1)
 
     async def pass_over_error() -> None:
-        async with connections.begin("BEGIN") as connection:
+        async with connections.begin(_BEGIN, _IDS) as connection:
             with contextlib.suppress(asyncpg.DivisionByZeroError):
                 await connection.execute("SELECT 1 / 0")
+            await commit(connection)
 
     try:
         with pytest.raises(asyncpg.TransactionRollbackError, match="ended in ROLLBACK"):
             await pass_over_error()
-        async with connections.begin("BEGIN") as connection:
+        async with connections.begin(_BEGIN, _IDS) as connection:
             assert await connection.fetchval("SELECT 2") == 2
+    finally:
+        await connections.close()
+
+
+@in_event_loop
+async def test_what_is_not_committed_leaves_nothing_to_the_next(postgresql_url: str) -> None:
+    """Neither ids that have arrived nor what was stored, if the context is left without a word."""
+    connections = AppendingConnections(lambda: _connect(postgresql_url), 1, 1)
+    arrived = f"SELECT count(*) FROM {ARRIVED}"  # noqa: S608
+    try:
+        for _ in range(3):
+            async with connections.begin(_BEGIN, _IDS) as connection:
+                assert await connection.fetchval(arrived) == 1
+        async with connections.begin(_BEGIN, _IDS) as connection:
+            await commit(connection, COPY_IDS, _IDS)
+        async with connections.begin(_BEGIN, _IDS) as connection:
+            assert await connection.fetchval(arrived) == 3
     finally:
         await connections.close()

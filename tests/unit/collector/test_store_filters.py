@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 import re
@@ -24,6 +25,8 @@ from hubbub.collector.errors import StoreError
 from hubbub.collector.serving import service
 from hubbub.collector.store import NewBatch, Store, filters, open_store
 from hubbub.collector.store import postgresql as postgresql_module
+from hubbub.collector.store import sqlite as sqlite_module
+from hubbub.collector.store.copying import MAKE_ARRIVED
 from hubbub.collector.store.ids import (
     Catalogue,
     closing_trigger,
@@ -33,7 +36,7 @@ from hubbub.collector.store.ids import (
     parse_names,
 )
 from hubbub.collector.store.upkeep import Upkeep
-from unit.collector.appends import STORES_REPORTS, listening_to_appends
+from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
 from unit.collector.serving import serving_from
@@ -42,6 +45,7 @@ from unit.collector.test_store_migrations import pretend
 _DAY = dt.date(2026, 3, 14)
 _TODAY = dt.date(2026, 3, 19)
 _SECONDS = 30.0
+_KEY = r"batch_ids_202603(\d\d)_(?:0|sorted)_pkey"
 
 
 def _later(days: int) -> dt.date:
@@ -133,7 +137,7 @@ async def test_closed_day_takes_no_ids_from_whoever_would_insert_them(any_store_
         for age in range(3):
             await store.append([make_new_batch()], _later(age))
         assert await store.filter_ids(_later(2))
-        with pytest.raises(sa.exc.DBAPIError, match="takes no more ids"):
+        with pytest.raises(sa.exc.DBAPIError, match=r"takes no more ids|no partition"):
             await _insert(any_store_url, secrets.token_bytes(16), _later(1))
         await _insert(any_store_url, secrets.token_bytes(16), _later(0))
 
@@ -174,7 +178,7 @@ async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(
         found = "SELECT day FROM batch_ids WHERE batch_id = $1"
         if not closing and connection.exec_driver_sql(found, (batch.batch_id,)).all():
             closing.append(asyncio.create_task(other.filter_ids(_later(2))))
-            done, _ = await_only(asyncio.wait(closing, timeout=0.5))
+            done, _ = await_only(asyncio.wait(closing, timeout=0.25))
             assert not done
 
     async with (
@@ -269,6 +273,7 @@ async def test_making_a_filter_may_be_cut_off_at_any_statement(
 ) -> None:
     """What was begun is completed by the next, and all batches are known in between."""
     monkeypatch.setattr(filters, "PART_BYTES", 64)
+    monkeypatch.setattr(sqlite_module, "_IDS_READ", 16)
     batches = _batches(80)
     statements = 0
     cut_at = 0
@@ -346,9 +351,44 @@ async def test_filters_of_days_that_were_forgotten_are_deleted(any_store_url: st
 
 
 @in_event_loop
-async def test_days_that_may_still_be_written_are_not_closed(any_store_url: str) -> None:
-    """Today's; and in PostgreSQL, whose collectors have several clocks, what was written last,
-    whatever the clock of the upkeep says."""
+async def test_batches_that_come_while_their_day_is_closed_and_sorted_count_once(
+    any_store_url: str,
+) -> None:
+    """The same ones to two collectors on two days, whose upkeep closes the first meanwhile."""
+    sent: list[NewBatch] = []
+
+    async def send(store: Store, batches: list[NewBatch], day: dt.date) -> int:
+        known = [await store.append(batches[i : i + 20], day) for i in range(0, len(batches), 20)]
+        return sum(map(sum, known))
+
+    async def maintain(store: Store, day: dt.date) -> None:
+        for _ in range(3):
+            with contextlib.suppress(StoreError):  # another has a lock
+                await store.filter_ids(day)
+
+    async with (
+        open_store(any_store_url, create=True) as one,
+        open_store(any_store_url, create=True) as other,
+    ):
+        for number in range(5):
+            day, following = _later(number), _later(number + 1)
+            batches = _batches(120)
+            sent += batches
+            *new, _, _ = await asyncio.gather(
+                send(one, batches, day),
+                send(other, batches[::-1], day),
+                send(one, batches, following),
+                maintain(one, following),
+                maintain(other, following),
+            )
+            assert sum(new) == 120
+        assert await other.append(sent, _later(6)) == [False] * len(sent)
+        assert await one.count(HOMEPAGE) == len(sent)
+
+
+@in_event_loop
+async def test_all_days_that_are_over_are_closed_and_no_other(any_store_url: str) -> None:
+    """The one that was written last, too, though nothing has come since."""
     async with open_store(any_store_url, create=True) as store:
         for age in range(3):
             await store.append([make_new_batch()], _later(age))
@@ -360,9 +400,9 @@ async def test_days_that_may_still_be_written_are_not_closed(any_store_url: str)
         new = make_new_batch()
         assert await store.append([new], _later(2)) == [True]
         assert await store.append([new], _later(2)) == [False]
-        # Which is kept with the ids of its day if that was still open.
+        # A clock that is behind: it is kept with the ids of the next day.
         await store.forget_ids(_later(3))
-        assert await store.append([new], _later(2)) == ["postgresql" in any_store_url]
+        assert await store.append([new], _later(2)) == [False]
 
 
 @in_event_loop
@@ -382,7 +422,7 @@ async def test_ids_of_before_they_were_kept_by_day_stay_without_a_filter(
         )
         assert await store.append([batch], _later(-3)) == [True]
         await store.append([make_new_batch()], _later(3))
-        assert await _filter_all(store) == 0
+        assert await _filter_all(store, today=_later(3)) == 0
         assert await store.append([batch], _later(3)) == [False]
 
 
@@ -394,8 +434,9 @@ async def test_day_with_ids_that_are_none_gets_no_filter(any_store_url: str) -> 
         await store.append(batches, _DAY)
         await _insert(any_store_url, bytes(15), _DAY)
         await store.append([make_new_batch()], _later(3))
-        expected = "batch_ids_20260314: 1 ids don't have 16 bytes"
-        assert (await Upkeep(store, 14, None, 0).run_once(_later(3))).faults == {"filter": expected}
+        faults = (await Upkeep(store, 14, None, 0).run_once(_later(3))).faults
+        assert faults.keys() == {"filter"}
+        assert re.fullmatch(r"batch_ids_20260314\w*: 1 ids don't have 16 bytes", faults["filter"])
         assert await store.append(batches, _later(3)) == [False] * 20
 
 
@@ -450,14 +491,23 @@ async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url: str) -> 
 
 
 @in_event_loop
-async def test_reader_of_all_days_delays_no_filter(postgresql_url: str) -> None:
-    """As pg_dump is, which holds a lock on every table."""
+async def test_reader_of_all_days_delays_no_filter(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """As pg_dump is, which holds a lock on every table; ids as they came stay until it is done."""
+    left = "SELECT relid FROM pg_partition_tree('batch_ids_20260314') WHERE isleaf"
     async with open_store(postgresql_url, create=True) as store:
         for age in (0, 3):
             await store.append([make_new_batch()], _later(age))
         async with _connection(postgresql_url) as reader:
             await reader.exec_driver_sql("SELECT count(*) FROM batch_ids, id_filters")
-            assert await store.filter_ids(_later(2))
+            for _ in range(2):
+                with pytest.raises(StoreError, match="lock timeout"):
+                    await store.filter_ids(_later(2))
+            await _until_left_out(store, postgresql_url, {14}, _later(3))
+            assert "batch_ids_20260314_0" in postgresql.execute(left, url=postgresql_url)
+        assert not await store.filter_ids(_later(2))
+        assert postgresql.execute(left, url=postgresql_url) == "batch_ids_20260314_sorted"
 
 
 @in_event_loop
@@ -488,13 +538,14 @@ async def test_table_that_is_rewritten_while_it_is_read_gets_no_filter_of_less(
 ) -> None:
     """VACUUM FULL moves rows from pages that aren't read yet to those that are."""
     monkeypatch.setattr(postgresql_module, "_PAGES_READ", 2)
+    monkeypatch.setattr(postgresql_module, "SECTION_BYTES", 8192)
     rewritten: list[str] = []
 
     def rewrite(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         if "string_agg" in statement:
             rewritten.append(statement)
             if len(rewritten) == 6:
-                postgresql.execute("VACUUM FULL batch_ids_20260314", url=postgresql_url)
+                postgresql.execute("VACUUM FULL batch_ids_20260314_0", url=postgresql_url)
 
     batches = _batches(1000)
     async with open_store(postgresql_url, create=True) as store:
@@ -504,15 +555,14 @@ async def test_table_that_is_rewritten_while_it_is_read_gets_no_filter_of_less(
         insert = f"INSERT INTO batch_ids {ids}"
         postgresql.execute(f"BEGIN; {insert}; ROLLBACK", url=postgresql_url)
         await store.append(batches, _DAY)
-        await store.append([make_new_batch()], _later(3))
         with _listening("before_cursor_execute", rewrite):
-            with pytest.raises(StoreError, match="batch_ids_20260314: was rewritten while it was"):
-                await store.filter_ids(_later(2))
+            with pytest.raises(StoreError, match="batch_ids_20260314_0: was rewritten while it"):
+                await store.filter_ids(_DAY)
             await store.load_filters()
-            assert await store.append(batches, _later(3)) == [False] * 1000
-            assert await store.filter_ids(_later(2))
+            assert await store.append(batches, _DAY) == [False] * 1000
+            assert await store.filter_ids(_DAY)
         await store.load_filters()
-        assert await store.append(batches, _later(3)) == [False] * 1000
+        assert await store.append(batches, _DAY) == [False] * 1000
 
 
 @in_event_loop
@@ -523,7 +573,7 @@ async def test_ids_are_searched_by_keys_and_closed_days_left_out_of_plans(
     statements: dict[str, str] = {}
 
     async def remember(_connection: object, sql: str, _values: object) -> None:
-        for part in ("INSERT INTO batch_ids", "SELECT id FROM unnest"):
+        for part in (STORES_IDS, FINDS_SUSPECTS):
             if part in sql:
                 statements[part] = re.sub(r"\$\d", "'{}'", sql)
 
@@ -538,13 +588,13 @@ async def test_ids_are_searched_by_keys_and_closed_days_left_out_of_plans(
             await store.append([known, make_new_batch()], _later(4))
     for _ in range(2):
         plans = {
-            part: postgresql.execute(f"EXPLAIN {sql}", url=postgresql_url)
+            part: postgresql.execute(MAKE_ARRIVED, f"EXPLAIN {sql}", url=postgresql_url)
             for part, sql in statements.items()
         }
-        of_new, of_suspects = plans["INSERT INTO batch_ids"], plans["SELECT id FROM unnest"]
-        assert re.findall(r"Index Scan using batch_ids_202603(\d\d)_0_pkey", of_new) == ["17"]
-        assert len(re.findall(r"Index Scan using batch_ids_202603\d\d_0_pkey", of_suspects)) == 1
-        assert "Seq Scan" not in of_new + of_suspects
+        of_new, of_suspects = plans[STORES_IDS], plans[FINDS_SUSPECTS]
+        assert re.findall(rf"Index Scan using {_KEY}", of_new) == ["17"]
+        assert len(re.findall(rf"Index Scan using {_KEY}", of_suspects)) == 1
+        assert "Seq Scan on batch_ids" not in of_new + of_suspects
         postgresql.execute("VACUUM (ANALYZE) batch_ids", url=postgresql_url)
 
 
@@ -598,7 +648,7 @@ async def _days_searched(store: Store, url: str, day: dt.date = _TODAY) -> list[
     seen: set[int] = set()
 
     def note(plan: Iterable[str]) -> None:
-        keys = re.findall(r"batch_ids_202603(\d\d)_0_pkey", "\n".join(plan))
+        keys = re.findall(_KEY, "\n".join(plan))
         seen.update(map(int, keys), [day.day])
 
     def look(connection: sa.Connection, _cursor: object, sql: str, values: Any, *_: object) -> None:
@@ -609,7 +659,7 @@ async def _days_searched(store: Store, url: str, day: dt.date = _TODAY) -> list[
             note(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
 
     async def look_again(connection: asyncpg.Connection, sql: str, values: Any) -> None:
-        if STORES_REPORTS in sql and "EXPLAIN" not in sql:
+        if STORES_IDS in sql and "EXPLAIN" not in sql:
             note(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values))
 
     with _listening("before_cursor_execute", look), listening_to_appends(before=look_again):

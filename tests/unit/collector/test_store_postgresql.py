@@ -21,7 +21,7 @@ from factories import make_metric
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import open_store
 from hubbub.collector.store import postgresql as postgresql_module
-from unit.collector.appends import STORES_REPORTS, listening_to_appends
+from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop
 
@@ -39,11 +39,11 @@ async def test_sessions_wait_for_the_disk_whatever_the_server_does_by_default(
     seen: list[str] = []
 
     def look(connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
-        if "INSERT INTO segments" in sql:
+        if STORES_IDS in sql:
             seen.append(connection.exec_driver_sql("SHOW synchronous_commit").scalar_one())
 
     async def look_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
-        if STORES_REPORTS in sql:
+        if STORES_IDS in sql:
             seen.append(await connection.fetchval("SHOW synchronous_commit"))
 
     async with open_store(postgresql_url, create=True) as store:
@@ -73,7 +73,7 @@ async def test_transactions_see_what_was_committed_while_they_waited(
             seen.append(tuple(show))
 
     async def look_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
-        if STORES_REPORTS in sql:
+        if STORES_IDS in sql:
             appending.append([await connection.fetchval(f"SHOW {each}") for each in settings])
 
     appending: list[list[str]] = []
@@ -103,7 +103,7 @@ async def test_statements_of_days_gone_by_are_not_kept(
         kept.append(connection.exec_driver_sql(query).scalar_one())
 
     async def look_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
-        if STORES_REPORTS in sql:
+        if STORES_IDS in sql:
             of_appending.append(
                 await connection.fetchval("SELECT count(*) FROM pg_prepared_statements")
             )
@@ -203,14 +203,14 @@ async def test_commit_with_unknown_outcome_is_an_error_and_may_be_repeated(
     statements: list[str] = []
 
     def cut(connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
-        if STORES_REPORTS not in sql:
+        if STORES_IDS not in sql:
             return
         statements.append(sql)
         process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
 
     async def cut_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
-        if STORES_REPORTS in sql:
+        if STORES_IDS in sql:
             statements.append(sql)
             process = connection.get_server_pid()
             postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")

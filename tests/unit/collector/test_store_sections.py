@@ -18,9 +18,16 @@ from databases import PostgresqlServer
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import NewBatch, Store, open_store
 from hubbub.collector.store import postgresql as postgresql_module
-from hubbub.collector.store.ids import id_section, id_table
+from hubbub.collector.store.ids import (
+    closing_trigger,
+    id_section,
+    id_table,
+    parse_id_table,
+    parse_names,
+    sorted_section,
+)
 from hubbub.collector.store.upkeep import Upkeep
-from unit.collector.appends import STORES_REPORTS, listening_to_appends
+from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
 from unit.collector.test_store_migrations import pretend
@@ -104,6 +111,51 @@ async def test_day_that_is_over_gets_one_filter_and_is_forgotten_whole(
         assert await store.append(batches[:9], _TOMORROW) == [True] * 9
         left = "SELECT count(*) FROM pg_class WHERE relname ~ '^batch_ids_20260314'"
         assert postgresql.execute(left, url=postgresql_url) == "0"
+
+
+@in_event_loop
+async def test_ids_of_a_day_that_is_over_lie_in_their_own_order(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """In one section, marked with one transaction, though no batch has come since."""
+    batches = _batches(3 * _FULL)
+    rows = "SELECT encode(batch_id, 'hex'), xmin, tableoid::regclass FROM batch_ids ORDER BY ctid"
+    async with open_store(postgresql_url, create=True) as store:
+        await _fill_sections(store, batches)
+        assert await store.filter_ids(_TOMORROW)
+    found = [row.split("|") for row in postgresql.execute(rows, url=postgresql_url).split()]
+    assert [bytes.fromhex(row[0]) for row in found] == sorted(it.batch_id for it in batches)
+    assert {row[2] for row in found} == {"batch_ids_20260314_sorted"}
+    assert len({row[1] for row in found}) == 1
+
+
+@in_event_loop
+async def test_sections_stay_while_somebody_relies_on_those_without_a_filter(
+    postgresql: PostgresqlServer, postgresql_url: str
+) -> None:
+    """Who has read their names looks for an id in them, and in no section that is made since."""
+    held = make_new_batch()
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'"
+    dropping: list[asyncio.Task[bool]] = []
+
+    async def drop(_connection: object, sql: str, _values: object) -> None:
+        if STORES_IDS in sql and not dropping:
+            dropping.append(asyncio.create_task(other.filter_ids(_TOMORROW)))
+            while postgresql.execute(waiting) != "1":
+                await asyncio.sleep(0.01)
+
+    async with (
+        open_store(postgresql_url, create=True) as one,
+        open_store(postgresql_url, create=True) as other,
+    ):
+        await _fill_sections(one, _batches(2 * _FULL))
+        await one.append([held], _DAY)
+        await one.load_filters()
+        await one.append([make_new_batch()], _TOMORROW)
+        with listening_to_appends(before=drop):
+            assert await one.append([held, make_new_batch()], _TOMORROW) == [False, True]
+        assert await dropping[0]
+        assert await one.append([held, make_new_batch()], _TOMORROW) == [False, True]
 
 
 @in_event_loop
@@ -258,8 +310,12 @@ async def test_size_includes_sections(postgresql_url: str) -> None:
 
 
 def test_sections_are_told_from_days() -> None:
-    first, day = id_section(_DAY, 0), id_table(_DAY)
-    assert (first.name, day.holds(_DAY), first.holds(_DAY)) == ("batch_ids_20260314_0", True, False)
+    day, *sections = id_table(_DAY), id_section(_DAY, 7), sorted_section(_DAY)
+    assert [it.name for it in sections] == ["batch_ids_20260314_7", "batch_ids_20260314_sorted"]
+    assert [it.holds(_DAY) for it in (day, *sections)] == [True, False, False]
+    for table in (day, *sections):
+        assert parse_id_table(table.name) == table
+        assert parse_names([closing_trigger(table)]).closed == {table}
 
 
 @in_event_loop
@@ -269,7 +325,7 @@ async def test_suspect_is_looked_for_in_its_own_section_alone(postgresql_url: st
     plans: list[list[str]] = []
 
     async def look(connection: asyncpg.Connection, sql: str, values: Any) -> None:
-        if "SELECT id FROM unnest" in sql and not re.search("EXPLAIN|INSERT", sql):
+        if FINDS_SUSPECTS in sql and not re.search("EXPLAIN|INSERT", sql):
             plan = [row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values)]
             plans.append(re.findall(r"using (batch_ids_\w+_pkey)", "\n".join(plan)))
 
@@ -346,8 +402,8 @@ async def test_closed_day_refuses_ids_of_earlier_collectors_in_all_sections(
         await store.append([make_new_batch()], _TOMORROW)
         assert await store.filter_ids(_TOMORROW)
     older = await asyncpg.connect(postgresql_url)
-    for section in range(2):
-        with pytest.raises(asyncpg.RaiseError, match=f"20260314_{section} takes no more ids"):
+    for section, fault in ((0, "no partition"), (1, "no partition"), (-1, "takes no more ids")):
+        with pytest.raises(asyncpg.PostgresError, match=fault):
             await older.execute("INSERT INTO batch_ids VALUES ('1', $1, $2)", _DAY, section)
     await older.close()
 
@@ -394,7 +450,7 @@ async def _searched(store: Store, batch: NewBatch, day: dt.date) -> list[str]:
             note(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
 
     async def look_again(connection: asyncpg.Connection, sql: str, values: Any) -> None:
-        if STORES_REPORTS in sql and "EXPLAIN" not in sql:
+        if STORES_IDS in sql and "EXPLAIN" not in sql:
             note(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values))
 
     with _listening("before_cursor_execute", look), listening_to_appends(before=look_again):

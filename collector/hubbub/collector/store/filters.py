@@ -1,10 +1,11 @@
 """Filters of closed days: made and stored by the upkeep, and kept in memory by who stores batches.
 
-A closed day's table takes no more ids. It is read once, its filter (`bloom`) is stored in parts
-under its digest, and last a trigger on the table names that digest. Each transaction reads these
-names, and looks in a table only for the ids that its filter, if it is in memory, doesn't deny.
-Invariants: a filter is used only of a table that names it in that transaction, and so takes no more
-ids; and where none is used, as it isn't loaded yet or is damaged, every id is looked for.
+A closed day's table takes no more ids. These are put into their own order and read, the filter
+(`bloom`) is stored in parts under its digest, and last a trigger on the table names that digest.
+Each transaction reads these names, and looks in a table only for the ids that its filter, if it is
+in memory, doesn't deny. Invariants: a filter is used only of a table that names it in that
+transaction, and so takes no more ids; and where none is used, as it isn't loaded yet or is damaged,
+every id is looked for.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ async def make_filter(database: Database, before: dt.date) -> bool:
     """Make the filter of the youngest table that has none and takes no more ids.
 
     Sections of days in use are among these, and the tables of days before one, which are closed
-    first. Return whether there was one, and nobody else was at it. What is interrupted is done
-    again.
+    and sorted first. Return whether there was one, and nobody else was at it. What is interrupted
+    is done again.
 
     Raises
     ------
     StoreError
         If the database refuses; or the table was dropped or rewritten, or the filter's parts
-        deleted, meanwhile.
+        deleted, meanwhile; or others read what held the ids before they were sorted.
     """
     async with database.filtering_alone() as alone:
         if not alone:
@@ -56,23 +57,30 @@ async def make_filter(database: Database, before: dt.date) -> bool:
         await _delete_unnamed(database)
         await database.begin_section()
         catalogue = await database.id_catalogue()
-        table = _youngest_without(catalogue, await database.first_day_in_use(before))
-        if table is None:
-            return False
-        if table not in catalogue.closed:
-            async with database.write() as connection:
-                await database.refuse_ids(connection, table, closing_trigger(table))
-        number, of_other_size = await database.count_ids(table)
-        if of_other_size:
-            raise StoreError(f"{table.name}: {of_other_size} ids don't have {ID_BYTES} bytes")
-        made, read = IdFilter.for_ids(number), 0
-        async for ids in database.read_ids(table):
-            await asyncio.to_thread(made.add, ids)
-            read += len(ids) // ID_BYTES
-        if read != number:
-            raise StoreError(f"{table.name}: {read} ids were read, expected {number}")
-        await _store(database, table, made)
-        return True
+        table = _youngest_without(catalogue, before)
+        if table is not None:
+            if table not in catalogue.closed:
+                async with database.write() as connection:
+                    await database.refuse_ids(connection, table, closing_trigger(table))
+            ids = table if table.section is not None else await database.sort_ids(table)
+            await _store(database, table, await _filter_of(database, ids))
+            await _delete_unnamed(database)
+        await database.drop_unsorted_ids()
+        return table is not None
+
+
+async def _filter_of(database: Database, table: IdTable) -> IdFilter:
+    """Return the filter of a closed table's ids."""
+    number, of_other_size = await database.count_ids(table)
+    if of_other_size:
+        raise StoreError(f"{table.name}: {of_other_size} ids don't have {ID_BYTES} bytes")
+    made, read = IdFilter.for_ids(number), 0
+    async for ids in database.read_ids(table):
+        await asyncio.to_thread(made.add, ids)
+        read += len(ids) // ID_BYTES
+    if read != number:
+        raise StoreError(f"{table.name}: {read} ids were read, expected {number}")
+    return made
 
 
 def _youngest_without(catalogue: Catalogue, limit: dt.date) -> IdTable | None:

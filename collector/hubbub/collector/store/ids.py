@@ -2,12 +2,14 @@
 
 An id is looked for in all these tables and written to that of the day on which its batch came. A
 day is forgotten by dropping its table, however many ids it holds. Before, once the day is over, its
-table is closed: a trigger refuses further ids, and the name of a second one tells which filter
-stands for those it has. In PostgreSQL a day's table consists of sections, each with a key of its
-own. Ids go to the last one, and all before it are closed, as days are, so that the key that ids go
-to stays small. Invariants: names tell all that is known of a table and are dropped with it, so that
-no list can disagree with what is there; and as no constraint reaches over several tables,
-`Database.transact` keeps days apart, and closing a section waits for all transactions.
+table is closed: a trigger refuses further ids, they are put into their own order, since that in
+which they lie tells when they came, and the name of a second trigger tells which filter stands for
+them. In PostgreSQL a day's table consists of sections, each with a key of its own. Ids go to the
+last one, and all before it are closed, as days are, so that the key that ids go to stays small; of
+a day that is over one section has all ids in order. Invariants: names tell all that is known of a
+table and are dropped with it, so that no list can disagree with what is there; and as no constraint
+reaches over several tables, `Database.transact` keeps days apart, and closing or dropping a section
+waits for all transactions.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ PREFIX = "batch_ids_"
 
 ID_BYTES = 16
 
-_NAME = re.compile(rf"{PREFIX}(until_)?(\d{{8}})(?:_(\d+))?")
-_TRIGGER = re.compile(rf"({PREFIX}(?:until_)?\d{{8}}(?:_\d+)?)_(?:closed|filter_([0-9a-f]{{32}}))")
+_SORTED = -1
+_NAME = re.compile(rf"{PREFIX}(until_)?(\d{{8}})(?:_(\d+|sorted))?")
+_TRIGGER = re.compile(
+    rf"({PREFIX}(?:until_)?\d{{8}}(?:_(?:\d+|sorted))?)_(?:closed|filter_([0-9a-f]{{32}}))"
+)
 
 
 class IdTable(NamedTuple):
@@ -39,7 +44,8 @@ class IdTable(NamedTuple):
     holds_earlier : bool
         Whether it holds those of all days before, too: it is from before ids were kept by day.
     section : int, optional
-        Which one of the day's sections it is; None: it is the day's whole table.
+        Which one of the day's sections it is, -1 the one that has all ids in order; None: it is the
+        day's whole table.
     """
 
     name: str
@@ -87,6 +93,11 @@ def id_section(day: dt.date, section: int) -> IdTable:
     return IdTable(f"{id_table(day).name}_{section}", day, section=section)
 
 
+def sorted_section(day: dt.date) -> IdTable:
+    """Return the section that has all of a day's ids in order, whether it exists or not."""
+    return IdTable(f"{id_table(day).name}_sorted", day, section=_SORTED)
+
+
 def open_section(day: dt.date, closed: frozenset[IdTable]) -> int:
     """Return which of a day's sections takes ids: the first that isn't closed."""
     section = 0
@@ -120,7 +131,7 @@ def parse_id_table(name: str) -> IdTable | None:
         last_day = dt.datetime.strptime(match[2], "%Y%m%d").date()  # noqa: DTZ007
     except ValueError:
         return None
-    section = None if match[3] is None else int(match[3])
+    section = int(match[3].replace("sorted", str(_SORTED))) if match[3] else None
     return IdTable(name, last_day, match[1] is not None, section)
 
 

@@ -325,8 +325,7 @@ class Database(abc.ABC):
             if len(unseen) < len(ids):  # seldom
                 rows = pool(unseen)
             if rows:
-                table = self.table_of_new(day, writer.day)
-                writer.connection.execute(sa.insert(table), rows)
+                self.insert_rows(writer.connection, self.table_of_new(day, writer.day), rows)
             return unseen
 
         return await self.transact(received, lambda: pool(ids), write, is_large=is_large)
@@ -338,6 +337,10 @@ class Database(abc.ABC):
     @abc.abstractmethod
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return the dialect's INSERT that passes over rows whose key is there."""
+
+    def insert_rows(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
+        """Insert rows with records, in a transaction that has run a statement already."""
+        connection.execute(sa.insert(table), rows)
 
     @abc.abstractmethod
     def lock_quarantine(self, connection: sa.Connection) -> None:
@@ -360,10 +363,6 @@ class Database(abc.ABC):
         """Enter with whether nobody else makes a filter of ids, and keep others from it."""
 
     @abc.abstractmethod
-    async def first_day_in_use(self, before: dt.date) -> dt.date:
-        """Return that day, or the one on which ids were last inserted if it is earlier."""
-
-    @abc.abstractmethod
     async def begin_section(self) -> None:
         """Let ids go to a new section of the day if the one they go to is large, and close that."""
 
@@ -373,6 +372,23 @@ class Database(abc.ABC):
 
         What was inserted before is committed when this returns. Neither those who read the table
         nor those who insert into others wait for it.
+        """
+
+    @abc.abstractmethod
+    async def sort_ids(self, table: IdTable) -> IdTable:
+        """Copy a closed day's ids in their own order; return the table that has all in it.
+
+        Nobody waits for long. What is interrupted goes on, or is done again, with the next call.
+        """
+
+    @abc.abstractmethod
+    async def drop_unsorted_ids(self) -> None:
+        """Drop what held ids of closed days in the order in which they came.
+
+        Raises
+        ------
+        StoreError
+            If others use it.
         """
 
     @abc.abstractmethod

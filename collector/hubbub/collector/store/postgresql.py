@@ -28,10 +28,19 @@ import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only
 
 from hubbub.collector.errors import StoreError, mask_address
-from hubbub.collector.store.appending import AppendingConnections
+from hubbub.collector.store.appending import AppendingConnections, commit
 from hubbub.collector.store.bloom import FilteredTables
+from hubbub.collector.store.copying import (
+    ARRIVED,
+    COPY_IDS,
+    MAKE_ARRIVED,
+    copied_ids,
+    copied_rows,
+    copy_statement,
+)
 from hubbub.collector.store.day_tables import (
     APART,
     DayTable,
@@ -41,13 +50,7 @@ from hubbub.collector.store.day_tables import (
     parse_day_table,
 )
 from hubbub.collector.store.filters import LoadedFilters
-from hubbub.collector.store.id_statements import (
-    append_statement,
-    columns_of,
-    finding,
-    ids_statement,
-    segments_statement,
-)
+from hubbub.collector.store.id_statements import FIND_ANYWHERE, finding, insert_statement
 from hubbub.collector.store.ids import (
     Catalogue,
     IdTable,
@@ -58,6 +61,7 @@ from hubbub.collector.store.ids import (
     open_section,
     parse_id_table,
     parse_names,
+    sorted_section,
 )
 from hubbub.collector.store.interfaces import (
     Database,
@@ -69,7 +73,7 @@ from hubbub.collector.store.interfaces import (
     translate_errors,
 )
 from hubbub.collector.store.receiving import ReceivingConnection
-from hubbub.collector.store.schema import metadata, open_day, segments
+from hubbub.collector.store.schema import metadata, open_day, sample_nothing_of, segments
 
 _CONNECT_SECONDS = 5.0
 _STATEMENT_SECONDS = 10
@@ -124,6 +128,7 @@ Without the open day's table of segments, an older collector has opened it.
 """
 
 _BEGIN_BESIDE_OTHERS = f"BEGIN; SELECT pg_advisory_xact_lock_shared({_DAYS})"
+_BEGIN_WITH_IDS = f"{_BEGIN_BESIDE_OTHERS}; {COPY_IDS}"
 _WAIT_FOR_REPLICAS = """
     SELECT pg_logical_emit_message(true, 'hubbub', '')
     WHERE current_setting('synchronous_standby_names') <> ''
@@ -138,7 +143,6 @@ _MIXING = 0x6875626D  # "hubm": held by the one who mixes days
 _TRY_TO_LOCK = sa.select(
     sa.func.pg_try_advisory_xact_lock(sa.bindparam("lock", type_=sa.BigInteger))
 )
-_OPEN_DAY = sa.select(sa.func.max(open_day.c.day))
 
 _LOCK_SECONDS = 0.5
 """How long a change of partitions waits for others, as they wait for it meanwhile."""
@@ -152,6 +156,10 @@ many times for each time that it is logged whole.
 
 SECTIONS_OF_A_SIZE = 8
 """Then they are twice as large, so that even of a hundred million ids a day there are 30."""
+
+_KEY_OF_IDS = "PRIMARY KEY (batch_id)"
+_SORT_IN_MEMORY = "SET LOCAL work_mem = '64MB'"
+"""What the server takes to make an index, by default."""
 
 _CLOSING_SECONDS = 5
 """How long closing a table waits: for collectors whose clock is days behind, and they for it.
@@ -194,7 +202,7 @@ class PostgresqlDatabase(Database):
         super().__init__(reading, _engine(url, writes=True) if writes else reading)
         # What a plan depends on is in the statements, so that to plan them each time is in vain.
         settings = {**_settings(writes=True), "plan_cache_mode": "force_generic_plan"}
-        connect = partial(_connect, url, settings, _STATEMENT_SECONDS)
+        connect = partial(_connect, url, settings, _STATEMENT_SECONDS, prepare=MAKE_ARRIVED)
         self._appending = AppendingConnections(connect, _CONNECTIONS, _STATEMENT_SECONDS)
         self._url = url
         self._filters = LoadedFilters(self)
@@ -266,30 +274,29 @@ class PostgresqlDatabase(Database):
             return await asyncio.to_thread(pool, some) if is_large else pool(some)
 
         rows = await pooled(ids)
-        async with translate_errors(), self._appending.begin(_BEGIN_BESIDE_OTHERS) as driver:
+        begun = self._appending.begin(_BEGIN_WITH_IDS, copied_ids(ids))
+        async with translate_errors(), begun as driver:
             # A statement of its own, which sees what was committed before the lock was free.
             there = await driver.fetchrow(_DAYS_THERE)
             catalogue = parse_names(there["triggers"])
-            taking = catalogue.taking(received)
-            if there["opened"] == taking:
+            if there["opened"] == (taking := catalogue.taking(received)):
                 filtered = self._filters.of(catalogue)
                 self._filters.load_soon()
-                unknown = ids
-                known: set[bytes] = set()
-                for statement, some in finding(filtered.suspects(ids)).items():
-                    known.update(row["id"] for row in await driver.fetch(statement, some))
-                if known:
-                    unknown = [each for each in ids if each not in known]
-                    rows = await pooled(unknown)
-                table = self.table_of_new(day, taking).name
-                statement = append_statement(taking, catalogue.closed, filtered.tables, table)
-                found = await driver.fetch(statement, unknown, *columns_of(rows))
-                unseen = {row["batch_id"] for row in found}
-                if unseen and len(unseen) < len(unknown):  # seldom
+                known: list[int] = []
+                if suspects := filtered.suspects(ids):
+                    places = _places(ids)
+                    for statement, some in finding(suspects, places).items():
+                        found = await driver.fetch(statement, some)
+                        known += [places[row["batch_id"]] for row in found]
+                statement = insert_statement(taking, catalogue.closed, filtered.tables)
+                unseen = {row["batch_id"] for row in await driver.fetch(statement, known)}
+                if len(unseen) < len(ids):  # seldom
                     rows = await pooled(unseen)
-                    await driver.execute(segments_statement(table), *columns_of(rows))
-                if not unseen:
-                    await driver.execute(_WAIT_FOR_REPLICAS)
+                if rows:
+                    table = self.table_of_new(day, taking)
+                    await commit(driver, copy_statement(table), copied_rows(table, rows))
+                else:
+                    await commit(driver, _WAIT_FOR_REPLICAS)
                 return unseen
         return await super().append(ids, received, day, pool, is_large=is_large)
 
@@ -301,13 +308,17 @@ class PostgresqlDatabase(Database):
         """Wait for the lock; what others committed before is seen by the next statement."""
         connection.execute(_WAIT_FOR_QUARANTINE)
 
+    def insert_rows(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
+        """Copy them."""
+        _copy(connection, copy_statement(table), copied_rows(table, rows))
+
     async def has_id(self, batch_id: bytes) -> bool:
         """Search the key of each partition; what is found is with all replicas, too."""
-        statement = "SELECT EXISTS (SELECT FROM batch_ids WHERE batch_id = $1)"
-        async with self.read() as connection:
-            found = bool((await connection.exec_driver_sql(statement, (batch_id,))).scalar_one())
-        if found:
-            async with self.write() as connection:
+        async with self.write() as connection:
+            await connection.exec_driver_sql(MAKE_ARRIVED)
+            await connection.run_sync(_let_arrive, [batch_id])
+            found = (await connection.exec_driver_sql(FIND_ANYWHERE)).first() is not None
+            if found:
                 await connection.exec_driver_sql(_WAIT_FOR_REPLICAS)
         return found
 
@@ -328,12 +339,6 @@ class PostgresqlDatabase(Database):
         """Hold a lock on a connection of its own."""
         async with self._alone(_FILTERS) as is_alone:
             yield is_alone()
-
-    async def first_day_in_use(self, before: dt.date) -> dt.date:
-        """Return that day or the open one, which another clock than that of the upkeep has set."""
-        async with self.read() as connection:
-            opened: dt.date | None = await connection.scalar(_OPEN_DAY)
-        return min(opened, before) if opened else dt.date.min
 
     async def begin_section(self) -> None:
         """Begin one of the open day if what the last one holds takes much room.
@@ -357,9 +362,15 @@ class PostgresqlDatabase(Database):
     async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
         """Make the trigger once those who have inserted are done; it needs no other lock.
 
-        That of a day with sections is a mark: rows are refused by triggers on the sections. One for
-        its rows would be on them, too, but pg_restore may make it before it loads them.
+        A day on which ids may still be inserted is ended first, or whoever is about to would get an
+        error. A trigger of a day with sections is a mark: rows are refused by triggers on the
+        sections. One for its rows would be on them, too, but pg_restore may make it before it loads
+        them.
         """
+        if table.section is None:
+            await connection.execute(_WAIT_BRIEFLY)
+            while not await _close_day(connection, table.last_day):
+                pass  # it was opened while this waited, so that now it is waited for
         await connection.execute(_WAIT_TO_CLOSE)
         sections = await _id_tables(connection, table.name)
         await _refuse_ids(connection, table, trigger, each="STATEMENT" if sections else "ROW")
@@ -367,6 +378,63 @@ class PostgresqlDatabase(Database):
         for section in sections:
             if closing_trigger(section) not in there:
                 await _refuse_ids(connection, section, closing_trigger(section))
+
+    async def sort_ids(self, table: IdTable) -> IdTable:
+        """Insert them into a section of their own, by one statement, however long it takes.
+
+        CLUSTER would keep the number of the transaction that each row came with. The section is
+        attached first, which waits for others, and dropped with the day, whoever drops that.
+        """
+        copy = sorted_section(table.last_day)
+        async with translate_errors(), self._patient() as engine, engine.begin() as connection:
+            sections = await _id_tables(connection, table.name)
+            if not sections:
+                return table
+            if copy not in sections:
+                await connection.execute(_WAIT_BRIEFLY)
+                await _make_section(connection, copy, has_key=False)
+                await connection.exec_driver_sql(_SORT_IN_MEMORY)
+                await connection.exec_driver_sql(
+                    f"INSERT INTO {copy.name} (batch_id, day, section) "  # noqa: S608
+                    f"SELECT batch_id, day, {copy.section} FROM {table.name} "
+                    f"WHERE section <> {copy.section} ORDER BY batch_id"
+                )
+                await connection.exec_driver_sql(f"ALTER TABLE {copy.name} ADD {_KEY_OF_IDS}")
+                await _refuse_ids(connection, copy, closing_trigger(copy))
+        return copy
+
+    async def drop_unsorted_ids(self) -> None:
+        """Drop sections whose ids are in another one, unless somebody reads them just now.
+
+        Nobody inserts meanwhile: whoever has read that a section has a filter doesn't search it,
+        and relies on the others.
+        """
+        filtered = (await self.id_catalogue()).filters
+        for day in [table for table in filtered if table.section is None]:
+            copy = sorted_section(day.last_day)
+            async with self.read() as connection:
+                sections = await _id_tables(connection, day.name)
+            if copy not in sections or len(sections) == 1:
+                continue
+            await self._rewrite_shared_tables()
+            names = ", ".join(section.name for section in sections if section != copy)
+            async with self.write() as connection:
+                await connection.execute(_WAIT_BRIEFLY)
+                await connection.execute(_WAIT_FOR_ALL_DAYS)
+                # A backup may have them for hours, and nobody inserts meanwhile.
+                await connection.exec_driver_sql(f"LOCK TABLE ONLY {day.name}, {names} NOWAIT")
+                await connection.exec_driver_sql(f"DROP TABLE {names}")
+
+    async def _rewrite_shared_tables(self) -> None:
+        """Give tables that all days share new files, once a day: the old ones have what was there.
+
+        A vacuum leaves the bytes of what was deleted until others are written to their place: of
+        quarantined reports as they came, of filters that tell which section an id was in.
+        """
+        async with translate_errors(), self._patient() as engine, engine.connect() as connection:
+            alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
+            await alone.exec_driver_sql(f"SET lock_timeout = '{_LOCK_SECONDS}s'")
+            await alone.exec_driver_sql("VACUUM (FULL) quarantine, counts, id_filters")
 
     async def count_ids(self, table: IdTable) -> tuple[int, int]:
         """Count them, however long it takes; a standby is refused, which may not know all yet."""
@@ -607,7 +675,8 @@ class _IdWriter(IdWriter):
         filtered: FilteredTables,
     ) -> None:
         super().__init__(connection, day, filtered)
-        self._statement = ids_statement(day, catalogue.closed, filtered.tables)
+        self._statement = insert_statement(day, catalogue.closed, filtered.tables)
+        connection.exec_driver_sql(MAKE_ARRIVED)
 
     def insert(self, ids: Sequence[bytes]) -> set[bytes]:
         """Insert them; if all are known, COMMIT waits nevertheless until replicas know them."""
@@ -617,13 +686,34 @@ class _IdWriter(IdWriter):
         return unseen
 
     def _find(self, suspects: Sequence[tuple[IdTable, bytes]]) -> set[bytes]:
+        ids = [batch_id for _, batch_id in suspects]
+        _let_arrive(self.connection, ids)
         found: set[bytes] = set()
-        for statement, ids in finding(suspects).items():
-            found.update(self.connection.exec_driver_sql(statement, (ids,)).scalars())
+        for statement, places in finding(suspects, _places(ids)).items():
+            found.update(self.connection.exec_driver_sql(statement, (places,)).scalars())
         return found
 
     def _insert_unknown(self, ids: Sequence[bytes]) -> set[bytes]:
-        return set(self.connection.exec_driver_sql(self._statement, (list(ids),)).scalars())
+        _let_arrive(self.connection, ids)
+        return set(self.connection.exec_driver_sql(self._statement, ([],)).scalars())
+
+
+def _places(ids: Sequence[bytes]) -> dict[bytes, int]:
+    return {batch_id: place for place, batch_id in enumerate(ids, start=1)}
+
+
+def _let_arrive(connection: sa.Connection, ids: Sequence[bytes]) -> None:
+    """Let these ids arrive, and no others that are there since earlier ones were looked for."""
+    connection.exec_driver_sql(f"DELETE FROM {ARRIVED}")  # noqa: S608
+    _copy(connection, COPY_IDS, copied_ids(ids))
+
+
+def _copy(connection: sa.Connection, statements: str, data: bytes) -> None:
+    """Copy in a transaction that SQLAlchemy has begun, as it does with its first statement."""
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, ReceivingConnection) or not driver.is_in_transaction():
+        raise StoreError("store: expected a transaction of PostgreSQL to copy in")
+    await_only(driver.copy(statements, data))
 
 
 async def _days_there(connection: AsyncConnection) -> tuple[dt.date | None, Catalogue]:
@@ -706,6 +796,7 @@ async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
     await connection.exec_driver_sql(
         f"CREATE TABLE {name} (LIKE batch_ids INCLUDING ALL) PARTITION BY LIST (section)"
     )
+    await connection.exec_driver_sql(sample_nothing_of(name, "batch_id"))
     await _make_section(connection, id_section(day, 0))
     await connection.exec_driver_sql(
         f"ALTER TABLE batch_ids ATTACH PARTITION {name} "
@@ -713,11 +804,15 @@ async def _make_partition(connection: AsyncConnection, day: dt.date) -> None:
     )
 
 
-async def _make_section(connection: AsyncConnection, section: IdTable) -> None:
+async def _make_section(
+    connection: AsyncConnection, section: IdTable, *, has_key: bool = True
+) -> None:
     """Make a section with a key of its own, apart from its day as that is made apart."""
+    key = f", {_KEY_OF_IDS}" if has_key else ""
     await connection.exec_driver_sql(
-        f"CREATE TABLE {section.name} (LIKE batch_ids INCLUDING ALL, PRIMARY KEY (batch_id))"
+        f"CREATE TABLE {section.name} (LIKE batch_ids INCLUDING ALL{key})"
     )
+    await connection.exec_driver_sql(sample_nothing_of(section.name, "batch_id"))
     await connection.exec_driver_sql(
         f"ALTER TABLE {id_table(section.last_day).name} ATTACH PARTITION {section.name} "
         f"FOR VALUES IN ({section.section})"
@@ -739,6 +834,7 @@ async def _make_day_table(connection: AsyncConnection, table: DayTable) -> None:
     await connection.exec_driver_sql(
         f"CREATE INDEX {table.name}_by_day ON {table.name} (metric, version, day, reports)"
     )
+    await connection.exec_driver_sql(sample_nothing_of(table.name, "records"))
 
 
 async def _close_day(connection: AsyncConnection, day: dt.date | None) -> bool:
@@ -810,6 +906,7 @@ def _settings(
     """
     return {
         "application_name": "hubbub",
+        "client_min_messages": "warning",
         "statement_timeout": f"{seconds}s",
         "default_transaction_read_only": "off" if writes else "on",
         # `transact` must see what was committed while it waited, whatever the server's default is.
@@ -821,9 +918,15 @@ def _settings(
 
 
 async def _connect(
-    url: str, settings: dict[str, str], seconds: int, **_options: Any
+    url: str, settings: dict[str, str], seconds: int, prepare: str = "", **_options: Any
 ) -> asyncpg.Connection:
-    """Open a connection whose statements may take so long; 0: as they like."""
+    """Open a connection whose statements may take so long; 0: as they like.
+
+    Parameters
+    ----------
+    prepare : str
+        A statement that is run before others.
+    """
     connection = await _connect_plainly(
         url,
         command_timeout=seconds + _GRACE_SECONDS if seconds else None,
@@ -833,7 +936,7 @@ async def _connect(
     try:
         # Not with the connection's first message: PgBouncer refuses settings there, or drops them.
         given = ", ".join(f"set_config('{name}', '{it}', false)" for name, it in settings.items())
-        await connection.execute(f"SELECT {given}; {_WAIT_FOR_DISK}")
+        await connection.execute(f"SELECT {given}; {_WAIT_FOR_DISK}; {prepare}")
     except BaseException:
         connection.terminate()
         raise

@@ -96,7 +96,7 @@ async def append_quarantined(
             (_quarantine, _quarantine_rows(new, day)),
         ):
             if rows:
-                ids.connection.execute(sa.insert(into), rows)
+                database.insert_rows(ids.connection, into, rows)
         return fitting, unseen
 
     fitting, unseen = await database.transact(day, lambda: None, write)
@@ -126,7 +126,7 @@ async def merge_quarantine(database: Database, today: dt.date) -> int:
                     break
                 records = await _take(connection, key, small)
                 row = await asyncio.to_thread(_quarantine_row, key, day, records)
-                await connection.execute(sa.insert(_quarantine), [row])
+                await connection.run_sync(database.insert_rows, _quarantine, [row])
             database.note_written(2 * len(records.data))
             replaced += len(small)
     return replaced
@@ -168,10 +168,10 @@ async def replay_quarantine(
                 good, rest = _select(records, fits), _select(records, ~fits)
                 moved = await segment_row(version, day, [good])
                 into = await database.table_of_merged(connection, day)
-                await connection.execute(sa.insert(into), [moved])
+                await connection.run_sync(database.insert_rows, into, [moved])
                 if rest.reports:
                     row = await asyncio.to_thread(_quarantine_row, key, day, rest)
-                    await connection.execute(sa.insert(_quarantine), [row])
+                    await connection.run_sync(database.insert_rows, _quarantine, [row])
             database.note_written(2 * len(records.data))
             yield Replayed(version, day, good)
 

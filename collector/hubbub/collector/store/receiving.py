@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that receive into one buffer, and keep no more than what came.
+"""Connections to PostgreSQL that receive into one buffer, and can copy in a single round trip.
 
 By itself asyncio makes room for 256 KiB each time it receives, and cuts it to what came, a few
 hundred bytes; asyncpg keeps this piece until the connection has received again. What the C library
@@ -28,6 +28,24 @@ class ReceivingConnection(asyncpg.Connection):  # type: ignore[misc] # it has no
     ) -> None:
         super().__init__(protocol, transport, *others)
         transport.set_protocol(_Buffered(protocol))
+
+    async def copy(self, statements: str, data: bytes) -> str:
+        """Run statements of which one is COPY FROM STDIN, and let that read the data.
+
+        asyncpg's public methods know no statements beside it, each of which would be a round trip.
+
+        Returns
+        -------
+        str
+            What the server says of the last one.
+        """
+        self._check_open()
+        try:
+            return str(await self._protocol.copy_in(statements, None, data, None, None, None))
+        except asyncpg.InternalClientError:
+            # The server has ended the connection, which will be noticed in a moment.
+            self.terminate()
+            raise
 
 
 class _Buffered(asyncio.BufferedProtocol):

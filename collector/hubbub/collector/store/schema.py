@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import Database, translate_errors
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
 SERVED_BY: dict[str, str] = {}
@@ -142,6 +142,15 @@ id_filters = sa.Table(
 
 upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_key=True))
 """The day of the last upkeep; several only if collectors wrote them at once."""
+
+
+def sample_nothing_of(table: str, column: str) -> str:
+    """Return what keeps PostgreSQL's ANALYZE from storing samples of a column in its catalogue.
+
+    A small segment is such a sample, whole: reports that came together, which would stay there
+    after they have been merged with others.
+    """
+    return f"ALTER TABLE {table} ALTER COLUMN {column} SET STATISTICS 0"
 
 
 class Schema(NamedTuple):

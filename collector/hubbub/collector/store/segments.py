@@ -247,7 +247,7 @@ async def replace_segments(
         await _delete_segments(connection, ids, of_day)
         if table is None:
             table = await database.table_of_merged(connection, day)
-        await connection.execute(sa.insert(table), rows)
+        await connection.run_sync(database.insert_rows, table, rows)
     database.note_written(2 * sum(len(row["records"]) for row in rows))
     return len(ids)
 

@@ -31,9 +31,11 @@ from hubbub.collector.store.backup import copy_database
 from hubbub.collector.store.bloom import FilteredTables
 from hubbub.collector.store.filters import LoadedFilters
 from hubbub.collector.store.ids import (
+    ID_BYTES,
     PREFIX,
     Catalogue,
     IdTable,
+    closing_trigger,
     count_statement,
     id_table,
     parse_names,
@@ -170,10 +172,6 @@ class SqliteDatabase(Database):
         """Let all make filters: the workers of a collector leave upkeep to one."""
         yield True
 
-    async def first_day_in_use(self, before: dt.date) -> dt.date:
-        """Return that day: there is one clock, and it is of that day."""
-        return before
-
     async def begin_section(self) -> None:
         """Do nothing: a day of one machine has few millions of ids."""
 
@@ -183,6 +181,32 @@ class SqliteDatabase(Database):
             f"CREATE TRIGGER IF NOT EXISTS {trigger} BEFORE INSERT ON {table.name} "
             f"BEGIN SELECT RAISE(ABORT, '{table.name} takes no more ids'); END"
         )
+
+    async def sort_ids(self, table: IdTable) -> IdTable:
+        """Copy them some at a time, then let the copy take the table's place.
+
+        A page of a key has its ids in the order in which they came to it.
+        """
+        copy = _copy_of(table)
+        copying = f"""
+            INSERT INTO {copy} SELECT batch_id FROM {table.name}
+            WHERE batch_id > (SELECT coalesce(max(batch_id), x'') FROM {copy})
+            ORDER BY batch_id LIMIT {_IDS_READ}
+        """  # noqa: S608
+        copied = 1
+        while copied:
+            async with self.write() as connection:
+                await connection.exec_driver_sql(_make_id_table(copy))
+                copied = (await connection.exec_driver_sql(copying)).rowcount
+                if not copied:
+                    await self._drop(connection, table.name)
+                    await connection.exec_driver_sql(f"ALTER TABLE {copy} RENAME TO {table.name}")
+                    await self.refuse_ids(connection, table, closing_trigger(table))
+            self.note_written(copied * ID_BYTES)
+        return table
+
+    async def drop_unsorted_ids(self) -> None:
+        """Do nothing: the copy has taken its place."""
 
     async def count_ids(self, table: IdTable) -> tuple[int, int]:
         """Count them."""
@@ -216,9 +240,13 @@ class SqliteDatabase(Database):
         async with self.write() as connection:
             if if_empty and await connection.scalar(sa.text(f"SELECT 1 FROM {table.name} LIMIT 1")):  # noqa: S608
                 return
-            before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
-            await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
-            freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
+            for name in (table.name, _copy_of(table)):
+                await self._drop(connection, name)
+
+    async def _drop(self, connection: AsyncConnection, table: str) -> None:
+        before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
+        await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+        freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
         self.note_written(freed * _PAGE_BYTES)
 
     def table_of_new(self, day: dt.date, received: dt.date) -> sa.Table:  # noqa: ARG002
@@ -390,9 +418,7 @@ class _IdWriter(IdWriter):
         super().__init__(connection, catalogue.taking(day), filtered)
         own = id_table(self.day)
         if own not in catalogue.tables:
-            connection.exec_driver_sql(
-                f"CREATE TABLE {own.name} (batch_id BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID"
-            )
+            connection.exec_driver_sql(_make_id_table(own.name))
         there = dict.fromkeys((*catalogue.tables, own))
         self._searched = [table for table in there if table not in filtered.tables]
         self._table = own.name
@@ -427,6 +453,15 @@ class _IdWriter(IdWriter):
                 finding = f"{ids_given} SELECT id FROM ids WHERE {has_id}"  # noqa: S608
                 known.update(self.connection.exec_driver_sql(finding, tuple(ids)).scalars())
         return known
+
+
+def _make_id_table(name: str) -> str:
+    return f"CREATE TABLE IF NOT EXISTS {name} (batch_id BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID"
+
+
+def _copy_of(table: IdTable) -> str:
+    """Return the name of a copy that isn't complete; nobody looks for ids in it."""
+    return f"sorted_{table.name}"
 
 
 def _is_in_any(tables: Iterable[IdTable]) -> str:
