@@ -46,6 +46,7 @@ class CuttingProxy:
         self._target = target
         self.held = asyncio.Event()
         self._released = asyncio.Event()
+        self._served: set[asyncio.Task[None]] = set()
         self.arm(0, Fault.LOSE_REQUEST)
 
     def arm(self, at: int, fault: Fault) -> None:
@@ -59,7 +60,16 @@ class CuttingProxy:
         """Pass on the answer that is held."""
         self._released.set()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Begin to stand between one client and the server."""
+        self._served.add(asyncio.create_task(self._serve(reader, writer)))
+
+    async def wait_closed(self) -> None:
+        """Wait until all connections have ended, as their clients have."""
+        if self._served:
+            await asyncio.wait(self._served)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Stand between one client and the server, until one of them or a fault ends it."""
         from_server, to_server = await asyncio.open_unix_connection(self._target)
         may_answer, is_ready = asyncio.Event(), asyncio.Event()
@@ -124,3 +134,4 @@ async def cutting_proxy(url: str, folder: Path) -> AsyncIterator[CuttingProxy]:
         yield proxy
     finally:
         server.close()
+        await proxy.wait_closed()

@@ -68,6 +68,11 @@ async def _tls_before(url: str) -> AsyncIterator[str]:
             await writer.drain()
         writer.close()
 
+    handled: set[asyncio.Task[None]] = set()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handled.add(asyncio.create_task(handle(reader, writer)))
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(8)  # may we speak TLS?
         writer.write(b"S")
@@ -76,6 +81,8 @@ async def _tls_before(url: str) -> AsyncIterator[str]:
         from_server, to_server = await asyncio.open_unix_connection(path)
         await asyncio.gather(pass_on(reader, to_server), pass_on(from_server, writer))
 
-    async with await asyncio.start_server(handle, "127.0.0.1", 0) as listener:
+    async with await asyncio.start_server(begin, "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
         yield f"postgresql://postgres@127.0.0.1:{port}/{found['database']}?sslmode=require"
+        if handled:
+            await asyncio.wait(handled)
