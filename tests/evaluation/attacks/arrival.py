@@ -93,6 +93,12 @@ class Arrived:
             assert await store.knows(self._batches[0].batch_id)
 
 
+async def export(url: str) -> bytes:
+    """Return what the admin listener sends of the day's reports, in that order."""
+    async with open_store(url, create=False) as store:
+        return b"".join([segment async for segment in store.segments(_KEY)])
+
+
 async def _upkeep(store: Store, day: dt.date) -> None:
     done = await Upkeep(store, 14, None, 1e9).run_once(day)
     assert done.faults == {}

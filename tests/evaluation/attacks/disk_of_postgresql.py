@@ -1,8 +1,9 @@
 """Read from a PostgreSQL server in which order batches came, and what came together.
 
 With the eyes of who has its disk: all files, rows by their places and by the transactions that they
-are marked with, what ANALYZE sampled, a dump, and the server's text log, which tells of every
-statement here. The write-ahead log isn't recycled, as docs/operations.md asks for (docs/disks.md).
+are marked with, what ANALYZE sampled, a dump, an export, and the server's text log, which tells of
+every statement here. The write-ahead log isn't recycled, as docs/operations.md asks for
+(docs/disks.md).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from databases import PostgresqlServer, running_postgresql
 from evaluation.attacks.arrival import (
     MOST_NEIGHBOURS,
     Arrived,
+    export,
     most_neighbours,
     neighbours,
     order_by_chance,
@@ -55,7 +57,9 @@ def _attack(server: PostgresqlServer, url: str, number: int) -> Iterator[Outcome
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder, "dump")
         server.run("pg_dump", "--file", dump, url)
-        files = [path for path in server.data.rglob("*") if path.is_file()]
+        exported = Path(folder, "export")
+        exported.write_bytes(asyncio.run(export(url)))
+        files = [exported, *(path for path in server.data.rglob("*") if path.is_file())]
         for what, wanted, apart in (
             (f"ids beside the next one that came, of {number}", arrived.ids, 1),
             (f"reports beside one of their batch, of {len(arrived.reports)}", arrived.reports, 0),

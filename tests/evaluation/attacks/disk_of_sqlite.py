@@ -1,6 +1,7 @@
 """Read from the files of an SQLite store in which order batches came, and what came together.
 
-Every byte is looked at, the log and free pages included (docs/disks.md).
+Every byte is looked at, the log and free pages included, and so is every byte of a backup and of an
+export (docs/disks.md).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from evaluation.attacks.arrival import MOST_NEIGHBOURS, Arrived, most_neighbours
+from evaluation.attacks.arrival import MOST_NEIGHBOURS, Arrived, export, most_neighbours
 from evaluation.attacks.outcome import Outcome
+from hubbub.collector.store import backup_store
 
 
 def attack(*, quick: bool) -> Iterator[Outcome]:
@@ -19,11 +21,14 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "hubbub.db")
         arrived = Arrived(300 if quick else 600)
-        asyncio.run(arrived.store(f"sqlite:///{path}"))
+        url = f"sqlite:///{path}"
+        asyncio.run(arrived.store(url))
         n_ids, n_reports = len(arrived.ids), len(arrived.reports)
         today = most_neighbours([path], arrived.ids, 1)
         yield Outcome(f"today: ids beside the next one that came, of {n_ids}", today, n_ids)
-        asyncio.run(arrived.end_day(f"sqlite:///{path}"))
+        asyncio.run(arrived.end_day(url))
+        asyncio.run(backup_store(url, path.with_name(f"{path.name}.backup")))
+        path.with_name(f"{path.name}.export").write_bytes(asyncio.run(export(url)))
         files = sorted(path.parent.glob(f"{path.name}*"))
         for what, wanted, apart in (
             (f"a day that is over: the same of {n_ids} ids", arrived.ids, 1),

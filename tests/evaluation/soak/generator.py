@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from factories import make_metric, make_report
-from hubbub.client import Batch, batch_to_json
+from hubbub.client import Batch, Metric, batch_to_json
 
 _MARKER = "0" * 32
 _METRIC = make_metric()
@@ -31,7 +31,7 @@ async def generate(
     url: str, seconds: float, connections: int, reports: int, rate: float | None
 ) -> dict[str, Any]:
     """Post for some seconds; return how often each status came, and percentiles of the latency."""
-    bodies = _requests(reports)
+    bodies = requests_of(reports)
     statuses: Counter[str] = Counter()
     latencies: list[float] = []
     begun = time.perf_counter()
@@ -67,12 +67,12 @@ async def generate(
     }
 
 
-def _requests(reports: int) -> Iterator[bytes]:
+def requests_of(reports: int, metric: Metric = _METRIC) -> Iterator[bytes]:
     """Yield requests with random bits, of which each has an id of its own."""
-    width = _METRIC.params.k // 8
+    width = metric.params.k // 8
     batch = Batch(
         tuple(
-            make_report(_METRIC, cohort=i % 64, bits=int.from_bytes(os.urandom(width), "little"))
+            make_report(metric, cohort=i % 64, bits=int.from_bytes(os.urandom(width), "little"))
             for i in range(reports)
         ),
         _MARKER,

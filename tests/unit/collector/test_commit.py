@@ -8,31 +8,26 @@ import datetime as dt
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from scipy import stats
 
 from hubbub.collector.errors import StoreError
 from hubbub.collector.ingest import commit as commit_module
 from hubbub.collector.ingest.commit import (
-    ENOUGH,
-    LONGEST_WAIT,
+    MOST_ENOUGH,
     Commit,
-    Senders,
-    is_due,
     running_group_commit,
 )
 from hubbub.collector.store import open_store
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
-_counts = st.integers(min_value=1, max_value=3 * ENOUGH)
-
 
 @pytest.fixture
 def long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let batches wait for others for longer than a test may take."""
-    monkeypatch.setattr(commit_module, "LONGEST_WAIT", 3600.0)
+    """Let slots last longer than a test may take."""
+    monkeypatch.setattr(commit_module, "SLOT", 3600.0)
 
 
 def _ignore(_commit: Commit) -> None:
@@ -200,74 +195,53 @@ async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url: str)
         assert await commit.submit(make_new_batch())
 
 
-@given(waiting=_counts, connections=_counts, is_alone=st.booleans())
-def test_more_batches_are_never_less_due(waiting: int, connections: int, is_alone: bool) -> None:
-    is_now = is_due(waiting, connections, is_alone=is_alone)
-    assert is_due(waiting + 1, connections, is_alone=is_alone) >= is_now
-    assert is_due(waiting, connections + 1, is_alone=is_alone) <= is_now
-    assert is_due(max(waiting, ENOUGH), connections, is_alone=is_alone)
-    assert is_due(max(waiting, connections), connections, is_alone=is_alone)
-    assert is_due(waiting, connections, is_alone=True)
-
-
-@given(st.lists(st.tuples(st.integers(1, 3), st.floats(0, 2 * LONGEST_WAIT)), min_size=1))
-def test_who_sends_is_alone_unless_another_connection_has_sent_of_late(
-    sent: list[tuple[int, float]],
+@in_event_loop
+async def test_batch_is_answered_after_the_end_of_its_slot_whoever_else_sends(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    senders, now, before = Senders(), 0.0, list[tuple[int, float]]()
-    for connection, pause in sent:
-        now += pause
-        others = [when for other, when in before if other != connection]
-        expected = all(now - when > LONGEST_WAIT for when in others)
-        assert senders.is_alone(connection, now) is expected
-        before.append((connection, now))
-
-
-@in_event_loop
-async def test_few_batches_wait_for_others(store_url: str, long_wait: None) -> None:  # noqa: ARG001
-    told: list[Commit] = []
+    slot = 0.5
+    monkeypatch.setattr(commit_module, "SLOT", slot)
+    loop = asyncio.get_running_loop()
     async with (
         open_store(store_url, create=True) as store,
-        running_group_commit(store, told.append, connections=lambda: 1000) as commit,
+        running_group_commit(store, _ignore) as commit,
     ):
-        assert await commit.submit(make_new_batch(), 1)
-        waiting = [
-            asyncio.create_task(commit.submit(make_new_batch(), i)) for i in range(2, 1 + ENOUGH)
-        ]
-        await store.ping()
-        assert commit.depth == ENOUGH - 1
-        assert await commit.submit(make_new_batch(), 1)
-        assert await asyncio.gather(*waiting) == [True] * (ENOUGH - 1)
-        await asyncio.sleep(0)
-    assert [len(one.batches) for one in told] == [1, ENOUGH]
+        begun = loop.time()
+        for others in (0, 3, 0):
+            sent = loop.time() - begun
+            await asyncio.gather(*[commit.submit(make_new_batch()) for _ in range(1 + others)])
+            answered = loop.time() - begun
+            assert answered // slot == sent // slot + 1
+            await asyncio.sleep(slot / 3)
 
 
 @in_event_loop
-async def test_waiting_for_others_ends_though_nobody_comes(store_url: str) -> None:
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore, connections=lambda: 1000) as commit,
-    ):
-        assert await commit.submit(make_new_batch(), 1)
-        assert await commit.submit(make_new_batch(), 2)
-
-
-@in_event_loop
-async def test_nobody_waits_who_is_alone_or_if_all_wait(
+async def test_how_many_begin_a_transaction_before_its_time_cannot_be_foreseen(
     store_url: str,
     long_wait: None,  # noqa: ARG001
 ) -> None:
-    connections = 1000
+    """Each number up to the most is as likely, whatever was before; false alarms: 1e-6."""
     async with (
         open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore, connections=lambda: connections) as commit,
+        running_group_commit(store, _ignore) as commit,
     ):
-        for _ in range(3):
-            assert await commit.submit(make_new_batch(), 1)
-        connections = 3
-        for _ in range(3):
-            three = [commit.submit(make_new_batch(), i) for i in range(3)]
-            assert await asyncio.gather(*three) == [True] * 3
+        needed = []
+        for _ in range(201):
+            waiting: list[asyncio.Task[bool]] = []
+            while commit.depth == len(waiting):
+                waiting.append(asyncio.create_task(commit.submit(make_new_batch())))
+                await asyncio.sleep(0)  # it waits
+                await asyncio.sleep(0)  # they are taken
+            needed.append(len(waiting))
+            assert await asyncio.gather(*waiting) == [True] * len(waiting)
+    assert needed[0] == MOST_ENOUGH
+    assert 1 <= min(needed) <= max(needed) <= MOST_ENOUGH
+    found, uniform = np.array(needed[1:]), stats.randint(1, MOST_ENOUGH + 1)
+    # The largest distance is stochastically smaller for a discrete distribution than for this one.
+    distance = np.abs(
+        [np.mean(found <= number) - uniform.cdf(number) for number in range(MOST_ENOUGH)]
+    ).max()
+    assert stats.kstwo(len(found)).sf(distance) > 1e-6
 
 
 @in_event_loop
@@ -277,15 +251,14 @@ async def test_nobody_waits_for_others_when_the_service_ends(
 ) -> None:
     async with (
         open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore, connections=lambda: 1000) as commit,
+        running_group_commit(store, _ignore) as commit,
     ):
-        assert await commit.submit(make_new_batch(), 1)
-        waiting = [asyncio.create_task(commit.submit(make_new_batch(), i)) for i in (2, 3)]
+        waiting = [asyncio.create_task(commit.submit(make_new_batch())) for _ in range(2)]
         await store.ping()
         assert commit.depth == 2
         commit.end_waiting()
         assert await asyncio.gather(*waiting) == [True] * 2
-        assert await commit.submit(make_new_batch(), 4)
+        assert await commit.submit(make_new_batch())
 
 
 def _committed(database: Path) -> int:

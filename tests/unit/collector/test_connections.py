@@ -42,7 +42,7 @@ class _Echo:
         self.left = 0
         self._limiter = limiter
 
-    def begin(self, head: Head, _connection: int) -> Response | Awaitable[Response] | Posting:
+    def begin(self, head: Head) -> Response | Awaitable[Response] | Posting:
         if head.path == "/no":
             raise RefusalError(404, "not_found", "no")
         if head.path == "/large":

@@ -1,9 +1,12 @@
 """Group commit: many waiting batches, one durable transaction, then all their answers.
 
 A transaction costs milliseconds of the disk and some of the processor, however little it holds. So
-one writer commits all that has arrived in the meantime, and waits for more while others are likely
-to send and few have. Invariants: `submit` returns only after the transaction that holds the batch
-has been committed; and nobody waits for others for longer than `LONGEST_WAIT`. `access.admission`
+one writer commits together what has arrived in a slot of time, when the slot ends, or before if
+many wait. Invariants: `submit` returns only after the transaction that holds the batch has been
+committed; and nobody learns from how long he waits whether somebody else has sent. For slots end at
+fixed times, whoever sends; what "many" is, is drawn anew for each transaction, so that one batch
+more makes it come early with a chance of 1/`MOST_ENOUGH` more; and answers are given at fixed times
+again, so that how long a transaction takes doesn't tell what else was in it. `access.admission`
 bounds how much may wait.
 """
 
@@ -12,65 +15,32 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import NamedTuple
 
 from hubbub.collector.errors import QuarantineFullError, StoreError
 from hubbub.collector.store import NewBatch, Store
 from hubbub.collector.store.upkeep import JUMP
 
-ENOUGH = 16
-"""Batches for which a transaction is worth its cost: it is begun without waiting for more."""
+SLOT = 0.025
+"""Seconds between two times at which what waits is committed. A client doesn't notice them, and at
+some hundred batches a second a transaction has about ten.
+"""
 
-LONGEST_WAIT = 0.05
-"""Seconds for which a batch waits for others at most, before the transaction that stores it."""
+MOST_ENOUGH = 64
+"""For so many batches a transaction is begun before the slot ends, or for any smaller number."""
+
+_ANSWERS_SECONDS = 0.002
+"""Between two times at which answers are given: a batch more takes a twentieth of that."""
 
 _QUIET_SECONDS = 10.0
 """How long refusals are only counted after one was logged: a store that is away refuses quickly."""
 
 _log = logging.getLogger("hubbub.collector")
-
-
-def is_due(waiting: int, connections: int, *, is_alone: bool) -> bool:
-    """Return whether to commit what waits now, instead of waiting for more.
-
-    A client that sends one batch after the other never waits, nor do few who fill all connections.
-
-    Parameters
-    ----------
-    waiting : int
-        Batches that have arrived.
-    connections : int
-        How many are open. If a batch of each waits, no more can come over them.
-    is_alone : bool
-        Whether all that came of late has come over the connection of the latest batch (`Senders`).
-    """
-    return is_alone or waiting >= min(ENOUGH, connections)
-
-
-class Senders:
-    """Tells whether anybody else has sent of late; remembers two moments and one connection."""
-
-    def __init__(self) -> None:
-        self._latest = 0
-        self._latest_at = self._other_at = float("-inf")
-
-    def is_alone(self, connection: int, now: float) -> bool:
-        """Return whether no other connection has sent within `LONGEST_WAIT`.
-
-        Parameters
-        ----------
-        connection : int
-            A number that stands for the one over which a batch came.
-        now : float
-            Seconds, by a clock that doesn't go back.
-        """
-        if connection != self._latest:
-            self._latest, self._other_at = connection, self._latest_at
-        self._latest_at = now
-        return now - self._other_at > LONGEST_WAIT
 
 
 class Commit(NamedTuple):
@@ -110,16 +80,15 @@ class GroupCommit:
         store: Store,
         observe: Callable[[Commit], None],
         most_quarantined: int,
-        connections: Callable[[], int],
     ) -> None:
         self._store = store
         self._most_quarantined = most_quarantined
         self._observe = observe
         self._waiting: list[_Waiting] = []
-        self._connections = connections
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._senders = Senders()
+        self._begun_at = asyncio.get_running_loop().time()
+        self._enough = MOST_ENOUGH
         self._is_ending = False
         self._believed: dt.date | None = None
         self._logged_at = float("-inf")
@@ -131,15 +100,8 @@ class GroupCommit:
         """How many batches wait for the next transaction."""
         return len(self._waiting)
 
-    async def submit(self, batch: NewBatch, connection: int = 0) -> bool:
+    async def submit(self, batch: NewBatch) -> bool:
         """Store a batch durably, all of it; return whether it was new.
-
-        Parameters
-        ----------
-        batch : NewBatch
-        connection : int
-            A number that stands for the one over which it came; nothing is done with it but to see
-            whether others send, too.
 
         Raises
         ------
@@ -149,16 +111,19 @@ class GroupCommit:
             If the store refused; the batch isn't stored, or it isn't known whether it is. The same
             batch may be submitted again in either case.
         """
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(batch, loop.create_future())
+        waiting = _Waiting(batch, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        is_alone = self._senders.is_alone(connection, loop.time())
-        is_now = is_due(len(self._waiting), self._connections(), is_alone=is_alone)
-        if self._is_ending or is_now:
+        if self._is_ending or len(self._waiting) >= self._enough:
             self._due.set()
         elif self._timer is None:
-            self._timer = loop.call_later(LONGEST_WAIT, self._due.set)
+            self._timer = self._call_at_end(SLOT, self._due.set)
         return await waiting.is_new
+
+    def _call_at_end(self, seconds: float, call: Callable[[], object]) -> asyncio.TimerHandle:
+        """Call something at the next time that is a multiple of so many seconds from the start."""
+        loop = asyncio.get_running_loop()
+        passed = (loop.time() - self._begun_at) // seconds
+        return loop.call_at(self._begun_at + (passed + 1) * seconds, call)
 
     def end_waiting(self) -> None:
         """Commit at once from now on: the service is ending, so few more will come."""
@@ -185,6 +150,7 @@ class GroupCommit:
             self._timer.cancel()
             self._timer = None
         group, self._waiting = self._waiting, []
+        self._enough = 1 + secrets.randbelow(MOST_ENOUGH)
         return group
 
     async def _check_clock(self, today: dt.date) -> None:
@@ -215,27 +181,34 @@ class GroupCommit:
             self.refused_at = time.monotonic()
             reason = error if isinstance(error, StoreError) else type(error).__name__
             self._log_refusal(len(group), reason)
-            for waiting in group:
-                if not waiting.is_new.done():
-                    waiting.is_new.set_exception(StoreError("the store refused the batch"))
+            self._answer(group, [StoreError("the store refused the batch") for _ in group])
             return
         self.refused_at = float("-inf")
         if self._unlogged:
             _log.warning("could not store %d more batches, but can store again", self._unlogged)
             self._unlogged = 0
-        for waiting, is_new in zip(group, fresh, strict=True):
-            if waiting.is_new.done():
-                continue
-            if is_new is None:
-                waiting.is_new.set_exception(QuarantineFullError("the quarantine is full"))
-            else:
-                waiting.is_new.set_result(is_new)
+        seconds = time.perf_counter() - begun
+        full = "the quarantine is full"
+        self._answer(group, [QuarantineFullError(full) if it is None else it for it in fresh])
         new = [waiting.batch for waiting, is_new in zip(group, fresh, strict=True) if is_new]
         try:
-            self._observe(Commit(new, fresh.count(False), time.perf_counter() - begun))
+            self._observe(Commit(new, fresh.count(False), seconds))
         except Exception as error:
             # A fault in counting must not stop the writer: later batches would wait for ever.
             _log.error("unexpected %s while counting a transaction", type(error).__name__)
+
+    def _answer(self, group: Sequence[_Waiting], outcomes: Iterable[bool | Exception]) -> None:
+        """Answer a group at the next time for that; at once if the service is ending.
+
+        What is kept apart is stored after all else, which takes as long again, so it waits for the
+        end of the slot.
+        """
+        answer = partial(_answer, list(zip(group, outcomes, strict=True)))
+        if self._is_ending:
+            answer()
+        else:
+            seconds = SLOT if group[0].batch.quarantined else _ANSWERS_SECONDS
+            self._call_at_end(seconds, answer)
 
     def _log_refusal(self, batches: int, reason: object) -> None:
         self._unlogged += batches
@@ -244,12 +217,22 @@ class GroupCommit:
             self._logged_at, self._unlogged = self.refused_at, 0
 
 
+def _answer(answers: Iterable[tuple[_Waiting, bool | Exception]]) -> None:
+    """Answer those who still wait."""
+    for waiting, outcome in answers:
+        if waiting.is_new.done():
+            continue
+        if isinstance(outcome, Exception):
+            waiting.is_new.set_exception(outcome)
+        else:
+            waiting.is_new.set_result(outcome)
+
+
 @asynccontextmanager
 async def running_group_commit(
     store: Store,
     observe: Callable[[Commit], None],
     most_quarantined: int = 0,
-    connections: Callable[[], int] = lambda: 0,
 ) -> AsyncIterator[GroupCommit]:
     """Run the writer as long as the context is open; leave it only when no batch waits any more.
 
@@ -257,13 +240,11 @@ async def running_group_commit(
     ----------
     store : Store
     observe : callable
-        Called with each transaction, after its batches have been answered.
+        Called with each transaction.
     most_quarantined : int
         Bytes that may be kept of what no registry knows yet.
-    connections : callable
-        Returns how many connections are open that batches may come over.
     """
-    commit = GroupCommit(store, observe, most_quarantined, connections)
+    commit = GroupCommit(store, observe, most_quarantined)
     writer = asyncio.create_task(commit.write_for_ever(), name="group commit")
     try:
         yield commit

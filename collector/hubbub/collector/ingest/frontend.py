@@ -66,7 +66,7 @@ class Frontend:
         self._admission.use(settings)
         self._reader = reader
 
-    def begin(self, head: Head, connection: int) -> _Posting:
+    def begin(self, head: Head) -> _Posting:
         """Let a request in by its head; what is returned takes its body.
 
         Raises
@@ -79,16 +79,14 @@ class Frontend:
         media_type = head.fields.get("content-type", "").partition(";")[0].strip().lower()
         self._reader.check_media_type(media_type)
         encoding = check_encoding(head.fields.get("content-encoding", ""))
-        return _Posting(self, self._limiter, self._settings, key, media_type, encoding, connection)
+        return _Posting(self, self._limiter, self._settings, key, media_type, encoding)
 
     async def wait_turn(self) -> None:
         """Wait until whatever else there is to do has come between two bodies that take long."""
         async with self._reading:
             await asyncio.sleep(0)
 
-    async def answer(
-        self, body: bytes, media_type: str, key: str | None, connection: int
-    ) -> Response:
+    async def answer(self, body: bytes, media_type: str, key: str | None) -> Response:
         """Read a batch and store it.
 
         Parameters
@@ -98,8 +96,6 @@ class Frontend:
         media_type : str
         key : str or None
             The name of the key with which it came.
-        connection : int
-            A number that stands for the one over which it came.
 
         Raises
         ------
@@ -112,7 +108,7 @@ class Frontend:
         apart = batch.n_quarantined if refused else 0
         reports = sum([records.reports for records in batch.records.values()]) + apart
         try:
-            is_new = await self._store_once(batch, key, reports, connection)
+            is_new = await self._store_once(batch, key, reports)
         except QuarantineFullError as error:
             raise refused or error from None
         if is_new:
@@ -147,9 +143,7 @@ class Frontend:
                 return error.batch, error
             raise
 
-    async def _store_once(
-        self, batch: NewBatch, key: str | None, reports: int, connection: int
-    ) -> bool:
+    async def _store_once(self, batch: NewBatch, key: str | None, reports: int) -> bool:
         """Store a batch at the expense of its key; return whether it was new.
 
         One that is stored already costs no quota, and is acknowledged again without any: its sender
@@ -170,7 +164,7 @@ class Frontend:
                     return False
             raise
         try:
-            is_new = await self._commit.submit(batch, connection)
+            is_new = await self._commit.submit(batch)
         except QuarantineFullError:
             # What was acknowledged before is so again, whatever room there is now.
             if not await self._store.knows(batch.batch_id):
@@ -195,8 +189,8 @@ class _Posting:
     """A request that was let in (a `connections.Posting`), with its slot."""
 
     __slots__ = (
-        "_begun", "_connection", "_encoding", "_frontend", "_key", "_media_type", "_slot", "hold",
-        "most", "seconds",
+        "_begun", "_encoding", "_frontend", "_key", "_media_type", "_slot", "hold", "most",
+        "seconds",
     )  # fmt: skip
 
     def __init__(
@@ -207,7 +201,6 @@ class _Posting:
         key: str | None,
         media_type: str,
         encoding: str,
-        connection: int,
     ) -> None:
         self.most = settings.max_body_bytes
         self.seconds = settings.body_seconds
@@ -215,7 +208,6 @@ class _Posting:
         self._key = key
         self._media_type = media_type
         self._encoding = encoding
-        self._connection = connection
         self._slot = limiter.acquire()
         self._begun = time.perf_counter()
         self.hold = self._slot.hold
@@ -231,4 +223,4 @@ class _Posting:
             await self._frontend.wait_turn()
             body = decompress(body, self._encoding, self.most)
             self.hold(len(body))
-        return await self._frontend.answer(body, self._media_type, self._key, self._connection)
+        return await self._frontend.answer(body, self._media_type, self._key)

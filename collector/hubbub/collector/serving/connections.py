@@ -73,14 +73,12 @@ class Application(Protocol):
 
     draining: bool
 
-    def begin(self, head: Head, connection: int) -> Response | Awaitable[Response] | Posting:
+    def begin(self, head: Head) -> Response | Awaitable[Response] | Posting:
         """Answer a request of which the head has come, or ask for its body.
 
         Parameters
         ----------
         head : Head
-        connection : int
-            A number that stands for the one over which it came, while it is open.
 
         Raises
         ------
@@ -370,7 +368,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._refuse(_not_http(str(error)))
             return b""
         try:
-            reply = application.begin(head, id(self))
+            reply = application.begin(head)
         except RefusalError as error:
             reply = application.refuse(error)
         except Exception as error:

@@ -66,7 +66,7 @@ class Probes:
                 self._asked_at = time.monotonic()
             return self._reason is None
 
-    async def _get_readyz(self, _head: Head, _connection: int) -> Response:
+    async def _get_readyz(self, _head: Head) -> Response:
         if self.draining or not await self.is_ready():
             return problem(503, _NOT_READY, retry_after=self._settings.retry_after_seconds)
         return _READY
@@ -92,5 +92,5 @@ class Probes:
         return None
 
 
-def _get_livez(_head: Head, _connection: int) -> Response:
+def _get_livez(_head: Head) -> Response:
     return _ALIVE

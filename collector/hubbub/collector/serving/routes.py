@@ -21,7 +21,7 @@ _STORE_FAILED = "the store failed; send the same batch again"
 _log = logging.getLogger("hubbub.collector")
 
 Reply: TypeAlias = Response | Awaitable[Response] | Posting
-Handler: TypeAlias = Callable[[Head, int], Reply]
+Handler: TypeAlias = Callable[[Head], Reply]
 
 
 class Routes:
@@ -55,7 +55,7 @@ class Routes:
         self._count_key = metrics.key_refused
         self._retry_after = retry_after
 
-    def begin(self, head: Head, connection: int) -> Reply:
+    def begin(self, head: Head) -> Reply:
         """Answer a request of which the head has come, or ask for its body.
 
         Raises
@@ -74,7 +74,7 @@ class Routes:
             raise RefusalError(405, "method", detail, headers={"Allow": allowed})
         if head.has_body and head.method != "POST":
             raise RefusalError(413, "too_large", f"body: {head.method} takes none")
-        return handler(head, connection)
+        return handler(head)
 
     def refuse(self, error: RefusalError) -> Response:
         """Count a refusal, and return its answer."""

@@ -172,7 +172,7 @@ class Description:
         """Describe what these settings and this registry allow from now on."""
         self._response = Response(200, json.dumps(openapi_document(settings, registry)).encode())
 
-    def get(self, _head: Head, _connection: int) -> Response:
+    def get(self, _head: Head) -> Response:
         """Answer with the description."""
         return self._response
 
@@ -269,10 +269,7 @@ async def running_ingest(
     async with AsyncExitStack() as stack:
         commit = await stack.enter_async_context(
             running_group_commit(
-                store,
-                partial(_count, metrics, validator),
-                settings.quarantine_bytes,
-                connections=lambda: connections.open,
+                store, partial(_count, metrics, validator), settings.quarantine_bytes
             )
         )
         frontend = Frontend(settings, reader, store, commit, limiter, validator, metrics)
