@@ -24,8 +24,8 @@ sha256 = "{_GOOD_HASH}"
 expires = 2099-12-31
 [ingest_keys.slow]
 sha256 = "{_SLOW_HASH}"
-reports_per_second = 0.01
-burst = 10
+reports_per_second = 0.1
+burst = 100
 [ingest_keys.over]
 sha256 = "{_OVER_HASH}"
 expires = {_YESTERDAY}
@@ -62,7 +62,7 @@ def test_probes_need_no_key(guarded: Collector) -> None:
 
 
 def test_quota_of_a_key_is_its_own_and_tells_when_to_come_back(guarded: Collector) -> None:
-    assert _post(guarded, _SLOW, reports=10).status == 201
+    assert _post(guarded, _SLOW, reports=100).status == 201
     answer = _post(guarded, _SLOW, reports=1)
     assert answer.status == 429
     assert 80 < int(answer.headers["Retry-After"]) <= 100
@@ -72,37 +72,38 @@ def test_quota_of_a_key_is_its_own_and_tells_when_to_come_back(guarded: Collecto
 def test_what_was_acknowledged_is_acknowledged_again_without_quota(
     guarded: Collector, database: Path
 ) -> None:
-    first, second = make_batch(4), make_batch(6)
+    first, second = make_batch(40), make_batch(60)
     for batch in (first, second):
         assert _send(guarded, _SLOW, batch).status == 201
     for _ in range(2):
         again = _send(guarded, _SLOW, first)
-        assert (again.status, again.json) == (200, {"accepted": 4, "duplicate": True})
+        assert (again.status, again.json) == (200, {"accepted": 40, "duplicate": True})
     assert _post(guarded, _SLOW, reports=1).status == 429  # a new one
-    # What may be sent again is bounded, too: 8 of 10 reports were.
+    # What may be sent again is bounded, too: 80 of 100 reports were.
     assert _send(guarded, _SLOW, second).status == 429
-    assert stored_count(database) == 10
+    assert stored_count(database) == 100
 
 
 def test_what_is_sent_again_leaves_the_quota_as_it_was(guarded: Collector) -> None:
-    first = make_batch(4)
+    first = make_batch(40)
     assert [_send(guarded, _SLOW, first).status for _ in range(3)] == [201, 200, 200]
-    assert _post(guarded, _SLOW, reports=6).status == 201
+    assert _post(guarded, _SLOW, reports=60).status == 201
     assert _post(guarded, _SLOW, reports=1).status == 429
 
 
 def test_what_is_sent_again_beyond_the_quota_for_that_costs_quota(guarded: Collector) -> None:
-    first = make_batch(3)
+    first = make_batch(30)
     assert [_send(guarded, _SLOW, first).status for _ in range(6)] == [201, *[200] * 5]
-    # Three of the five were free. The fourth took 3 and the fifth took 3 of the 7 that were left.
+    # Three of the five were free. The fourth took 30 and the fifth 30 of the 70 that were left,
+    # and one report takes 10.
     assert _post(guarded, _SLOW, reports=1).status == 201
     assert _post(guarded, _SLOW, reports=1).status == 429
 
 
 def test_batch_that_no_quota_could_ever_hold_is_refused_for_good(guarded: Collector) -> None:
-    answer = _post(guarded, _SLOW, reports=11)
+    answer = _post(guarded, _SLOW, reports=101)
     assert answer.status == 413
-    assert answer.json["detail"] == "reports: 11; this key may send at most 10 at once"
+    assert answer.json["detail"] == "reports: 101; this key may send at most 100 at once"
 
 
 def test_app_with_a_key_is_heard_and_its_key_is_kept_nowhere(

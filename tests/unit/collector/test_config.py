@@ -219,6 +219,10 @@ def test_value_out_of_its_bounds_is_refused(flag: str, value: str) -> None:
         ("admin_port = 8101", "admin_port: needs at least one of admin_tokens; make one with: "),
         ("admin_port = 0", "admin_port: needs at least one of admin_tokens; make one with: "),
         (f"admin_port = 8100\n{TOKEN}", "admin_port: must differ from port"),
+        (
+            "host = '0.0.0.0'\nprobe_host = '127.0.0.1'\nprobe_port = 8100",
+            "probe_port: must differ from port",
+        ),
         ("anonymous = false", "anonymous: without ingest_keys nobody could send; make one with: "),
         (
             f'{KEY}[ingest_keys.web]\nsha256 = "{HASH}"',

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.collector.access.admission import Quotas, TokenBucket
-from hubbub.collector.config.settings import IngestKey
+from hubbub.collector.config.settings import LEAST_CHARGE, IngestKey
 
 RATES = st.floats(1e-3, 1e9)
 BURSTS = st.integers(1, 10**6)
@@ -135,6 +135,22 @@ def test_without_a_key_there_is_no_quota() -> None:
     quotas = Quotas({}, clock=Clock())
     for _ in range(100):
         assert quotas.take(None, 10**6) == 0
+
+
+@given(
+    burst=st.integers(1, 200),
+    asked=st.lists(st.integers(1, 200), max_size=30),
+)
+def test_batches_cost_more_than_their_reports_if_these_are_few(
+    burst: int, asked: list[int]
+) -> None:
+    """So that ids, which fill memory and disk, are bounded by the quota, too."""
+    quotas = Quotas({"app": IngestKey(sha256="0" * 64, burst=burst)}, clock=Clock())
+    took = [reports for reports in asked if quotas.take("app", reports) == 0]
+    assert sum(took) <= burst
+    assert len(took) <= max(1, burst / LEAST_CHARGE)
+    # One that fits a full bucket is never refused for good.
+    assert all(quotas.take("app", reports) < math.inf for reports in asked if reports <= burst)
 
 
 def test_workers_share_the_rate_and_have_the_burst_each() -> None:

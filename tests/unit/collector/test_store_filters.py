@@ -26,6 +26,7 @@ from hubbub.collector.serving import service
 from hubbub.collector.store import NewBatch, Store, filters, open_store
 from hubbub.collector.store import postgresql as postgresql_module
 from hubbub.collector.store import sqlite as sqlite_module
+from hubbub.collector.store.bloom import WORD_BYTES
 from hubbub.collector.store.copying import MAKE_ARRIVED
 from hubbub.collector.store.ids import (
     Catalogue,
@@ -112,6 +113,33 @@ async def test_collector_has_its_filters_before_it_listens_unless_that_takes_too
     async with open_store(any_store_url, create=True) as store, serving_from(store, settings):
         assert await _days_searched(store, any_store_url, _later(3)) == searched
         await _until_left_out(store, any_store_url, {14, 15, 16}, _later(3))
+
+
+@in_event_loop
+async def test_days_whose_filters_have_no_room_are_searched(
+    any_store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The oldest, for of what is sent again most is young; a new filter makes itself room."""
+    room = 2 * WORD_BYTES + 1  # a filter of one id is a word
+    batches = _batches(6)
+    async with open_store(any_store_url, create=True) as store:
+        for age, batch in enumerate(batches):
+            await store.append([batch], _later(age))
+        assert await _filter_all(store) == 5
+        await store.load_filters(room)
+        assert await _days_searched(store, any_store_url) == [14, 15, 16, 19]
+        assert await store.append([*batches, make_new_batch()], _TODAY) == _all_but_last(6)
+        assert await _filter_all(store, today=_later(6)) == 1
+        await _until_left_out(store, any_store_url, {18, 19}, _later(6))
+        assert await _days_searched(store, any_store_url, _later(6)) == [14, 15, 16, 17, 20]
+        assert await store.append([*batches, make_new_batch()], _later(6)) == _all_but_last(6)
+        await store.load_filters(0)
+        assert await _days_searched(store, any_store_url, _later(6)) == list(range(14, 21))
+    assert [message for message in caplog.messages if "max_filter_bytes" in message] == [
+        f"{unfit} of {all_} filters of batch ids don't fit into max_filter_bytes = {room}, so that "
+        "their days are searched"
+        for unfit, all_ in ((3, 5), (4, 6))
+    ]
 
 
 @in_event_loop

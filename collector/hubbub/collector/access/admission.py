@@ -1,7 +1,9 @@
 """Whether a request is admitted: its key (401), that key's quota, and the room there is (429).
 
 Each key has a token bucket, which holds at most `burst` tokens and gains `rate` of them a second; a
-report takes one. So in any t seconds a key gets at most burst + rate * t reports through. What is
+report takes one, a batch `LEAST_CHARGE` at least, or all that a smaller bucket holds: its id costs
+memory and disk, too. So in any t seconds a key gets at most burst + rate * t reports through, and a
+tenth as many batches. What is
 stored already and comes again costs nothing of that but has a second bucket of the same size, so
 that nobody makes more than twice the work of a quota. Each worker process has buckets of its own
 with its share of the rate, because shared ones would cost every request a lock. Without keys in the
@@ -21,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from hubbub.collector.access.auth import IngestGate
-from hubbub.collector.config.settings import IngestKey, Settings
+from hubbub.collector.config.settings import LEAST_CHARGE, IngestKey, Settings
 from hubbub.collector.errors import RefusalError
 
 _ROUNDING = 1e-6  # of a token: a client that waited as long as asked passes, despite rounding
@@ -126,18 +128,22 @@ class Quotas:
             Infinity is returned for more than the key's burst: such a batch is too large (413).
         """
         bucket = self._buckets.get(name or "")  # none: revoked since the request was let in
-        return bucket.take(reports) if bucket else 0.0
+        return bucket.take(self._charge(name, reports)) if bucket else 0.0
 
     def repeat(self, name: str | None, reports: int) -> bool:
         """Return whether a key may now send again so many reports, and count them as sent again."""
         bucket = self._repeats.get(name or "")
-        return not bucket or bucket.take(reports) == 0
+        return not bucket or bucket.take(self._charge(name, reports)) == 0
 
     def refund(self, name: str | None, reports: int) -> None:
         """Give back what was taken for reports that had been stored already, as far as allowed."""
         bucket = self._buckets.get(name or "")
         if bucket and self.repeat(name, reports):
-            bucket.put(reports)
+            bucket.put(self._charge(name, reports))
+
+    def _charge(self, name: str | None, reports: int) -> int:
+        """Return the tokens that a batch of a key with a quota takes."""
+        return max(reports, min(LEAST_CHARGE, self._keys[name or ""].burst))
 
 
 class Admission:
@@ -235,15 +241,16 @@ class LoadLimiter:
             raise self._full("bytes", f"{self._bytes} bytes are under way already")
         self._bytes += size
 
-    def keep(self, size: int) -> bool:
-        """Count more bytes as held outside requests, or fewer (below 0); return whether they fit.
+    def keep(self, size: int) -> RefusalError | None:
+        """Count more bytes as held outside requests, or fewer (below 0).
 
-        What was in requests may take all the room that there is, and so may what wasn't.
+        What was in requests may take all the room that there is, and so may what wasn't. What
+        doesn't fit isn't counted, and the refusal (429) for it is returned.
         """
         if size > 0 and self._bytes + size > self._max_bytes:
-            return False
+            return self._full("bytes", f"{self._bytes} bytes are under way already")
         self._bytes += size
-        return True
+        return None
 
     def release(self, size: int) -> None:
         """Count a request and its bytes out."""

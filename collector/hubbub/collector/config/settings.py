@@ -40,6 +40,10 @@ _Count = Annotated[int, Field(ge=1)]
 _Days = Annotated[int, Field(ge=1, le=36_500)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
+LEAST_CHARGE = 10
+"""Reports that a batch costs its key at least. In the store its id takes 154 bytes of disk at most,
+as nine reports of 16 bytes do, and memory besides."""
+
 
 class ConfigError(HubbubError):
     """A configuration that can't work.
@@ -78,7 +82,11 @@ class IngestKey(_Frozen):
 
     sha256: _Sha256
     reports_per_second: float = Field(
-        default=1_000.0, gt=0, allow_inf_nan=False, description="Reports a second in the long run."
+        default=1_000.0,
+        gt=0,
+        allow_inf_nan=False,
+        description=f"Reports a second in the long run; a batch of fewer than {LEAST_CHARGE} "
+        "counts as so many.",
     )
     burst: int = Field(
         default=10_000,
@@ -200,6 +208,12 @@ class Settings(_Frozen):
         "store, bodies and heads that haven't come whole, answers that aren't taken. What is more "
         "is shed.",
     )
+    max_filter_bytes: int = Field(
+        default=2**27,
+        ge=0,
+        description="Most memory of a worker for what it knows of batch ids of days that are over, "
+        "2 bytes each; days for which there is no room are searched for each batch.",
+    )
     header_seconds: _Seconds = Field(
         default=10.0, description="How long a request's header may take."
     )
@@ -303,12 +317,13 @@ class Settings(_Frozen):
         return self
 
     def _shared_ports(self) -> list[tuple[str, str]]:
-        taken = {(self.host, self.port): "port"}
+        """Return which ports are given twice.
+
+        Whatever their addresses: one may have several names, or stand for all.
+        """
+        taken = {self.port: "port"}
         faults = []
-        for name, host, port in (
-            ("admin_port", self.admin_host, self.admin_port),
-            ("probe_port", self.probe_host, self.probe_port),
-        ):
-            if port and (other := taken.setdefault((host, port), name)) != name:
+        for name, port in (("admin_port", self.admin_port), ("probe_port", self.probe_port)):
+            if port and (other := taken.setdefault(port, name)) != name:
                 faults.append((name, f"must differ from {other}"))
         return faults

@@ -296,7 +296,7 @@ async def running_ingest(
         )
         gauges = asyncio.create_task(_update_gauges(metrics, commit, connections))
         stack.callback(gauges.cancel)
-        await _load_filters(store)
+        await _load_filters(store, settings.max_filter_bytes)
         probed = await stack.enter_async_context(_probed(settings, metrics, probes, ports.probes))
         listener = await stack.enter_async_context(
             listening(
@@ -356,14 +356,14 @@ async def _probed(
         yield listener.address
 
 
-async def _load_filters(store: Store) -> None:
+async def _load_filters(store: Store, most_bytes: int) -> None:
     """Load filters before there are requests, which would search and lock the tables of all days.
 
     What has no filter after some time is searched, and its filter loaded meanwhile.
     """
     with contextlib.suppress(TimeoutError, StoreError):
         async with asyncio.timeout(_FILTER_SECONDS):
-            await store.load_filters()
+            await store.load_filters(most_bytes)
 
 
 def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None:

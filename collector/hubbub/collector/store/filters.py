@@ -4,8 +4,8 @@ A closed day's table takes no more ids. These are put into their own order and r
 (`bloom`) is stored in parts under its digest, and last a trigger on the table names that digest.
 Each transaction reads these names, and looks in a table only for the ids that its filter, if it is
 in memory, doesn't deny. Invariants: a filter is used only of a table that names it in that
-transaction, and so takes no more ids; and where none is used, as it isn't loaded yet or is damaged,
-every id is looked for.
+transaction, and so takes no more ids; where none is used, as it isn't loaded yet, is damaged or
+has no room, every id is looked for; and filters take no more memory than they may.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import math
 import time
 
 import sqlalchemy as sa
@@ -95,16 +96,21 @@ def _youngest_without(catalogue: Catalogue, limit: dt.date) -> IdTable | None:
 
 
 class LoadedFilters:
-    """The filters that a process has in memory.
+    """The filters that a process has in memory: those of the youngest tables, as far as they fit.
 
-    Transactions use them in any thread; loading is done in the event loop, beside them.
+    Clients try again soon, so that an id that is known is rarely in an old table. Transactions use
+    filters in any thread; loading is done in the event loop, beside them.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._most_bytes = math.inf
         self._filters: dict[bytes, IdFilter] = {}  # replaced, never changed
+        self._sizes: dict[bytes, int] = {}  # in bytes, as far as they are known
         self._damaged: set[bytes] = set()
+        self._unfit = 0  # filters without room, when that was last logged
         self._seen = Catalogue((), frozenset(), {})
+        self._complete: Catalogue | None = None  # which nothing was missing of when last looked
         self._chosen = (self._seen, self._filters, FilteredTables({}))
         self._loading: asyncio.Task[None] | None = None
         self._retry_at = float("-inf")
@@ -124,12 +130,18 @@ class LoadedFilters:
 
     def load_soon(self) -> None:
         """Begin to load what the last transaction could have used, unless it is being loaded."""
-        if self._loading is None and self._missing() and time.monotonic() > self._retry_at:
+        if self._loading is not None or self._seen is self._complete:
+            return
+        if not self._missing():
+            self._complete = self._seen
+        elif time.monotonic() > self._retry_at:
             self._loading = asyncio.create_task(self._load(), name="filters of batch ids")
 
-    async def load(self) -> None:
-        """Load all filters there are."""
+    async def load(self, most_bytes: float) -> None:
+        """Load all filters for which there is room in so many bytes."""
+        self._most_bytes, self._complete = most_bytes, None
         self._seen = await self._database.id_catalogue()
+        self._make_room()
         self.load_soon()
         if self._loading is not None:
             await self._loading
@@ -140,26 +152,70 @@ class LoadedFilters:
             self._loading.cancel()
             await asyncio.wait([self._loading])
 
-    def _missing(self) -> set[bytes]:
-        return set(self._seen.filters.values()) - self._filters.keys() - self._damaged
+    def _fitting(self) -> list[bytes]:
+        """Return the filters that are to be in memory, those of the youngest tables first.
+
+        Those of unknown sizes, too, so that they become known.
+        """
+        room, fitting = self._most_bytes, list[bytes]()
+        tables = sorted(self._seen.filters, key=lambda it: (it.last_day, it.section or 0))
+        for digest in (self._seen.filters[table] for table in reversed(tables)):
+            size = self._sizes.get(digest, 0)
+            if digest not in self._damaged and digest not in fitting and size <= room:
+                fitting.append(digest)
+                room -= size
+        return fitting
+
+    def _missing(self) -> list[bytes]:
+        return [digest for digest in self._fitting() if digest not in self._filters]
 
     async def _load(self) -> None:
+        tried = set[bytes]()
         try:
-            for digest in self._missing():
-                found = await _read(self._database, digest)
-                in_force = set((await self._database.id_catalogue()).filters.values())
-                kept = {it: there for it, there in self._filters.items() if it in in_force}
-                if found is not None:
-                    self._filters = {**kept, digest: found}
-                elif digest in in_force:
-                    self._damaged.add(digest)
-                    _log.warning("a filter of batch ids is damaged, so their day is searched")
+            while left := [digest for digest in self._missing() if digest not in tried]:
+                if unknown := [digest for digest in left if digest not in self._sizes]:
+                    async with self._database.read() as connection:
+                        self._sizes |= {it: await _size(connection, it) for it in unknown}
+                    continue  # perhaps they don't fit
+                tried.add(left[0])
+                await self._load_one(left[0])
+            self._tell_unfit()
         except Exception as error:
             reason = error if isinstance(error, StoreError) else type(error).__name__
             _log.warning("could not load a filter of batch ids and will try again: %s", reason)
             self._retry_at = time.monotonic() + _RETRY_SECONDS
         finally:
             self._loading = None
+
+    def _make_room(self) -> None:
+        fitting = set(self._fitting())
+        self._filters = {it: there for it, there in self._filters.items() if it in fitting}
+
+    async def _load_one(self, digest: bytes) -> None:
+        """Load a filter that fits, once there is room for it."""
+        self._make_room()
+        found = await _read(self._database, digest)
+        in_force = set((await self._database.id_catalogue()).filters.values())
+        kept = {it: there for it, there in self._filters.items() if it in in_force}
+        self._sizes = {it: size for it, size in self._sizes.items() if it in in_force}
+        if found is not None:
+            self._filters = {**kept, digest: found}
+        elif digest in in_force:
+            self._damaged.add(digest)
+            _log.warning("a filter of batch ids is damaged, so their day is searched")
+
+    def _tell_unfit(self) -> None:
+        digests = set(self._seen.filters.values())
+        unfit = len(digests - set(self._fitting()) - self._damaged)
+        if unfit != self._unfit:
+            self._unfit = unfit
+            _log.warning(
+                "%d of %d filters of batch ids don't fit into max_filter_bytes = %d, so that their "
+                "days are searched",
+                unfit,
+                len(digests),
+                self._most_bytes,
+            )
 
 
 async def _store(database: Database, table: IdTable, made: IdFilter) -> None:

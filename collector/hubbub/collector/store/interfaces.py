@@ -406,8 +406,11 @@ class Database(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def load_filters(self) -> None:
-        """Load the filters of closed days now, and not soon after the first transaction."""
+    async def load_filters(self, most_bytes: float) -> None:
+        """Load the filters of closed days now, and not soon after the first transaction.
+
+        From then on as many are in memory as fit into so many bytes.
+        """
 
     @abc.abstractmethod
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:

@@ -471,9 +471,9 @@ class PostgresqlDatabase(Database):
             # By VACUUM FULL or CLUSTER, which move rows to pages that were read before.
             raise StoreError(f"{table.name}: was rewritten while it was read")
 
-    async def load_filters(self) -> None:
+    async def load_filters(self, most_bytes: float) -> None:
         """Load them."""
-        await self._filters.load()
+        await self._filters.load(most_bytes)
 
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a partition, unless somebody reads or writes any of them for too long.

@@ -13,6 +13,7 @@ import datetime as dt
 import importlib
 import json
 import logging
+import math
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -193,7 +194,7 @@ class Store(Reader):
         batches : sequence of NewBatch
         day : datetime.date
             The UTC day on which they came.
-        most_bytes : int
+        most_bytes : float
             Bytes that the quarantine may take.
 
         Returns
@@ -529,9 +530,15 @@ class Store(Reader):
         """
         return await make_filter(self._database, before)
 
-    async def load_filters(self) -> None:
-        """Load filters now, rather than soon after the first transaction that could use them."""
-        await self._database.load_filters()
+    async def load_filters(self, most_bytes: float = math.inf) -> None:
+        """Load filters now, rather than soon after the first transaction that could use them.
+
+        Parameters
+        ----------
+        most_bytes : float
+            Memory that they may take, now and later. Days whose filters don't fit are searched.
+        """
+        await self._database.load_filters(most_bytes)
 
     async def count_reports(self, before: dt.date) -> int:
         """Replace the reports from before a day by their day's counts; return how many there were.

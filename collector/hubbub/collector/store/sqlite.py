@@ -231,9 +231,9 @@ class SqliteDatabase(Database):
             last = row.last
             yield bytes.fromhex(row.ids)
 
-    async def load_filters(self) -> None:
+    async def load_filters(self, most_bytes: float) -> None:
         """Load them."""
-        await self._filters.load()
+        await self._filters.load(most_bytes)
 
     async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table; its pages are overwritten, in one transaction."""
