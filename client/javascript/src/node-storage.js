@@ -20,7 +20,8 @@ const OWNER_ONLY = 0o600;
 const READABLE_BY_OTHERS = 0o077;
 const WRITABLE_BY_OTHERS = 0o022;
 const FORMAT = "hubbub-file-1";
-const ANCESTORS = 64;
+/** That many updates of others may come between a link and a look at it; beyond, it would be made again. */
+const ANCESTORS = 256;
 const MOST_ATTEMPTS = 1_000;
 const LONGEST_NAME = 100;
 const UNFINISHED_MILLIS = 5_000;

@@ -2,7 +2,8 @@
 
 Each load runs in a process of its own. It opens connections and sends as fast as it can what a
 server might keep or work on: pipelined requests with bodies that nobody reads, bodies, heads and
-TLS records that never end, bodies that are slow to read, connections that come and go. The
+TLS records that never end, bodies, heads and greetings of TLS that are slow to read, connections
+that come and go. The
 collector runs within a memory limit of 512 MiB where cgroups can be made, and is asked every 50 ms
 whether it is alive and ready.
 """
@@ -37,7 +38,7 @@ from hubbub.simulations.experiments.processes import Collector, running_collecto
 from service.faults import is_alive, peak_bytes, reset_peak
 
 _LIMIT = 512 * 2**20
-MOST_MIB, MOST_MIB_OVER_TLS = 240, 448
+MOST_MIB, MOST_MIB_OVER_TLS = 240, 470
 """MiB that docs/operations.md promises at most, with the defaults and a small registry."""
 
 _CGROUPS = Path("/sys/fs/cgroup/memory")
@@ -286,6 +287,61 @@ def _all_but_one() -> bytes:
     return json.dumps({"batch_id": "0" * 32, "reports": reports}).encode()
 
 
+def _all_wrong() -> bytes:
+    """Return a batch of 64 KiB of which every report is wrong, so that each is told."""
+    report = {"metric": "homepage", "version": 1, "cohort": 60_000, "bits": "A" * 21 + "Q=="}
+    reports = [report] * (2**16 // len(json.dumps(report)) - 10)
+    return json.dumps({"batch_id": "0" * 32, "reports": reports}).encode()
+
+
+def _hello() -> bytes:
+    """Return how a client begins to speak TLS."""
+    context = ssl.create_default_context()
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return to_server.read()
+
+
+def _repeating(first: bytes, then: bytes, connections: int) -> _Load:
+    """Send the beginning of something, and then the same piece of it time and again."""
+
+    async def load(connect: _Connect, _seconds: float) -> None:
+        async def work() -> None:
+            writer = await connect()
+            try:
+                writer.write(first)
+                while True:
+                    writer.write(then)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+            finally:
+                writer.transport.abort()
+
+        await _each(connections, work)
+
+    return load
+
+
+def _greeting(connections: int) -> _Load:
+    """Begin to speak TLS, and leave as soon as the server has answered, time and again."""
+
+    async def load(connect: _Connect, _seconds: float) -> None:
+        hello = _hello()
+
+        async def work() -> None:
+            writer = await connect()
+            writer.write(hello)
+            await asyncio.sleep(0.3)
+            writer.transport.abort()
+
+        await _each(connections, work)
+
+    return load
+
+
+_MANY_FIELDS = tuple(f"X-{n}:{'x' * 60}" for n in range(95))
 _POST, _JSON = "POST /v1/reports", "Content-Type: application/json"
 _LOADS: dict[str, _Load] = {
     "300 connections with GET and bodies": _pipelining(_request("GET /livez", _BODY), 300),
@@ -307,6 +363,22 @@ _LOADS: dict[str, _Load] = {
     "4000 connections with a TLS record without an end": _holding(
         b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03" + bytes(16_000), 4_000
     ),
+    "500 connections with chunks of one byte": _repeating(
+        b"POST /v1/reports HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n",
+        b"1\r\n[\r\n" * 10_000,
+        500,
+    ),
+    "1000 connections with heads of many fields": _pipelining(
+        _request("GET /livez", b"", *_MANY_FIELDS) * 8, 1_000
+    ),
+    "1000 connections with small batches that are wrong": _pipelining(
+        _request(_POST, _all_wrong(), _JSON), 1_000
+    ),
+    "1020 connections with such heads and bodies without an end": _holding(
+        _request(_POST, bytes(70_000), _JSON, *_MANY_FIELDS)[:-10_000], 1_020
+    ),
+    "1000 greetings of TLS at a time": _greeting(1_000),
     "connections that come and go": _coming_and_going,
     "5000 idle connections": _holding(b"", 5_000),
 }

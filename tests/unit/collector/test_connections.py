@@ -22,6 +22,7 @@ from hubbub.collector.access.admission import LoadLimiter
 from hubbub.collector.errors import RefusalError
 from hubbub.collector.http1 import Head, Response
 from hubbub.collector.problems import refusal
+from hubbub.collector.serving import connections
 from hubbub.collector.serving.connections import Connections, Posting
 from hubbub.collector.serving.listening import Room, listening, room_within
 from unit.collector.event_loop import in_event_loop
@@ -264,6 +265,15 @@ def _tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
         b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * 300,
         b"GET / HTTP/1.1\r\nHost: a\r\nX:" + b" " * 8_000 + b"\x01\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 9_000,
+        b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X:\r\n" * 101 + b"\r\n",
+        b"GET http://\xff/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET http://\n/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET http://a b/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /#a HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET ?a HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+        b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1 \r\na\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     ],
 )
@@ -386,6 +396,121 @@ async def test_client_that_takes_its_answer_gets_all_of_it() -> None:
         writer.write(b"GET /large HTTP/1.1\r\nHost: collector\r\nConnection: close\r\n\r\n")
         assert (await reader.read()).endswith(_LARGE)
         writer.close()
+
+
+@in_event_loop
+async def test_client_may_take_as_long_for_its_answer_as_for_that_and_not_for_the_next_head() -> (
+    None
+):
+    async with _serving(idle_seconds=0.3, most_bytes=2**30) as serving:
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+        writer.write(b"GET /large HTTP/1.1\r\nHost: collector\r\nConnection: close\r\n\r\n")
+        await asyncio.sleep(1.0)
+        assert (await reader.read()).endswith(_LARGE)
+        writer.close()
+
+
+@in_event_loop
+async def test_answer_that_was_taken_is_counted_no_more() -> None:
+    async with _serving(most_bytes=2**30) as serving:
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+        writer.write(b"GET /large HTTP/1.1\r\nHost: collector\r\n\r\n")
+        await _until(lambda: serving.limiter.held > 2**20)
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len(_LARGE))
+        await _until(lambda: serving.limiter.held == 0)
+        assert serving.connections.open == 1
+        writer.close()
+
+
+@in_event_loop
+async def test_body_that_has_been_arriving_for_the_longest_makes_room() -> None:
+    """So who sends all but the last byte of many, and then nothing, keeps nobody out."""
+    async with _serving(most_bytes=200_000) as serving, contextlib.AsyncExitStack() as stack:
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+        clients = []
+        for _ in range(2):
+            clients.append(await asyncio.open_connection("127.0.0.1", serving.port))
+            stack.callback(clients[-1][1].close)
+            held = serving.limiter.held
+            clients[-1][1].write(head % 100_000 + bytes(90_000))
+            await _until(lambda held=held: serving.limiter.held == held + 90_000)  # type: ignore[misc]
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+        stack.callback(writer.close)
+        writer.write(head % 50_000 + bytes(50_000))
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 201 ")
+        assert (await clients[0][0].read()).startswith(b"HTTP/1.1 429 ")
+        clients[1][1].write(bytes(10_000))
+        assert (await clients[1][0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 201 ")
+        assert serving.echo.refused == ["shed_bytes"]
+
+
+@in_event_loop
+async def test_what_is_cut_for_want_of_room_is_counted_as_that() -> None:
+    async with _serving(most_bytes=5_000) as serving, contextlib.AsyncExitStack() as stack:
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+            stack.callback(writer.close)
+            writer.write(b"GET / HTTP/1.1\r\nX: " + b"x" * 4_000)
+            await _until(lambda: serving.limiter.held > 0)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        assert (serving.echo.refused, serving.echo.left) == (["shed_bytes"], 0)
+
+
+@in_event_loop
+async def test_answer_is_heard_by_a_client_that_sends_its_body_slowly() -> None:
+    """Who doesn't listen before all is sent would never learn why he was refused."""
+    async with _serving() as serving:
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+        writer.write(b"POST /no HTTP/1.1\r\nHost: a\r\nContent-Length: 60\r\n\r\n")
+        for _ in range(60):
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        assert (await reader.read()).startswith(b"HTTP/1.1 404 ")
+        writer.close()
+
+
+@in_event_loop
+async def test_last_answer_over_tls_ends_in_order_however_much_of_it_can_be_sent() -> None:
+    """The word that nothing more comes is written with it, or it could be too late for that."""
+    troubles: list[dict[str, object]] = []
+    server, client = _tls_contexts()
+    async with _serving(tls=server, most_bytes=2**30, send_seconds=5.0) as serving:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, it: troubles.append(it))
+        request = b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", serving.port, ssl=client, server_hostname="a"
+            )
+            writer.write(request)
+            assert (await reader.read()).endswith(_LARGE)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        assert await serving.is_left_empty()
+    assert troubles == []
+
+
+@in_event_loop
+async def test_old_http_is_not_told_to_go_on() -> None:
+    async with _serving() as serving:
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+        writer.write(b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\na")
+        assert (await reader.read()).startswith(b"HTTP/1.1 201 ")
+        writer.close()
+
+
+@in_event_loop
+async def test_one_who_has_a_network_is_one_address() -> None:
+    assert {
+        connections._one_address(address)
+        for address in ("2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:0:1::")
+    } == {"2001:db8::/64"}
+    assert connections._one_address("::ffff:192.0.2.1") == "192.0.2.1"
+    assert connections._one_address("fe80::1%eth0") == "fe80::/64"
+    assert connections._one_address("192.0.2.1") == "192.0.2.1"
 
 
 @in_event_loop

@@ -33,6 +33,9 @@ _first = st.one_of(
             b"GET / HTTP/1.1", b"POST /v1/reports HTTP/1.1", b"GET / HTTP/1.0", b"GET / HTTP/1.2",
             b"GET /a?b#c HTTP/1.1", b"GET http://a/b?c HTTP/1.1", b"GET * HTTP/1.1",
             b"GET /\xc3\xa4 HTTP/1.1", b"GET  / HTTP/1.1", b"GET\t/ HTTP/1.1", b"get / HTTP/1.1",
+            b"GET http://\xff/livez HTTP/1.1", b"GET http://\n/livez HTTP/1.1", b"GET / HTTP/1.1\n",
+            b"GET http:// HTTP/1.1 HTTP/1.1", b"GET http://h?/livez HTTP/1.1", b"GET ? HTTP/1.1",
+            b"GET HTTPS://a:1 HTTP/1.1", b"GET http://h#/livez HTTP/1.1", b"GET http:/a HTTP/1.1",
             b"GET / HTTP/1.1 ", b" GET / HTTP/1.1", b"GET / http/1.1", b"GET /",
         ]
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 from hubbub.collector.access.admission import Admission, LoadLimiter
@@ -25,9 +25,6 @@ from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.store import MetricVersion, NewBatch, Store
 
 _MOST_LOOKERS = 16
-_LIGHT_BYTES = 2**16
-"""A body up to so large is read at once, in a millisecond at most; others take turns, so that
-a thousand of them at a time don't keep all else waiting for seconds."""
 
 _DUPLICATE = b'{"accepted": %d, "duplicate": true}'
 _ACCEPTED = b'{"accepted": %d}'
@@ -56,7 +53,6 @@ class Frontend:
         self.count_seconds = metrics.answered
         self._store = store
         self._looking, self._lookers = asyncio.Lock(), 0
-        self._reading = asyncio.Lock()
         self._rollout = Rollout(store)
         self.use(settings, reader)
 
@@ -81,13 +77,8 @@ class Frontend:
         encoding = check_encoding(head.fields.get("content-encoding", ""))
         return _Posting(self, self._limiter, self._settings, key, media_type, encoding)
 
-    async def wait_turn(self) -> None:
-        """Wait until whatever else there is to do has come between two bodies that take long."""
-        async with self._reading:
-            await asyncio.sleep(0)
-
-    async def answer(self, body: bytes, media_type: str, key: str | None) -> Response:
-        """Read a batch and store it.
+    def answer(self, body: bytes, media_type: str, key: str | None) -> Awaitable[Response]:
+        """Read a batch at once; return what stores it and answers.
 
         Parameters
         ----------
@@ -100,11 +91,42 @@ class Frontend:
         Raises
         ------
         RefusalError
-            For what is wrong with it, or 429 if the key's quota is used up.
-        StoreError
+            For what is wrong with it. When it is stored also 429 if the key's quota is used up, and
+            StoreError.
         """
-        batch, refused = await self._read(body, media_type)
+        try:
+            batch = self._reader.read(body, media_type)
+        except BatchError as error:
+            if error.unknown:
+                return self._put_off_or_keep_apart(error, key)
+            raise
         self._validator.check(batch)
+        return self._store_and_answer(batch, key)
+
+    async def _put_off_or_keep_apart(self, error: BatchError, key: str | None) -> Response:
+        """Put a sender off if another collector knows what this one doesn't yet, or store it."""
+        unknown = {MetricVersion(*one) for one in error.unknown}
+        if await self._rollout.has_any(unknown, self._reader.declared):
+            detail = "reports: of a metric or version that this collector doesn't know yet"
+            wait = self._settings.retry_after_seconds
+            raise RefusalError(503, "newer", detail, retry_after=wait) from error
+        if not isinstance(error, UnregisteredError):
+            raise error
+        self._validator.check(error.batch)
+        return await self._store_and_answer(error.batch, key, error)
+
+    async def _store_and_answer(
+        self, batch: NewBatch, key: str | None, refused: UnregisteredError | None = None
+    ) -> Response:
+        """Store a batch.
+
+        Parameters
+        ----------
+        batch : NewBatch
+        key : str or None
+        refused : UnregisteredError, optional
+            How it is refused if there is no room for what is to be kept apart; None: nothing is.
+        """
         apart = batch.n_quarantined if refused else 0
         reports = sum([records.reports for records in batch.records.values()]) + apart
         try:
@@ -117,31 +139,6 @@ class Frontend:
             return Response(201, text)
         self._count(200, "duplicate")
         return Response(200, _DUPLICATE % reports)
-
-    async def _read(
-        self, body: bytes, content_type: str
-    ) -> tuple[NewBatch, UnregisteredError | None]:
-        """Read a batch; put its sender off if another collector knows what this one doesn't yet.
-
-        Returns
-        -------
-        batch : NewBatch
-        refused : UnregisteredError, optional
-            How it is refused if there is no room for what is to be kept apart; None: nothing is.
-        """
-        try:
-            if len(body) > _LIGHT_BYTES:
-                await self.wait_turn()
-            return self._reader.read(body, content_type), None
-        except BatchError as error:
-            unknown = {MetricVersion(*one) for one in error.unknown}
-            if unknown and await self._rollout.has_any(unknown, self._reader.declared):
-                detail = "reports: of a metric or version that this collector doesn't know yet"
-                wait = self._settings.retry_after_seconds
-                raise RefusalError(503, "newer", detail, retry_after=wait) from error
-            if isinstance(error, UnregisteredError):
-                return error.batch, error
-            raise
 
     async def _store_once(self, batch: NewBatch, key: str | None, reports: int) -> bool:
         """Store a batch at the expense of its key; return whether it was new.
@@ -217,10 +214,9 @@ class _Posting:
         self._slot.release()
         self._frontend.count_seconds(time.perf_counter() - self._begun)
 
-    async def answer(self, body: bytes) -> Response:
-        """Answer the whole request (raises as `Frontend.answer`)."""
+    def answer(self, body: bytes) -> Awaitable[Response]:
+        """Read the whole request, and return what answers it (raises as `Frontend.answer`)."""
         if self._encoding:
-            await self._frontend.wait_turn()
             body = decompress(body, self._encoding, self.most)
             self.hold(len(body))
-        return await self._frontend.answer(body, self._media_type, self._key)
+        return self._frontend.answer(body, self._media_type, self._key)

@@ -106,6 +106,7 @@ class _Connection(web.RequestHandler):
 
     send_seconds: float
     _received = 0  # bytes since the last answer
+    _sending: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         """Take what has come, or cut the connection of who floods it."""
@@ -124,11 +125,27 @@ class _Connection(web.RequestHandler):
         if not isinstance(transport, asyncio.Transport):
             return await super().finish_response(request, resp, start_time)
         if transport.get_write_buffer_size() or (resp.content_length or 0) > _LARGE_ANSWER:
-            self._loop.call_later(self.send_seconds, _abort_if_stuck, transport)
+            self._give_time(transport)
         finished = await super().finish_response(request, resp, start_time)
+        self._stop_timer()
         if transport.get_write_buffer_size():
-            self._loop.call_later(self.send_seconds, _abort_if_stuck, transport)
+            self._give_time(transport)
         return finished
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget it."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _give_time(self, transport: asyncio.Transport) -> None:
+        """Abort after some time if this answer isn't taken by then."""
+        self._stop_timer()
+        self._sending = self._loop.call_later(self.send_seconds, _abort_if_stuck, transport)
+
+    def _stop_timer(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
 
     def handle_error(
         self,

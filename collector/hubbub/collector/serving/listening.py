@@ -89,7 +89,7 @@ async def listening(
         server = await loop.create_server(
             connections, host, port, backlog=backlog, reuse_port=shared or None
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name that can't be one raises a ValueError
         raise _cannot_bind(host, port, error, kind) from error
     try:
         yield Listener(server, scheme)
@@ -130,7 +130,7 @@ def reserved_port(host: str, port: int, kind: str = "") -> Iterator[int]:
             reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             reserved.bind(address)
             yield int(reserved.getsockname()[1])
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name that can't be one raises a ValueError
         raise _cannot_bind(host, port, error, kind) from error
 
 
@@ -191,5 +191,7 @@ def address_of(scheme: str, name: Sequence[Any]) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _cannot_bind(host: str, port: int, error: OSError, kind: str) -> ListenError:
-    return ListenError(f"--{kind}host {host} --{kind}port {port}: {error.strerror}")
+def _cannot_bind(host: str, port: int, error: OSError | ValueError, kind: str) -> ListenError:
+    if isinstance(error, OSError):
+        return ListenError(f"--{kind}host {host} --{kind}port {port}: {error.strerror}")
+    return ListenError(f"--{kind}host {host[:80]!r}: must be a name or an address")

@@ -16,6 +16,9 @@ _SLICE = 4096
 """Bytes that OpenSSL is given at once: what it keeps of memory for them it keeps for good."""
 
 _RECORD_BYTES = 2**14  # the most that one record holds
+_MOST_SAID = 2**12
+"""Bytes of TLS itself, after the handshake: some 170 changes of keys, each for 2**24 records or so.
+They cost us more than who asks for them."""
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -29,6 +32,7 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # which would cost us more than who asks for it
+    context.num_tickets = 0  # marks by which whoever sees the network could know a client again
     load_certificate(context, certificate, key)
     return context
 
@@ -63,12 +67,13 @@ class TlsStream:
         Whether the client has said that nothing more comes.
     """
 
-    __slots__ = ("_in", "_is_open", "_out", "_stream", "is_over")
+    __slots__ = ("_in", "_is_open", "_out", "_said", "_stream", "is_over")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._stream = context.wrap_bio(self._in, self._out, server_side=True)
         self._is_open = False  # the handshake is over
+        self._said = 0  # bytes of TLS itself since then
         self.is_over = False
 
     @property
@@ -82,8 +87,9 @@ class TlsStream:
         Raises
         ------
         ssl.SSLError
-            If it isn't TLS, or not as it was agreed on.
+            If it isn't TLS, or not as it was agreed on, or asks for answers without an end.
         """
+        was_open = self._is_open
         pieces: list[bytes] = []
         for start in range(0, len(data), _SLICE):
             self._in.write(data[start : start + _SLICE])
@@ -99,6 +105,10 @@ class TlsStream:
             except ssl.SSLZeroReturnError:
                 self.is_over = True
             break
+        if was_open:
+            self._said += self._out.pending
+            if self._said > _MOST_SAID:
+                raise ssl.SSLError("too many messages of TLS itself")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def encrypt(self, data: bytes) -> bytes:
