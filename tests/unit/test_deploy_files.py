@@ -197,10 +197,14 @@ def test_documentation_and_attack_allow_the_same_memory() -> None:
         int(number)
         for number in re.findall(r"(\d+) MiB with the defaults, (\d+) with TLS", text)[0]
     )
+    per_connection, sessions = (
+        int(number)
+        for number in re.findall(r"with TLS (\d+) KiB and (\d+) MiB for its sessions", text)[0]
+    )
     defaults = Settings(metrics=Path("metrics.toml"))
     assert (most, over_tls) == (MOST_MIB, MOST_MIB_OVER_TLS)
     assert most == _most_memory(defaults)
-    assert over_tls == most + (68 - 16) * defaults.max_connections // 2**10
+    assert over_tls == most + (per_connection - 16) * defaults.max_connections // 2**10 + sessions
 
 
 def test_unit_leaves_the_collector_no_rights_that_it_does_not_use() -> None:

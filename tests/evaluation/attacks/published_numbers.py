@@ -41,10 +41,11 @@ _TOGETHER = 2_000
 _OF_THE_MACHINE = (
     *("process_", "hubbub_commit_seconds", "hubbub_request_seconds"),
     *("hubbub_store_", "hubbub_upkeep_"),
+    *("hubbub_connections", "hubbub_queue_depth"),  # if one is looked at while it is open
 )
 _TIMES = (
     *("published_at", "stored_at", "rates", "store_free_bytes", "upkeep"),
-    *("commit_p50", "commit_p99", "answer_p50", "answer_p99"),
+    *("commit_p50", "commit_p99", "answer_p50", "answer_p99", "connections", "queue_depth"),
 )
 
 
