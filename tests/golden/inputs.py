@@ -48,6 +48,7 @@ HELD: dict[str, tuple[tuple[Any, int], ...]] = {
     ),
 }
 """Each metric's values, and how many clients report them on a day."""
+THEMES_LATER = (("light", 600), ("dark", 600), ("system", 300))
 RAPPOR = Params(k=16, h=2, m=4, p=0.25, q=0.75, f=0.25)
 IMPORTED = Params(k=32, h=2, m=8, p=0.1, q=0.9, f=0.1)  # homepage's
 RAPPOR_HELD = {"007": 1500, "NA": 900, 'say "no", twice': 600}
@@ -68,6 +69,7 @@ def write_inputs(folder: Path) -> None:
         day = FIRST_DAY + dt.timedelta(days=number)
         held = tuple(zip(PAGES, clients, strict=True))
         _write_reports(folder / f"homepage-{day}.parquet", registry["homepage"], held, number)
+    _write_reports(folder / "theme-2.parquet", registry["theme"], THEMES_LATER, 99)
     _write_lists(folder)
     _write_release(folder / "release.json")
     _write_rappor(folder / "rappor")
@@ -82,6 +84,7 @@ def import_commands() -> list[str]:
     return [
         *(f"{into} --metric homepage --day {day} homepage-{day}.parquet" for day in days),
         f"{into} --metric theme --day {days[0]} theme.parquet",
+        f"{into} --metric theme --day {days[1]} theme-2.parquet",
     ]
 
 

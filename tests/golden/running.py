@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import shlex
 import shutil
 import tempfile
@@ -41,6 +42,7 @@ class Case:
     ----------
     commands : tuple of str
         As in a shell; `< FILE` gives standard input, and nothing else of a shell's is understood.
+        `python FILE` runs a script in this process.
     files : mapping of str to str
         Written into the folder first, beside the inputs.
     environment : mapping of str to str
@@ -111,10 +113,18 @@ def write_case(case: Case, found: Mapping[Path, str]) -> None:
 @cache
 def program(name: str) -> click.Command:
     """Return what an installed program runs."""
+    if name == "python":
+        return _python
     (entry,) = entry_points(group="console_scripts", name=name)
     command = entry.load()
     assert isinstance(command, click.Command)
     return command
+
+
+@click.command()
+@click.argument("script")
+def _python(script: str) -> None:
+    runpy.run_path(script)
 
 
 @contextlib.contextmanager
