@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law fuzz model soak fortnight growth mixing cluster clean
+.PHONY: help demo test test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -85,6 +85,9 @@ law: $(READY)  ## the JavaScript client's probabilities from five times as many 
 
 fuzz: $(READY)  ## a million malformed requests to a collector (some minutes)
 	HUBBUB_FUZZ=1000000 $(BIN)/pytest -v tests/service/test_fuzzing.py
+
+golden: $(READY)  ## write the golden files of all commands' outputs anew; say in the commit why they changed
+	PYTHONPATH=tests $(BIN)/python -m golden --update
 
 model: $(READY)  ## a collector against a dictionary, over hundreds of random histories (some minutes)
 	HUBBUB_MODEL_EXAMPLES=200 $(BIN)/pytest -v tests/service/test_model.py
