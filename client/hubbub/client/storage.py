@@ -40,7 +40,7 @@ _CONSEQUENCE = (
     "forget() starts anew"
 )
 _BUSY_SECONDS = 5.0
-_FORMAT = 3
+_FORMAT = 1
 _SCHEMA = """
 CREATE TABLE account (
     only INTEGER PRIMARY KEY CHECK (only = 1),

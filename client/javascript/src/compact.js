@@ -10,11 +10,6 @@ import { fromHex, littleEndian } from "./bytes.js";
 export const MEDIA_TYPE = "application/vnd.hubbub.batch";
 
 const FORMAT = 1;
-const MOST = 2 ** 16 - 1;
-const LONGEST_BITS = 512;
-const KEYS = "bits,cohort,metric,version";
-const NAME = /^[\x21-\x7e]{1,64}$/;
-const BASE64 = /^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
 /** @typedef {import("./batch.js").WireReport} WireReport */
 
@@ -35,10 +30,9 @@ export function inAscendingOrder(reports) {
  *
  * @param {string} id
  * @param {readonly WireReport[]} reports
- * @returns {ArrayBuffer | null} null if the reports don't fit the form
+ * @returns {ArrayBuffer}
  */
 export function compactBody(id, reports) {
-  if (!reports.length || !reports.every(fits)) return null;
   const entries = reports.map(entryOf).sort(compare);
   /** @type {Entry[][]} */
   const sections = [];
@@ -48,22 +42,8 @@ export function compactBody(id, reports) {
       last.push(entry);
     } else sections.push([entry]);
   }
-  if (sections.length > MOST || !sections.every(hasOneWidth)) return null;
   const head = text(Uint8Array.of(FORMAT)) + text(fromHex(id)) + number(sections.length, 2);
   return Uint8Array.from(head + sections.map(sectionText).join(""), charCode).buffer;
-}
-
-/** @param {WireReport} report @returns {boolean} whether its fields, and nothing else, have room */
-function fits(report) {
-  const { metric, version, cohort, bits } = report;
-  if (Object.keys(report).sort().join() !== KEYS) return false;
-  const texts = NAME.test(metric) && BASE64.test(bits);
-  return texts && isBelow(version, 2 ** 32) && isBelow(cohort, 2 ** 16);
-}
-
-/** @param {number} value @param {number} bound */
-function isBelow(value, bound) {
-  return Number.isInteger(value) && value >= 0 && value < bound;
 }
 
 /** @param {WireReport} report @returns {Entry} */
@@ -76,13 +56,6 @@ function compare(one, other) {
   if (one.metric !== other.metric) return one.metric < other.metric ? -1 : 1;
   if (one.version !== other.version) return one.version - other.version;
   return one.record < other.record ? -1 : Number(one.record > other.record);
-}
-
-/** @param {Entry[]} entries of a section */
-function hasOneWidth(entries) {
-  const width = entries[0].record.length - 2;
-  const equal = entries.every(({ record }) => record.length === width + 2);
-  return equal && width >= 1 && width <= LONGEST_BITS && entries.length <= MOST;
 }
 
 /** @param {Entry[]} entries of a section */

@@ -130,9 +130,8 @@ export class Sender {
     };
     try {
       if (sealed) return asAWhole(await request(sealed, SEALED_TYPE));
-      const compact = compactBody(id, reports);
-      const outcome = compact && (await request(compact, MEDIA_TYPE));
-      if (outcome && !isUnknownForm(outcome)) return outcome;
+      const outcome = await request(compactBody(id, reports), MEDIA_TYPE);
+      if (!isUnknownForm(outcome)) return outcome;
       return await request(bodyOf(id, reports), "application/json");
     } catch (error) {
       const seconds = `no complete answer in ${this.#timeout / 1_000} s`;

@@ -314,7 +314,7 @@ export class Telemetry {
       ? await sealer.seal(batch, this.#client(secret))
       : compactBody(batch.id, batch.reports);
     const mediaType = sealer ? SEALED_TYPE : MEDIA_TYPE;
-    return { mediaType, body: new Uint8Array(/** @type {ArrayBuffer} */ (body)) };
+    return { mediaType, body: new Uint8Array(body) };
   }
 
   /**

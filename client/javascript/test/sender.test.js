@@ -149,24 +149,6 @@ test("refused reports are named by their places in the ascending batch", async (
   assert.deepEqual(received[0].batch.reports, reports);
 });
 
-test("reports that don't fit the compact form are sent as JSON", async (t) => {
-  const report = wireReport(REPORT);
-  const { url, received } = await scriptedCollector(t);
-  for (const wrong of [
-    { ...report, later: 1 },
-    { ...report, cohort: 65_536 },
-    { ...report, version: 1.5 },
-    { ...report, metric: "zürich" },
-    { ...report, bits: "" },
-    { ...report, bits: "AAAA" },
-    { ...report, bits: "?" },
-  ]) {
-    assert.deepEqual(await post(url, { reports: [report, wrong] }), { kind: "delivered" });
-    assert.deepEqual(received.at(-1).batch.reports[1], wrong);
-    assert.equal(received.at(-1).headers["content-type"], "application/json");
-  }
-});
-
 test("a redirect is tried again, and nothing is sent to where it leads", async (t) => {
   const other = await scriptedCollector(t);
   for (const status of [301, 302, 303, 307, 308]) {
