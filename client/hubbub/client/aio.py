@@ -26,7 +26,7 @@ from hubbub.client.base import (
     SPOOL_SECONDS,
     BaseTelemetry,
 )
-from hubbub.client.delivery import Disk
+from hubbub.client.delivery import ClientStore
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.transport import (
     MAX_ANSWER,
@@ -34,8 +34,8 @@ from hubbub.client.transport import (
     BatchRequest,
     RequestEncoder,
     check_endpoint,
+    classify_response,
     failure,
-    judge,
 )
 from hubbub.protocol.errors import SealedError
 from hubbub.protocol.metric_types.base import Value
@@ -56,7 +56,7 @@ class AsyncTelemetry(BaseTelemetry):
     _loop: asyncio.AbstractEventLoop | None
     _pool: ThreadPoolExecutor
     _session: aiohttp.ClientSession
-    _disk: Disk | None
+    _store: ClientStore | None
     _former: bytes | None
     _task: asyncio.Task[None] | None
     _entered: bool
@@ -64,7 +64,7 @@ class AsyncTelemetry(BaseTelemetry):
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
-        self._recorder.take(metric, value)
+        self._recorder.record(metric, value)
         self._wake_up()
 
     async def __aenter__(self) -> Self:
@@ -133,11 +133,11 @@ class AsyncTelemetry(BaseTelemetry):
     def _prepare(self) -> None:
         self._url = check_endpoint(self._endpoint)
         self._encoder = RequestEncoder(self._ingest_key, self._sealer)
-        self._start_afresh()
+        self._reset_after_fork()
 
-    def _start_afresh(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Set everything that a task uses; a forked child starts here too."""
-        self._task = self._loop = self._disk = self._former = None
+        self._task = self._loop = self._store = self._former = None
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
         self._idle = asyncio.Event()  # all is on disk, and no more can be sent now
@@ -178,25 +178,25 @@ class AsyncTelemetry(BaseTelemetry):
                 self._note_unavailable(error)
                 await asyncio.sleep(RETRY_DISK_SECONDS)
             except ReplacedSecretError:
-                await self._close_disk()
+                await self._close_store()
             except Exception as error:  # an app must never fail because of telemetry
                 self._fail(error)
                 return
 
-    async def _open(self) -> Disk:
-        if self._disk is None:
-            disk = await self._in_pool(lambda: self._open_disk(self._former))
-            if self._disk is None:
-                self._disk = disk
+    async def _open(self) -> ClientStore:
+        if self._store is None:
+            store = await self._in_pool(lambda: self._open_store(self._former))
+            if self._store is None:
+                self._store = store
             else:
-                disk.close()
-        return self._disk
+                store.close()
+        return self._store
 
-    async def _close_disk(self) -> None:
-        disk, self._disk = self._disk, None
-        if disk is not None:
-            self._former = disk.secret
-            await self._in_pool(disk.close)
+    async def _close_store(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            self._former = store.secret
+            await self._in_pool(store.close)
 
     def _fail(self, error: Exception) -> None:
         super()._fail(error)
@@ -212,39 +212,39 @@ class AsyncTelemetry(BaseTelemetry):
         await asyncio.gather(task, return_exceptions=True)
         await self._session.close()
         with contextlib.suppress(StateError, UnavailableError):
-            disk = await self._open()
-            await self._in_pool(lambda: self._write(disk))
-        await self._close_disk()
+            store = await self._open()
+            await self._in_pool(lambda: self._write(store))
+        await self._close_store()
         self._pool.shutdown()
 
     async def _step(self) -> float:
         """Store what is pending and bring one batch to the collector; return the pause."""
-        disk = await self._open()
-        if not await self._in_pool(lambda: self._write(disk)):
+        store = await self._open()
+        if not await self._in_pool(lambda: self._write(store)):
             return RETRY_DISK_SECONDS
         if self._recorder.disabled or self._withdrawn:
             self._settled.set()
             self._idle.set()
             return IDLE_SECONDS
         hurry = self._hurry
-        step = await self._in_pool(lambda: self._next_batch(disk))
+        step = await self._in_pool(lambda: self._next_batch(store))
         if isinstance(step, float):
             if hurry and not self._recorder.pending:
                 self._idle.set()
                 if not self._on_disk:
                     self._settled.set()
             return step
-        answer = await self._post_and_write(step.batch, disk)
+        answer = await self._post_and_write(step.batch, store)
         self._note(answer)
-        await self._in_pool(lambda: self._settle(disk, step, answer))
+        await self._in_pool(lambda: self._settle(store, step, answer))
         if hurry and answer.is_to_be_repeated:
             self._idle.set()
         return 0.0
 
-    def _write(self, disk: Disk) -> bool:
+    def _write(self, store: ClientStore) -> bool:
         """Store what is pending (in the pool: a cancelled task can't lose it)."""
         self._woken = False
-        return self._bring_to_disk(disk, self._recorder.drain(disk.secret))
+        return self._commit(store, self._recorder.drain(store.secret))
 
     async def _rest(self, seconds: float) -> None:
         """Wait until something is recorded, or flushed, and then a moment for more to come."""
@@ -259,12 +259,12 @@ class AsyncTelemetry(BaseTelemetry):
                 async with asyncio.timeout(SPOOL_SECONDS):
                     await self._wake.wait()
 
-    async def _post_and_write(self, batch: Batch, disk: Disk) -> Answer:
+    async def _post_and_write(self, batch: Batch, store: ClientStore) -> Answer:
         """Try once, and store what is recorded meanwhile."""
-        post = asyncio.create_task(self._post(batch, disk.secret))
+        post = asyncio.create_task(self._post(batch, store.secret))
         try:
             while not (await asyncio.wait({post}, timeout=SPOOL_SECONDS))[0]:
-                await self._in_pool(lambda: self._write(disk))
+                await self._in_pool(lambda: self._write(store))
             return post.result()
         finally:
             post.cancel()
@@ -294,7 +294,7 @@ class AsyncTelemetry(BaseTelemetry):
                 proxy_headers=login if tunnelled else None,
             ) as response:
                 answer = await _read(response.content)
-                return judge(response.status, response.headers, answer, time.time())
+                return classify_response(response.status, response.headers, answer, time.time())
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return failure(error, time.time())
 

@@ -41,11 +41,11 @@ from hubbub.protocol.wire import Batch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hubbub.client.delivery import Disk
+    from hubbub.client.delivery import ClientStore
     from hubbub.client.outbox import LeasedBatch, Outbox
     from hubbub.client.sealing import Sealer
     from hubbub.client.state import State
-    from hubbub.client.transport import Answer, DeliveryError
+    from hubbub.client.transport import Answer, DeliveryFailure
 
 
 EXIT_SECONDS = 2.0
@@ -97,7 +97,7 @@ class BaseTelemetry:
         read_timeout: float = 10.0,
         ingest_key: str | None = None,
         sealed_to: str | Sequence[str] | None = None,
-        on_error: Callable[[DeliveryError], object] | None = None,
+        on_error: Callable[[DeliveryFailure], object] | None = None,
     ) -> None:
         if not 1 <= batch_size <= max_pending:
             raise ValueError(f"batch_size = {batch_size}: must be between 1 and max_pending")
@@ -134,7 +134,7 @@ class BaseTelemetry:
         self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
         self._closed = self._withdrawn = False
         self._on_disk = 0
-        self._last_error: DeliveryError | None = None
+        self._last_error: DeliveryFailure | None = None
         self._refusal = consent_refusal(consent, os.environ)
         if self._refusal:
             self._recorder.disabled = self._refusal
@@ -282,7 +282,7 @@ class BaseTelemetry:
         """Prepare what the subclass needs; called once, at the end of construction."""
         raise NotImplementedError
 
-    def _start_afresh(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Set everything that threads or tasks use; a forked child starts here too."""
         raise NotImplementedError
 
@@ -335,8 +335,8 @@ class BaseTelemetry:
         try:
             origin = self._settings.origin
             self._take_over(open_state(self._folder, self._registry, origin, SHORT_PATIENCE))
-            with closing(self._open_disk()) as disk:
-                disk.forget_periods()
+            with closing(self._open_store()) as store:
+                store.forget_periods()
         except StateError as error:
             self._recorder.disable(str(error))
             if isinstance(error, OtherApplicationError):
@@ -356,7 +356,7 @@ class BaseTelemetry:
             log("WARNING", f"hubbub can't use its state, and will try again: {error}")
         self._recorder.unavailable = f"{error}; will try again"
 
-    def _open_disk(self, former: bytes | None = None) -> Disk:
+    def _open_store(self, former: bytes | None = None) -> ClientStore:
         """Open the database, and the state too unless it is open.
 
         Parameters
@@ -369,7 +369,7 @@ class BaseTelemetry:
         StateError, UnavailableError
         """
         with no_fork():
-            from hubbub.client.delivery import Disk
+            from hubbub.client.delivery import ClientStore
             from hubbub.client.state import open_state
 
         secret = self._recorder.secret
@@ -377,11 +377,11 @@ class BaseTelemetry:
             state = open_state(self._folder, self._registry, self._settings.origin)
             secret = state.secret
             self._take_over(state)
-        disk = Disk(self._folder, self._registry, self._settings, secret)
+        store = ClientStore(self._folder, self._registry, self._settings, secret)
         self._recorder.unavailable = None
-        return disk
+        return store
 
-    def _bring_to_disk(self, disk: Disk, entries: list[Entry]) -> bool:
+    def _commit(self, store: ClientStore, entries: list[Entry]) -> bool:
         """Delete what was withdrawn, then store reports; return whether that could be done.
 
         Raises
@@ -392,16 +392,16 @@ class BaseTelemetry:
         recorder = self._recorder
         try:
             if self._withdrawn:
-                self._clear_outbox(disk)
+                self._clear_outbox(store)
             if self._refusal is not None:  # recorded just before consent was withdrawn
                 recorder.drop(WITHDRAWN, len(entries))
                 return True
             if not entries:
                 return True
-            absorbed = disk.absorb(entries)
+            result = store.commit_reports(entries)
         except UnavailableError as error:
             self._note_unavailable(error)
-            recorder.give_back(entries)
+            recorder.requeue(entries)
             return False
         except Exception as error:
             recorder.drop(
@@ -409,10 +409,10 @@ class BaseTelemetry:
             )
             raise
         recorder.unavailable = None
-        recorder.refresh(absorbed.account)
-        self._on_disk = absorbed.waiting
-        recorder.stale += absorbed.stale
-        for reason, count in absorbed.refused.items():
+        recorder.refresh(result.account)
+        self._on_disk = result.waiting
+        recorder.stale += result.stale
+        for reason, count in result.refused.items():
             recorder.drop(reason, count)
         return True
 
@@ -431,39 +431,39 @@ class BaseTelemetry:
         self._withdrawn, self._on_disk = False, 0
         self._recorder.drop(WITHDRAWN, discarded)
 
-    def _clear_outbox(self, disk: Disk) -> None:
+    def _clear_outbox(self, store: ClientStore) -> None:
         """Delete what wasn't sent before consent was withdrawn."""
         self._withdrawn = False
         try:
-            self._recorder.drop(WITHDRAWN, disk.outbox.clear(time.time()))
+            self._recorder.drop(WITHDRAWN, store.outbox.clear(time.time()))
         except UnavailableError:
             self._withdrawn = True
             raise
-        self._on_disk = disk.outbox.waiting()
+        self._on_disk = store.outbox.waiting()
 
-    def _next_batch(self, disk: Disk) -> LeasedBatch | float:
+    def _next_batch(self, store: ClientStore) -> LeasedBatch | float:
         """Return the batch to send now, or the seconds until there may be one."""
         if self._retry_at_once:
             self._retry_at_once = False
-            disk.scheduler.reset_backoff()
-        step = disk.scheduler.next(hurry=self._hurry)
-        self._count_dropped(disk.outbox)
+            store.scheduler.reset_backoff()
+        step = store.scheduler.next(hurry=self._hurry)
+        self._count_dropped(store.outbox)
         if isinstance(step, float):
-            self._on_disk = disk.outbox.waiting()
+            self._on_disk = store.outbox.waiting()
             if self._recorder.has_old_period():
-                disk.forget_periods()
+                store.forget_periods()
         return step
 
-    def _settle(self, disk: Disk, batch: LeasedBatch, answer: Answer) -> None:
+    def _settle(self, store: ClientStore, batch: LeasedBatch, answer: Answer) -> None:
         """Let the collector's answer to a batch take effect."""
-        settled = disk.scheduler.settle(batch, answer)
+        settled = store.scheduler.settle(batch, answer)
         with self._recorder.changed:
             self._recorder.delivered += settled.delivered
         self._recorder.drop(settled.reason, settled.refused)
         if self._refusal is not None:
             self._recorder.drop(WITHDRAWN, settled.gone)
-        self._count_dropped(disk.outbox)
-        self._on_disk = disk.outbox.waiting()
+        self._count_dropped(store.outbox)
+        self._on_disk = store.outbox.waiting()
 
     def _count_dropped(self, outbox: Outbox) -> None:
         for reason, count in outbox.dropped.items():
@@ -490,8 +490,8 @@ _instances: weakref.WeakSet[BaseTelemetry] = weakref.WeakSet()
 
 def _restart_in_child() -> None:
     for instance in list(_instances):
-        instance._recorder.start_afresh()
-        instance._start_afresh()
+        instance._recorder.reset_after_fork()
+        instance._reset_after_fork()
         if is_orphaned():
             instance._recorder.disable(ORPHANED)
 

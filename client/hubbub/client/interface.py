@@ -15,7 +15,7 @@ from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.wire import Report
 
 if TYPE_CHECKING:
-    from hubbub.client.transport import DeliveryError
+    from hubbub.client.transport import DeliveryFailure
 
 
 class Status(NamedTuple):
@@ -34,7 +34,7 @@ class Status(NamedTuple):
         Reports or calls dropped, by reason.
     disabled : str or None
         Why nothing is recorded at all, if so.
-    last_error : DeliveryError or None
+    last_error : DeliveryFailure or None
         Why a batch was last not delivered, and when.
     """
 
@@ -44,7 +44,7 @@ class Status(NamedTuple):
     stale: int
     dropped: Mapping[str, int]
     disabled: str | None
-    last_error: DeliveryError | None
+    last_error: DeliveryFailure | None
 
 
 class Preview(NamedTuple):

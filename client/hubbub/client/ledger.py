@@ -262,7 +262,7 @@ class Ledger:
             self._first += row.price
 
 
-class Memo(NamedTuple):
+class CachedResponse(NamedTuple):
     """An answer, as a client remembers it.
 
     Attributes
@@ -290,18 +290,18 @@ class Decision(NamedTuple):
     Attributes
     ----------
     verdict : Verdict
-    memo : Memo
+    cached : CachedResponse
         The answer to report, unless it is refused.
     refusal : str
         Why not, if so.
     """
 
     verdict: Verdict
-    memo: Memo
+    cached: CachedResponse
     refusal: str
 
 
-def recall(memo: Memo | None, metric: Metric, now: float) -> Memo | None:
+def recall(cached: CachedResponse | None, metric: Metric, now: float) -> CachedResponse | None:
     """Return the period's answer as it is in use at this moment; None if another must be drawn.
 
     While the clock is in an earlier period than the answer's, that stays in use, but only for the
@@ -309,24 +309,24 @@ def recall(memo: Memo | None, metric: Metric, now: float) -> Memo | None:
     deleted is returned for its own period and the one before, so that nothing that was recorded
     then, and comes late, is answered once more.
     """
-    if memo is None or memo.period is None:
+    if cached is None or cached.period is None:
         return None
     period = metric.period(now)
-    if memo.forgotten:
-        return memo if memo.period - 1 <= period <= memo.period else None
-    if period == memo.period:
-        return memo if memo.behind_since is None else memo._replace(behind_since=None)
-    if period > memo.period:
+    if cached.forgotten:
+        return cached if cached.period - 1 <= period <= cached.period else None
+    if period == cached.period:
+        return cached if cached.behind_since is None else cached._replace(behind_since=None)
+    if period > cached.period:
         return None
-    if memo.behind_since is None or now < memo.behind_since:
-        return memo._replace(behind_since=now)
-    return memo if now - memo.behind_since < metric.period_days * SECONDS_A_DAY else None
+    if cached.behind_since is None or now < cached.behind_since:
+        return cached._replace(behind_since=now)
+    return cached if now - cached.behind_since < metric.period_days * SECONDS_A_DAY else None
 
 
-def period_memo(metric: Metric, response: PermanentResponse, now: float) -> Memo:
+def new_period_response(metric: Metric, response: PermanentResponse, now: float) -> CachedResponse:
     """Return a new answer for the period of this moment."""
     key = AnswerKey(metric.name, metric.version, b"")  # numbered when it is admitted
-    return Memo(key, response, metric.period(now))
+    return CachedResponse(key, response, metric.period(now))
 
 
 class Account:
@@ -336,7 +336,7 @@ class Account:
     ----------
     registry : Registry
     ledger : Ledger, optional
-    memory : mapping of str to Memo
+    memory : mapping of str to CachedResponse
         By metric.
     unusable : frozenset of str
         Metrics whose definition changed under the same version.
@@ -346,7 +346,7 @@ class Account:
         self,
         registry: Registry,
         ledger: Ledger | None = None,
-        memory: Mapping[str, Memo] | None = None,
+        memory: Mapping[str, CachedResponse] | None = None,
         unusable: frozenset[str] = frozenset(),
     ) -> None:
         self._registry = registry
@@ -354,38 +354,38 @@ class Account:
         self.memory = dict(memory or {})
         self.unusable = unusable
 
-    def decide(self, memo: Memo, recorded_at: float) -> Decision:
-        """Return what becomes of a recording at a moment, whose own answer would be `memo`."""
-        name = memo.answer.metric
+    def decide(self, cached: CachedResponse, recorded_at: float) -> Decision:
+        """Return what becomes of a recording at a moment, whose own answer would be `cached`."""
+        name = cached.answer.metric
         if name in self.unusable:
-            return Decision(Verdict.REFUSED, memo, CHANGED_DEFINITION)
+            return Decision(Verdict.REFUSED, cached, CHANGED_DEFINITION)
         last = self.memory.get(name)
-        if memo.period is not None:
+        if cached.period is not None:
             in_use = recall(last, self._registry[name], recorded_at)
-            if in_use is None and last is not None and memo.period == last.period:
+            if in_use is None and last is not None and cached.period == last.period:
                 in_use = last  # as it seemed to be, and nothing else was drawn
             if in_use is not None:
                 if in_use.forgotten:  # recorded before the period was over
-                    return Decision(Verdict.REFUSED, memo, PERIOD_OVER)
+                    return Decision(Verdict.REFUSED, cached, PERIOD_OVER)
                 return Decision(Verdict.AGAIN, in_use, "")
-            number = self.ledger.count(name, memo.answer.version) + 1
+            number = self.ledger.count(name, cached.answer.version) + 1
             key = number.to_bytes(_NUMBER_BYTES, "big")
-            memo = memo._replace(answer=memo.answer._replace(key=key))
-        verdict, refusal = self.ledger.judge(memo.answer, answered=last is not None)
+            cached = cached._replace(answer=cached.answer._replace(key=key))
+        verdict, refusal = self.ledger.judge(cached.answer, answered=last is not None)
         if verdict is Verdict.STALE and last is not None:
             return Decision(verdict, last, "")
-        return Decision(verdict, memo, refusal)
+        return Decision(verdict, cached, refusal)
 
     def enter(self, decision: Decision, reports: int = 1) -> None:
         """Count reports of a decision's answer, and remember that.
 
         Not of a one-time metric: it is never reported again, and where f = 0 it is the true bits.
         """
-        memo = decision.memo
-        name = memo.answer.metric
+        cached = decision.cached
+        name = cached.answer.metric
         last = self.memory.get(name)
-        self.ledger.add(memo.answer, reports, answered=last is not None)
+        self.ledger.add(cached.answer, reports, answered=last is not None)
         if self._registry[name].one_time:
             return
-        if last is None or decision.verdict is Verdict.NEW or memo.period is not None:
-            self.memory[name] = memo
+        if last is None or decision.verdict is Verdict.NEW or cached.period is not None:
+            self.memory[name] = cached

@@ -325,7 +325,7 @@ _open_here: set[int] = set()
 _SIZE = f"length(metric) + length(record) + {_ROW_BYTES}"
 
 
-def in_turns(items: Sequence[_Item]) -> Iterator[_Item]:
+def round_robin(items: Sequence[_Item]) -> Iterator[_Item]:
     """Yield items, and every now and then let the app's threads run.
 
     The interpreter would make them wait for 5 ms each time that they want to go on.
@@ -344,7 +344,7 @@ def spool(
 ) -> None:
     """Put reports on disk, each with the metric whose cohort it reveals, if that is for life."""
     rows = []
-    for report in in_turns(reports):
+    for report in round_robin(reports):
         metric = registry[report.metric]
         lasting = metric.name if metric.memory == "value" and metric.params.m > 1 else ""
         record = report.cohort.to_bytes(_COHORT_BYTES, "little") + report.bits

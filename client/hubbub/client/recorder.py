@@ -19,11 +19,11 @@ from hubbub.client.ledger import (
     CHANGED_DEFINITION,
     Account,
     AnswerKey,
+    CachedResponse,
     Decision,
-    Memo,
     Spending,
     Verdict,
-    period_memo,
+    new_period_response,
     recall,
 )
 from hubbub.protocol.errors import (
@@ -43,7 +43,7 @@ EXPIRED = "expired metric"
 REPLACED = "secret replaced"
 FORGOTTEN = "forgotten"
 WITHDRAWN = "consent withdrawn"
-_MOST_MEMOS = 1024
+_MOST_RESPONSES = 1024
 _EXPECTED = frozenset({ALREADY_REPORTED, EXPIRED, FORGOTTEN, WITHDRAWN})
 
 
@@ -63,16 +63,16 @@ class Entry(NamedTuple):
     """A report that waits in memory, the answer it was drawn from, and when it was recorded."""
 
     report: Report
-    memo: Memo
+    cached: CachedResponse
     recorded_at: float
 
 
-class _Recipe(NamedTuple):
+class _PreparedMetric(NamedTuple):
     """What `record` needs to know of a metric."""
 
     encoder: Encoder
     ends: float
-    memos: dict[int, Memo]
+    responses: dict[int, CachedResponse]
 
 
 class Recorder:
@@ -112,11 +112,11 @@ class Recorder:
         self._enough = enough
         self._development = development
         self.secret: bytes | None = None
-        self._recipes: dict[str, _Recipe] = {}
+        self._metrics: dict[str, _PreparedMetric] = {}
         self._account = Account(registry)
-        self.start_afresh()
+        self.reset_after_fork()
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """Set everything that threads share; a forked child starts here too.
 
         Locks are replaced, never acquired, because their owner may not exist in the child; the
@@ -132,14 +132,14 @@ class Recorder:
         if secret == self.secret:  # each thread opens the state that another has replaced
             self.refresh(account)
             return
-        recipes = {
-            name: _Recipe(Encoder(metric, secret), _end_of_day(metric), {})
+        metrics = {
+            name: _PreparedMetric(Encoder(metric, secret), _end_of_day(metric), {})
             for name, metric in self.registry.items()
         }
         with self.changed:
             lost = len(self.pending)  # of another secret
             self.pending.clear()
-            self.secret, self._recipes, self._account = secret, recipes, account
+            self.secret, self._metrics, self._account = secret, metrics, account
             self.unavailable = None
         self.drop(REPLACED, lost)
         for name in sorted(account.unusable):
@@ -148,16 +148,16 @@ class Recorder:
     def shut(self) -> None:
         """Drop the secret and the account."""
         with self.changed:
-            self.secret, self._recipes, self._account = None, {}, Account(self.registry)
+            self.secret, self._metrics, self._account = None, {}, Account(self.registry)
 
     def has_old_period(self) -> bool:
         """Whether the answer of a past period is still known."""
         with self.changed:
             return any(
-                memo.period is not None
-                and not memo.forgotten
-                and memo.period < self.registry[name].period(time.time())
-                for name, memo in self._account.memory.items()
+                cached.period is not None
+                and not cached.forgotten
+                and cached.period < self.registry[name].period(time.time())
+                for name, cached in self._account.memory.items()
             )
 
     def disable(self, reason: str, level: str = "ERROR") -> None:
@@ -168,23 +168,23 @@ class Recorder:
             self.disabled = reason
             self.changed.notify_all()
 
-    def take(self, metric: str, value: Value) -> None:
+    def record(self, metric: str, value: Value) -> None:
         """Record a value; see `Telemetry.record`."""
         try:
             with self.changed:
                 if self.disabled is not None:
                     raise _NotRecordedError(CLOSED if self.disabled == CLOSED else "disabled")
-                recipe, now = self._recipe(metric), time.time()
-                decision = self._decide(recipe, value, now)
+                prepared, now = self._prepared(metric), time.time()
+                decision = self._decide(prepared, value, now)
                 if decision.verdict is Verdict.REFUSED:
                     raise _NotRecordedError(decision.refusal)
                 self._account.enter(decision)
                 self.recorded += 1
                 self.stale += decision.verdict is Verdict.STALE
-                report = recipe.encoder.report(decision.memo.response)
+                report = prepared.encoder.report(decision.cached.response)
                 if len(self.pending) >= self._max_pending:
                     self._drop_oldest()
-                self.pending.append(Entry(report, decision.memo, now))
+                self.pending.append(Entry(report, decision.cached, now))
                 waiting = len(self.pending)
                 if waiting == 1 or waiting == self._enough:  # noqa: PLR1714 (faster)
                     self.changed.notify_all()
@@ -194,7 +194,7 @@ class Recorder:
             self._drop_for(error)
 
     def preview(self, metric: str, value: Value) -> tuple[Report, Decision]:
-        """Return the report of a value as `take` would keep it, without keeping or spending.
+        """Return the report of a value as `record` would keep it, without keeping or spending.
 
         Raises
         ------
@@ -203,9 +203,9 @@ class Recorder:
             the state isn't open.
         """
         with self.changed:
-            recipe = self._recipe(metric)
-            decision = self._decide(recipe, value, time.time())
-            return recipe.encoder.report(decision.memo.response), decision
+            prepared = self._prepared(metric)
+            decision = self._decide(prepared, value, time.time())
+            return prepared.encoder.report(decision.cached.response), decision
 
     def drain(self, secret: bytes) -> list[Entry]:
         """Take all waiting reports, to be stored.
@@ -222,7 +222,7 @@ class Recorder:
             self.pending.clear()
             return entries
 
-    def give_back(self, entries: list[Entry]) -> None:
+    def requeue(self, entries: list[Entry]) -> None:
         """Keep what couldn't be stored, in front of what came since."""
         with self.changed:
             self.pending.extendleft(reversed(entries))
@@ -233,7 +233,7 @@ class Recorder:
         """Replace the account by the stored one, which has the answers of other processes."""
         with self.changed:
             for entry, reports in _same_answers(self.pending):
-                decision = account.decide(entry.memo, entry.recorded_at)
+                decision = account.decide(entry.cached, entry.recorded_at)
                 if decision.verdict is not Verdict.REFUSED:
                     account.enter(decision, reports)
             self._account = account
@@ -263,29 +263,29 @@ class Recorder:
             self.pending.clear()
         self.drop(reason, count)
 
-    def _recipe(self, metric: str) -> _Recipe:
-        recipe = self._recipes.get(metric)
-        if recipe is None:
+    def _prepared(self, metric: str) -> _PreparedMetric:
+        prepared = self._metrics.get(metric)
+        if prepared is None:
             self.registry[metric]  # raises for an unknown one, and names those that exist
             raise _NotRecordedError("state not available" if self.unavailable else "disabled")
-        return recipe
+        return prepared
 
-    def _decide(self, recipe: _Recipe, value: Value, now: float) -> Decision:
+    def _decide(self, prepared: _PreparedMetric, value: Value, now: float) -> Decision:
         """Ask the account about a value, with a new answer of its own if it needs one."""
-        encoder = recipe.encoder
+        encoder = prepared.encoder
         metric = encoder.metric
         if metric.memory == "period":
             former = self._account.memory.get(metric.name)
-            memo = recall(former, metric, now)
-            if memo is None:
-                memo = period_memo(metric, encoder.fresh_response(value), now)
+            cached = recall(former, metric, now)
+            if cached is None:
+                cached = new_period_response(metric, encoder.fresh_response(value), now)
             else:
                 encoder.true_bits(value)  # refuses a value of the wrong type, whatever is reported
         else:
-            memo = _lasting_memo(recipe, encoder.true_bits(value))
-        if now >= recipe.ends:
-            return Decision(Verdict.REFUSED, memo, EXPIRED)
-        return self._account.decide(memo, now)
+            cached = _response_of(prepared, encoder.true_bits(value))
+        if now >= prepared.ends:
+            return Decision(Verdict.REFUSED, cached, EXPIRED)
+        return self._account.decide(cached, now)
 
     def _drop_oldest(self) -> None:
         self.pending.popleft()
@@ -326,23 +326,23 @@ def _same_answers(entries: Iterable[Entry]) -> list[tuple[Entry, int]]:
     """
     last: dict[int, tuple[Entry, int]] = {}
     for entry in entries:
-        key = id(entry.memo)
+        key = id(entry.cached)
         last[key] = entry, last[key][1] + 1 if key in last else 1
     return list(last.values())
 
 
-def _lasting_memo(recipe: _Recipe, bits: int) -> Memo:
-    memo = recipe.memos.get(bits)
-    if memo is None:
-        if len(recipe.memos) >= _MOST_MEMOS:
-            recipe.memos.clear()
-        encoder = recipe.encoder
+def _response_of(prepared: _PreparedMetric, bits: int) -> CachedResponse:
+    cached = prepared.responses.get(bits)
+    if cached is None:
+        if len(prepared.responses) >= _MOST_RESPONSES:
+            prepared.responses.clear()
+        encoder = prepared.encoder
         metric = encoder.metric
         # A one-time metric has one answer, whatever it is; so nothing of the value is kept.
         digest = b"" if metric.one_time else encoder.value_digest(bits)
         key = AnswerKey(metric.name, metric.version, digest)
-        memo = recipe.memos[bits] = Memo(key, encoder.lasting_response(bits))
-    return memo
+        cached = prepared.responses[bits] = CachedResponse(key, encoder.permanent_response(bits))
+    return cached
 
 
 def _end_of_day(metric: Metric) -> float:

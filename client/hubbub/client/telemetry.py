@@ -30,7 +30,7 @@ from hubbub.protocol.metric_types.base import Value
 if TYPE_CHECKING:
     from typing import Self
 
-    from hubbub.client.delivery import Disk
+    from hubbub.client.delivery import ClientStore
     from hubbub.client.transport import HttpSender
 
 _WRITE_SECONDS = 0.3  # of EXIT_SECONDS, to store what wasn't sent
@@ -75,8 +75,8 @@ class Telemetry(BaseTelemetry):
         can't read reports, which are sealed to the key that ends first of those still in force.
         Nothing is sent while there is none. Needs the extra: pip install 'hubbub[sealed]'.
     on_error : callable, optional
-        Called with a `DeliveryError`, on the thread that sends, whenever a batch wasn't delivered.
-        What it raises is logged and goes no further.
+        Called with a `DeliveryFailure`, on the thread that sends, for each failed attempt. What it
+        raises is logged and goes no further.
 
     Raises
     ------
@@ -96,11 +96,11 @@ class Telemetry(BaseTelemetry):
     _writing: bool
     _idle: bool
     _outbox_empty: bool
-    _absorbed: int
+    _commits: int
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
-        self._recorder.take(metric, value)
+        self._recorder.record(metric, value)
         if not self._started and (self._recorder.pending or self._recorder.unavailable):
             self._start()
 
@@ -171,7 +171,7 @@ class Telemetry(BaseTelemetry):
             self._ingest_key,
             self._sealer,
         )
-        self._start_afresh()
+        self._reset_after_fork()
         _to_be_closed.add(self)
         if self._on_disk and not self._recorder.disabled:
             self._start()
@@ -200,21 +200,21 @@ class Telemetry(BaseTelemetry):
             except RuntimeError as error:  # too many threads, or Python is shutting down
                 self._recorder.disable(str(error))
 
-    def _start_thread(self, work: Callable[[Disk], None], name: str) -> threading.Thread:
-        thread = threading.Thread(target=self._with_disk, args=(work,), name=name, daemon=True)
+    def _start_thread(self, work: Callable[[ClientStore], None], name: str) -> threading.Thread:
+        thread = threading.Thread(target=self._with_store, args=(work,), name=name, daemon=True)
         thread.start()
         return thread
 
-    def _with_disk(self, work: Callable[[Disk], None]) -> None:
+    def _with_store(self, work: Callable[[ClientStore], None]) -> None:
         """Do a thread's work with its own connection, as long as the state can be trusted."""
         former = None
         while True:
             try:
                 with self._opening:
-                    disk = self._open_disk(former)
-                former = disk.secret
-                with closing(disk):
-                    work(disk)
+                    store = self._open_store(former)
+                former = store.secret
+                with closing(store):
+                    work(store)
                 return
             except UnavailableError as error:
                 self._note_unavailable(error)
@@ -228,17 +228,17 @@ class Telemetry(BaseTelemetry):
             if self._closed:
                 return
 
-    def _write(self, disk: Disk) -> None:
+    def _write(self, store: ClientStore) -> None:
         """Store reports until closed (one thread)."""
         changed = self._recorder.changed
         while True:
             with changed:
                 changed.wait_for(self._has_work)
                 changed.wait_for(self._is_time_to_write, SPOOL_SECONDS)
-                entries = self._recorder.drain(disk.secret)
+                entries = self._recorder.drain(store.secret)
                 self._writing = True
             try:
-                done = self._bring_to_disk(disk, entries)
+                done = self._commit(store, entries)
             except BaseException:
                 self._writing = False
                 raise
@@ -246,48 +246,48 @@ class Telemetry(BaseTelemetry):
                 self._writing = False
                 self._idle = self._idle and not entries
                 self._outbox_empty = self._outbox_empty and not entries
-                self._absorbed += 1
+                self._commits += 1
                 changed.notify_all()
                 if self._closed and not (done and (self._recorder.pending or self._withdrawn)):
                     return
             if not done:
                 self._pause(RETRY_DISK_SECONDS)
 
-    def _send(self, disk: Disk) -> None:
+    def _send(self, store: ClientStore) -> None:
         """Bring batches to the collector until closed (another thread)."""
         while not self._closed:
-            absorbed = self._absorbed  # read before the disk is, or a report would be overlooked
+            commits = self._commits  # read before the disk is, or a report would be overlooked
             if self._recorder.disabled or self._withdrawn:
-                self._rest(IDLE_SECONDS, absorbed)
+                self._rest(IDLE_SECONDS, commits)
                 continue
             try:
-                step = self._next_batch(disk)
+                step = self._next_batch(store)
                 if not isinstance(step, float):
                     with no_fork():
                         self._sender.prepare()
-                    answer = self._sender.send(step.batch, disk.secret)
+                    answer = self._sender.send(step.batch, store.secret)
                     self._note(answer)
-                    self._settle(disk, step, answer)
+                    self._settle(store, step, answer)
                     if answer.is_to_be_repeated:
-                        self._note_idle(absorbed)
+                        self._note_idle(commits)
                     continue
-                self._note_idle(absorbed)
+                self._note_idle(commits)
             except UnavailableError:
                 step = RETRY_DISK_SECONDS
-            self._rest(step, absorbed)
+            self._rest(step, commits)
 
-    def _note_idle(self, absorbed: int) -> None:
+    def _note_idle(self, commits: int) -> None:
         """Note that nothing can be sent now, or nothing is left, if nothing came meanwhile."""
         with self._recorder.changed:
-            self._idle = absorbed == self._absorbed
+            self._idle = commits == self._commits
             self._outbox_empty = self._idle and self._on_disk == 0
             self._recorder.changed.notify_all()
 
-    def _rest(self, seconds: float, absorbed: int) -> None:
+    def _rest(self, seconds: float, commits: int) -> None:
         """Wait until there may be something to send."""
         with self._recorder.changed:
             self._recorder.changed.wait_for(
-                lambda: self._closed or self._retry_at_once or absorbed != self._absorbed, seconds
+                lambda: self._closed or self._retry_at_once or commits != self._commits, seconds
             )
 
     def _pause(self, seconds: float) -> None:
@@ -311,14 +311,14 @@ class Telemetry(BaseTelemetry):
         busy = self._recorder.pending or self._writing or not self._idle
         return not busy or self._recorder.disabled is not None
 
-    def _start_afresh(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Set everything that threads use; a forked child starts here too."""
         self._writer = None
         self._started = self._closed = False
         self._hurry = self._retry_at_once = self._writing = False
         self._opening = threading.Lock()
         self._idle = self._outbox_empty = True
-        self._absorbed = 0
+        self._commits = 0
 
 
 _to_be_closed: weakref.WeakSet[Telemetry] = weakref.WeakSet()

@@ -43,7 +43,7 @@ class _Double(BaseTelemetry):
         UnknownMetricError, EncodingError
             Where the real client would drop it: a test should fail for that.
         """
-        self._recorder.take(metric, value)
+        self._recorder.record(metric, value)
         if self._recorder.disabled is None:
             # An app may go on to change its mapping; the call was about what it held.
             kept = dict(value) if isinstance(value, Mapping) else value
@@ -91,7 +91,7 @@ class _Double(BaseTelemetry):
         """Have what waits acknowledged."""
         with self._recorder.changed:
             entries = self._recorder.drain(self._throwaway_secret)
-            self._answers.update(entry.memo.answer for entry in entries)
+            self._answers.update(entry.cached.answer for entry in entries)
             self._recorder.delivered += len(entries)
 
     def _forget(self) -> str:

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { newBatchId, wireReport } from "../src/batch.js";
 import { MEDIA_TYPE } from "../src/compact.js";
-import { judge, Sender } from "../src/sender.js";
+import { classifyResponse, Sender } from "../src/sender.js";
 import { created, scriptedCollector, SILENCE } from "../testing/collecting.js";
 
 const REPORT = { metric: "homepage", version: 1, cohort: 17, bits: new Uint8Array(16) };
@@ -19,7 +19,7 @@ function post(url, options = {}) {
   return sender.post({ id: ID, reports }, { signal, outliveThePage });
 }
 
-const kindOf = (status, body) => judge(status, body, 3).kind;
+const kindOf = (status, body) => classifyResponse(status, body, 3).kind;
 
 test("only a collector's own 200 or 201 counts as delivered", () => {
   assert.equal(kindOf(201, '{"accepted": 3}'), "delivered");
@@ -49,7 +49,7 @@ test("what may pass is tried again, what can't pass is dropped", () => {
 });
 
 test("a 422 that names reports concerns these alone", () => {
-  const outcome = judge(422, '{"errors": [{"report": 2, "detail": "bits: x"}, {"report": 0}]}', 3);
+  const outcome = classifyResponse(422, '{"errors": [{"report": 2, "detail": "bits: x"}, {"report": 0}]}', 3);
   assert.equal(outcome.kind, "partly");
   assert.deepEqual(outcome.refused, new Set([2, 0]));
   assert.equal(outcome.reason, "refused by the collector");
@@ -179,9 +179,9 @@ test("a connection that is closed, and none at all, are tried again", async (t) 
 });
 
 test("a collector can say that nothing was stored", () => {
-  assert.equal(judge(503, '{"stored": false}', 3).mayBeStored, false);
+  assert.equal(classifyResponse(503, '{"stored": false}', 3).mayBeStored, false);
   for (const body of ["", "{}", '{"stored": true}', '{"stored": "false"}', "null"]) {
-    assert.equal(judge(503, body, 3).mayBeStored, true);
+    assert.equal(classifyResponse(503, body, 3).mayBeStored, true);
   }
 });
 
@@ -217,7 +217,7 @@ test("Retry-After is told", async (t) => {
 });
 
 test("an unknown key and a wrong address are told from other refusals", () => {
-  const reasonOf = (status) => judge(status, "", 3).reason;
+  const reasonOf = (status) => classifyResponse(status, "", 3).reason;
   for (const status of [401, 403])
     assert.equal(reasonOf(status), "refused by the collector: ingest key");
   for (const status of [404, 405])
