@@ -222,6 +222,8 @@ def test_neither_values_nor_true_bits_are_ever_on_disk(tmp_path: Path, period_da
     telemetry.close(0)
     contents = bytes_on_disk(tmp_path)
     assert sum(map(len, contents)) > 4096
+    # SQLite's header has as many zeros, and some ones, as true bits have.
+    contents = [content[100 * content.startswith(b"SQLite ") :] for content in contents]
     assert not [form for form in forms for content in contents if form in content]
 
 

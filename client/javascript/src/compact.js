@@ -11,7 +11,7 @@ export const MEDIA_TYPE = "application/vnd.hubbub.batch";
 
 const FORMAT = 1;
 
-/** @typedef {import("./batch.js").WireReport} WireReport */
+/** @typedef {import("./batch.js").StoredReport} StoredReport */
 
 /**
  * Bytes are texts of characters below 256 until the end, because texts have an order of their own.
@@ -19,7 +19,7 @@ const FORMAT = 1;
  * @typedef {{metric: string, version: number, record: string}} Entry
  */
 
-/** @param {readonly WireReport[]} reports @returns {WireReport[]} in the order of the compact form */
+/** @param {readonly StoredReport[]} reports @returns {StoredReport[]} in the order of the compact form */
 export function inAscendingOrder(reports) {
   const pairs = reports.map((report) => ({ report, entry: entryOf(report) }));
   return pairs.sort((one, other) => compare(one.entry, other.entry)).map(({ report }) => report);
@@ -29,7 +29,7 @@ export function inAscendingOrder(reports) {
  * Return a batch's compact body, in which its reports are in ascending order.
  *
  * @param {string} id
- * @param {readonly WireReport[]} reports
+ * @param {readonly StoredReport[]} reports
  * @returns {ArrayBuffer}
  */
 export function compactBody(id, reports) {
@@ -46,9 +46,9 @@ export function compactBody(id, reports) {
   return Uint8Array.from(head + sections.map(sectionText).join(""), charCode).buffer;
 }
 
-/** @param {WireReport} report @returns {Entry} */
-function entryOf({ metric, version, cohort, bits }) {
-  return { metric, version, record: number(cohort, 2) + atob(bits) };
+/** @param {StoredReport} report @returns {Entry} */
+function entryOf({ metric, version, record }) {
+  return { metric, version, record: atob(record) };
 }
 
 /** @param {Entry} one @param {Entry} other */

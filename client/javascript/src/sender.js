@@ -84,7 +84,7 @@ export class Sender {
    * Try once; twice if the compact form isn't understood. Never throws for anything that the network or
    * the server does.
    *
-   * @param {{id: string, reports: readonly import("./batch.js").WireReport[]}} batch its reports in
+   * @param {{id: string, reports: readonly import("./batch.js").StoredReport[]}} batch its reports in
    *   ascending order: answers name them by their places
    * @param {{signal: AbortSignal, outliveThePage: boolean}} options
    * @returns {Promise<Outcome>}

@@ -7,7 +7,7 @@
  */
 
 import { waitAfter } from "./backoff.js";
-import { newBatchId, wireReport } from "./batch.js";
+import { newBatchId, storedReport } from "./batch.js";
 import { fromHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
 import { refusal } from "./consent.js";
@@ -308,7 +308,7 @@ export class Telemetry {
 
   /** @param {import("./encoder.js").Report} report @param {Uint8Array} secret */
   async #requestOf(report, secret) {
-    const batch = { id: newBatchId(), reports: [wireReport(report)] };
+    const batch = { id: newBatchId(), reports: [storedReport(report)] };
     const { sealer } = this.#options;
     const body = sealer
       ? await sealer.seal(batch, this.#client(secret))

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { test } from "node:test";
 
-import { newBatchId, wireReport } from "../src/batch.js";
+import { newBatchId, storedReport } from "../src/batch.js";
 import { MEDIA_TYPE } from "../src/compact.js";
 import { classifyResponse, Sender } from "../src/sender.js";
 import { created, scriptedCollector, SILENCE } from "../testing/collecting.js";
@@ -14,7 +14,7 @@ const ID = newBatchId();
 function post(url, options = {}) {
   const { timeout = 5_000, fetch, ingestKey, outliveThePage = false, count = 3 } = options;
   const { signal } = new AbortController();
-  const { reports = Array(count).fill(wireReport(REPORT)) } = options;
+  const { reports = Array(count).fill(storedReport(REPORT)) } = options;
   const { sender = new Sender(new URL(url), { timeout, fetch, ingestKey }) } = options;
   return sender.post({ id: ID, reports }, { signal, outliveThePage });
 }
@@ -139,14 +139,15 @@ test("other refusals, and what may pass, don't concern the form", async (t) => {
 });
 
 test("refused reports are named by their places in the ascending batch", async (t) => {
-  const reports = [1, 3, 5, 7, 9].map((cohort) => wireReport({ ...REPORT, cohort }));
+  const cohorts = [1, 3, 5, 7, 9];
+  const reports = cohorts.map((cohort) => storedReport({ ...REPORT, cohort }));
   const { url, received } = await scriptedCollector(t, () => {
     return { status: 422, body: { errors: [{ report: 0 }, { report: 4 }] } };
   });
   const { kind, refused } = await post(url, { reports });
   assert.equal(kind, "partly");
   assert.deepEqual(refused, new Set([0, 4]));
-  assert.deepEqual(received[0].batch.reports, reports);
+  assert.deepEqual(received[0].batch.reports.map(({ cohort }) => cohort), cohorts);
 });
 
 test("a redirect is tried again, and nothing is sent to where it leads", async (t) => {
