@@ -220,7 +220,7 @@ class AsyncTelemetry(BaseTelemetry):
     async def _step(self) -> float:
         """Store what is pending and bring one batch to the collector; return the pause."""
         store = await self._open()
-        if not await self._in_pool(lambda: self._write(store)):
+        if await self._in_pool(lambda: self._write(store)) is None:
             return RETRY_DISK_SECONDS
         if self._recorder.disabled or self._withdrawn:
             self._settled.set()
@@ -241,10 +241,10 @@ class AsyncTelemetry(BaseTelemetry):
             self._idle.set()
         return 0.0
 
-    def _write(self, store: ClientStore) -> bool:
+    def _write(self, store: ClientStore) -> int | None:
         """Store what is pending (in the pool: a cancelled task can't lose it)."""
         self._woken = False
-        return self._commit(store, self._recorder.drain(store.secret))
+        return self._commit(store)
 
     async def _rest(self, seconds: float) -> None:
         """Wait until something is recorded, or flushed, and then a moment for more to come."""

@@ -29,7 +29,6 @@ from hubbub.client.recorder import (
     FORGOTTEN,
     REPLACED,
     WITHDRAWN,
-    Entry,
     Recorder,
     Settings,
     log,
@@ -381,8 +380,8 @@ class BaseTelemetry:
         self._recorder.unavailable = None
         return store
 
-    def _commit(self, store: ClientStore, entries: list[Entry]) -> bool:
-        """Delete what was withdrawn, then store reports; return whether that could be done.
+    def _commit(self, store: ClientStore) -> int | None:
+        """Delete what was withdrawn, then store what waits; return how much, None if it must wait.
 
         Raises
         ------
@@ -390,31 +389,26 @@ class BaseTelemetry:
             If the state can't be trusted any more; the reports are counted as lost.
         """
         recorder = self._recorder
+        recordings = recorder.drain(store.secret)
         try:
             if self._withdrawn:
                 self._clear_outbox(store)
             if self._refusal is not None:  # recorded just before consent was withdrawn
-                recorder.drop(WITHDRAWN, len(entries))
-                return True
-            if not entries:
-                return True
-            result = store.commit_reports(entries)
+                recorder.give_up(WITHDRAWN)
+                return len(recordings)
+            if not recordings:
+                return 0
+            result = store.commit_reports(recordings)
         except UnavailableError as error:
             self._note_unavailable(error)
-            recorder.requeue(entries)
-            return False
+            recorder.requeue()
+            return None
         except Exception as error:
-            recorder.drop(
-                REPLACED if isinstance(error, ReplacedSecretError) else "disabled", len(entries)
-            )
+            recorder.give_up(REPLACED if isinstance(error, ReplacedSecretError) else "disabled")
             raise
-        recorder.unavailable = None
-        recorder.refresh(result.account)
+        recorder.settle(result.account, result.charges)
         self._on_disk = result.waiting
-        recorder.stale += result.stale
-        for reason, count in result.refused.items():
-            recorder.drop(reason, count)
-        return True
+        return len(recordings)
 
     def _discard_unsent(self) -> None:
         """Delete the unsent reports of earlier runs, if there is a state and it can be used."""

@@ -29,9 +29,11 @@ class Status(NamedTuple):
         Reports still to be sent, in memory and, when this process last looked, on disk (also those
         of earlier runs and other processes).
     stale : int
-        Reports of an earlier answer, in place of a value beyond `max_values` or the budget.
+        Reports of an earlier answer, in place of a value beyond `max_values` or the budget; counted
+        when they are stored, about a second after the call.
     dropped : mapping of str to int
-        Reports or calls dropped, by reason.
+        Reports or calls dropped, by reason; what no room was left for, by calls of the last second
+        or by other processes, when it would have been stored.
     disabled : str or None
         Why nothing is recorded at all, if so.
     last_error : DeliveryFailure or None

@@ -1,7 +1,8 @@
-"""From `record` to reports in memory: encode, ask the account, keep until they are on disk.
+"""From `record` to recordings in memory: permanent responses that wait to be charged and stored.
 
 All of this happens on the caller's thread and takes microseconds; it never waits for files or the
-network. Invariant: no raw value is kept, and no report is lost without being counted.
+network. What the stored account has no room for isn't kept; what has room is charged when it is
+stored, and its report drawn then. Invariant: no raw value is kept, and none is lost uncounted.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder
@@ -20,11 +20,12 @@ from hubbub.client.ledger import (
     Account,
     AnswerKey,
     CachedResponse,
+    Charges,
     Decision,
+    Recording,
     Spending,
     Verdict,
     new_period_response,
-    recall,
 )
 from hubbub.protocol.errors import (
     EncodingError,
@@ -59,14 +60,6 @@ class Settings(NamedTuple):
     sealed: bool = False
 
 
-class Entry(NamedTuple):
-    """A report that waits in memory, the answer it was drawn from, and when it was recorded."""
-
-    report: Report
-    cached: CachedResponse
-    recorded_at: float
-
-
 class _PreparedMetric(NamedTuple):
     """What `record` needs to know of a metric."""
 
@@ -76,22 +69,22 @@ class _PreparedMetric(NamedTuple):
 
 
 class Recorder:
-    """Takes values, and holds their reports until `drain`.
+    """Takes values, and holds what is to be stored of them until `drain`.
 
     Parameters
     ----------
     registry : Registry
     max_pending : int
-        Beyond so many reports in memory the oldest are dropped, and counted.
+        Beyond so many recordings in memory the oldest are dropped, and counted.
     enough : int
-        Number of waiting reports that is worth a notification.
+        Number of waiting recordings that is worth a notification.
     development : bool
         Raise for what an app's author should fix: unknown metrics and categories, bad values.
 
     Attributes
     ----------
     changed : threading.Condition
-        Notified when the first or the `enough`-th report waits, and at every change of state.
+        Notified when the first or the `enough`-th recording waits, and at every change of state.
     disabled : str or None
         Why nothing is recorded, if so.
     unavailable : str or None
@@ -123,7 +116,8 @@ class Recorder:
         parent's reports stay the parent's, or they would be sent twice under two batch ids.
         """
         self.changed = threading.Condition()
-        self.pending: deque[Entry] = deque()
+        self.pending: deque[Recording] = deque()
+        self._leaving: list[Recording] = []
         self.dropped: Counter[str] = Counter()
         self.recorded = self.delivered = self.stale = 0
 
@@ -174,17 +168,13 @@ class Recorder:
             with self.changed:
                 if self.disabled is not None:
                     raise _NotRecordedError(CLOSED if self.disabled == CLOSED else "disabled")
-                prepared, now = self._prepared(metric), time.time()
-                decision = self._decide(prepared, value, now)
+                recording, decision = self._decide(metric, value, self._account)
                 if decision.verdict is Verdict.REFUSED:
                     raise _NotRecordedError(decision.refusal)
-                self._account.enter(decision)
                 self.recorded += 1
-                self.stale += decision.verdict is Verdict.STALE
-                report = prepared.encoder.report(decision.cached.response)
                 if len(self.pending) >= self._max_pending:
                     self._drop_oldest()
-                self.pending.append(Entry(report, decision.cached, now))
+                self.pending.append(recording)
                 waiting = len(self.pending)
                 if waiting == 1 or waiting == self._enough:  # noqa: PLR1714 (faster)
                     self.changed.notify_all()
@@ -194,7 +184,7 @@ class Recorder:
             self._drop_for(error)
 
     def preview(self, metric: str, value: Value) -> tuple[Report, Decision]:
-        """Return the report of a value as `record` would keep it, without keeping or spending.
+        """Return a report of a value as `record` would have it drawn, without spending.
 
         Raises
         ------
@@ -202,47 +192,61 @@ class Recorder:
             If there could be none: the metric isn't registered, the value isn't of its type, or
             the state isn't open.
         """
+        account = self._account_with_pending()
         with self.changed:
-            prepared = self._prepared(metric)
-            decision = self._decide(prepared, value, time.time())
-            return prepared.encoder.report(decision.cached.response), decision
+            _, decision = self._decide(metric, value, account)
+            encoder = self._prepared(metric).encoder
+            return encoder.report(decision.cached.response), decision
 
-    def drain(self, secret: bytes) -> list[Entry]:
-        """Take all waiting reports, to be stored.
+    def drain(self, secret: bytes) -> list[Recording]:
+        """Take all waiting recordings, to be stored: then `settle`, `requeue` or `give_up` follows.
 
         Raises
         ------
         ReplacedSecretError
-            If they were drawn with another secret than the database's.
+            If they were made with another secret than the database's.
         """
         with self.changed:
             if secret != self.secret:
                 raise ReplacedSecretError("this process has replaced its secret")
-            entries = list(self.pending)
+            self._leaving = list(self.pending)
             self.pending.clear()
-            return entries
+            return self._leaving
 
-    def requeue(self, entries: list[Entry]) -> None:
+    def settle(self, account: Account, charges: Charges) -> None:
+        """Note that what was drained is stored, and charged to this account."""
+        with self.changed:
+            self._leaving = []
+            self.refresh(account)
+            self.stale += charges.stale
+            self.recorded -= charges.refused.total()
+        for reason, count in charges.refused.items():
+            self.drop(reason, count)
+
+    def requeue(self) -> None:
         """Keep what couldn't be stored, in front of what came since."""
         with self.changed:
-            self.pending.extendleft(reversed(entries))
+            self.pending.extendleft(reversed(self._leaving))
+            self._leaving = []
             while len(self.pending) > self._max_pending:
                 self._drop_oldest()
+
+    def give_up(self, reason: str) -> None:
+        """Count what was drained as lost."""
+        with self.changed:
+            count = len(self._leaving)
+            self._leaving = []
+        self.drop(reason, count)
 
     def refresh(self, account: Account) -> None:
         """Replace the account by the stored one, which has the answers of other processes."""
         with self.changed:
-            for entry, reports in _same_answers(self.pending):
-                decision = account.decide(entry.cached, entry.recorded_at)
-                if decision.verdict is not Verdict.REFUSED:
-                    account.enter(decision, reports)
             self._account = account
             self.unavailable = None
 
     def spending(self) -> Spending:
         """Return the account, including what waits in memory."""
-        with self.changed:
-            return self._account.ledger.spending()
+        return self._account_with_pending().ledger.spending()
 
     def drop(self, reason: str, count: int = 1, detail: object = "") -> None:
         """Count a loss, if any; log each reason once, without any value."""
@@ -270,22 +274,26 @@ class Recorder:
             raise _NotRecordedError("state not available" if self.unavailable else "disabled")
         return prepared
 
-    def _decide(self, prepared: _PreparedMetric, value: Value, now: float) -> Decision:
-        """Ask the account about a value, with a new answer of its own if it needs one."""
+    def _decide(self, metric: str, value: Value, account: Account) -> tuple[Recording, Decision]:
+        """Make a recording of a value, and ask an account about it, which isn't charged yet."""
+        prepared, now = self._prepared(metric), time.time()
         encoder = prepared.encoder
-        metric = encoder.metric
-        if metric.memory == "period":
-            former = self._account.memory.get(metric.name)
-            cached = recall(former, metric, now)
-            if cached is None:
-                cached = new_period_response(metric, encoder.fresh_response(value), now)
-            else:
-                encoder.true_bits(value)  # refuses a value of the wrong type, whatever is reported
+        if encoder.metric.memory == "period":
+            own = new_period_response(encoder.metric, encoder.fresh_response(value), now)
         else:
-            cached = _response_of(prepared, encoder.true_bits(value))
+            own = _response_of(prepared, encoder.true_bits(value))
+        recording = Recording(own, now)
         if now >= prepared.ends:
-            return Decision(Verdict.REFUSED, cached, EXPIRED)
-        return self._account.decide(cached, now)
+            return recording, Decision(Verdict.REFUSED, own, EXPIRED)
+        return recording, account.decide(recording)
+
+    def _account_with_pending(self) -> Account:
+        """Return what the stored account becomes by what waits in memory."""
+        with self.changed:
+            account, waiting = self._account, [*self._leaving, *self.pending]
+        account = account.copy()  # the stored one never changes: it is replaced
+        account.charge(waiting)
+        return account
 
     def _drop_oldest(self) -> None:
         self.pending.popleft()
@@ -316,19 +324,6 @@ def log(level: str, message: str) -> None:
     import logging  # every `Telemetry` has done so at construction, so this waits for nothing
 
     logging.getLogger("hubbub.client").log(getattr(logging, level), message)
-
-
-def _same_answers(entries: Iterable[Entry]) -> list[tuple[Entry, int]]:
-    """Return one entry of each answer, the last, and how many there are.
-
-    Callers of `record` wait meanwhile, so answers are compared by identity: equal ones are nearly
-    always the same object.
-    """
-    last: dict[int, tuple[Entry, int]] = {}
-    for entry in entries:
-        key = id(entry.cached)
-        last[key] = entry, last[key][1] + 1 if key in last else 1
-    return list(last.values())
 
 
 def _response_of(prepared: _PreparedMetric, bits: int) -> CachedResponse:

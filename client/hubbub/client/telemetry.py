@@ -235,22 +235,22 @@ class Telemetry(BaseTelemetry):
             with changed:
                 changed.wait_for(self._has_work)
                 changed.wait_for(self._is_time_to_write, SPOOL_SECONDS)
-                entries = self._recorder.drain(store.secret)
                 self._writing = True
             try:
-                done = self._commit(store, entries)
+                stored = self._commit(store)
             except BaseException:
                 self._writing = False
                 raise
             with changed:
                 self._writing = False
-                self._idle = self._idle and not entries
-                self._outbox_empty = self._outbox_empty and not entries
+                self._idle = self._idle and not stored
+                self._outbox_empty = self._outbox_empty and not stored
                 self._commits += 1
                 changed.notify_all()
-                if self._closed and not (done and (self._recorder.pending or self._withdrawn)):
+                has_more = stored is not None and (self._recorder.pending or self._withdrawn)
+                if self._closed and not has_more:
                     return
-            if not done:
+            if stored is None:
                 self._pause(RETRY_DISK_SECONDS)
 
     def _send(self, store: ClientStore) -> None:

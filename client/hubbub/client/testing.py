@@ -89,10 +89,12 @@ class _Double(BaseTelemetry):
 
     def _deliver(self) -> None:
         """Have what waits acknowledged."""
-        with self._recorder.changed:
-            entries = self._recorder.drain(self._throwaway_secret)
-            self._answers.update(entry.cached.answer for entry in entries)
-            self._recorder.delivered += len(entries)
+        recordings = self._recorder.drain(self._throwaway_secret)
+        self._account = self._account.copy()
+        charges = self._account.charge(recordings)
+        self._answers.update(cached.answer for cached in charges.admitted)
+        self._recorder.settle(self._account, charges)
+        self._recorder.delivered += len(charges.admitted)
 
     def _forget(self) -> str:
         from hubbub.client.explanations import describe_forgetting

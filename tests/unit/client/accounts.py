@@ -18,7 +18,7 @@ from factories import make_secret
 from hubbub.client import Registry, Spending
 from hubbub.client.delivery import ClientStore, CommitResult
 from hubbub.client.encoder import PermanentResponse
-from hubbub.client.ledger import Account, AnswerKey
+from hubbub.client.ledger import Account, AnswerKey, Charges
 from hubbub.client.recorder import Recorder, Settings
 from hubbub.client.state import open_state, read_account
 from hubbub.client.storage import DATABASE
@@ -55,22 +55,42 @@ class MemoryClient:
 
     def __init__(self, registry: Registry) -> None:
         self._recorder = _recorder(registry)
-        self._recorder.open(make_secret(), Account(registry))
+        self._account = Account(registry)
+        self._recorder.open(make_secret(), self._account)
         self._numbers: dict[AnswerKey, int] = {}
         self._responses: list[PermanentResponse] = []
 
     def record(self, time: float, metric: str, value: Value) -> Outcome:
-        stale, kept = self._recorder.stale, len(self._recorder.pending)
         _take(self._recorder, time, metric, value)
-        if len(self._recorder.pending) == kept:
+        (outcome,) = self.commit() or [REFUSED]
+        return outcome
+
+    def take(self, time: float, metric: str, value: Value) -> bool:
+        """Record a value, and leave the rest to `commit`; return whether it waits."""
+        waiting = len(self._recorder.pending)
+        _take(self._recorder, time, metric, value)
+        return len(self._recorder.pending) > waiting
+
+    def commit(self) -> list[Outcome]:
+        """Charge for what waits, one by one, to see what becomes of each."""
+        outcomes = []
+        for recording in self._recorder.drain(self._recorder.secret or b""):
+            account = self._account = self._account.copy()
+            charges = account.charge([recording])
+            self._recorder.settle(account, charges)
+            outcomes.append(self._outcome(charges))
+        return outcomes
+
+    def _outcome(self, charges: Charges) -> Outcome:
+        if charges.refused:
             return REFUSED
-        cached = self._recorder.pending[-1].cached
+        (cached,) = charges.admitted
         if cached.answer not in self._numbers:
             self._responses.append(cached.response)
             return Outcome("admitted", _number(self._numbers, cached.answer))
         number = self._numbers[cached.answer]
         assert cached.response == self._responses[number]
-        return Outcome("stale" if self._recorder.stale > stale else "again", number)
+        return Outcome("stale" if charges.stale else "again", number)
 
     def spending(self) -> Spending:
         return self._recorder.spending()
@@ -98,8 +118,7 @@ class Process:
         )
         with closing(store):
             result = store.commit_reports(entries)
-        self.recorder.refresh(result.account)
-        self.recorder.stale += result.stale
+        self.recorder.settle(result.account, result.charges)
         return result
 
 

@@ -21,10 +21,8 @@ from typing import NamedTuple
 
 from factories import make_registry, make_report
 from hubbub.client.delivery import ClientStore
-from hubbub.client.encoder import PermanentResponse
-from hubbub.client.ledger import AnswerKey, CachedResponse
-from hubbub.client.outbox import LeasedBatch
-from hubbub.client.recorder import Entry, Settings
+from hubbub.client.outbox import LeasedBatch, spool
+from hubbub.client.recorder import Settings
 from hubbub.client.state import open_state
 from hubbub.client.transport import Answer, Outcome, classify_response, failure
 from unit.client.outboxes import ORIGIN, id_in, numbers_in
@@ -170,8 +168,9 @@ class Process:
         self.look(hurry=True)
 
     def record(self, numbers: list[int]) -> None:
-        entries = [Entry(make_report(bits=number), CACHED, recorded_at=0.0) for number in numbers]
-        assert not self.disk.commit_reports(entries).refused
+        reports = [make_report(bits=number) for number in numbers]
+        with self.disk._storage.transaction(self._client.secret) as connection:
+            spool(connection, reports, REGISTRY, ORIGIN, self._day.now)
         self._client.recorded += len(numbers)
         self.look()
 
@@ -260,7 +259,6 @@ class Day:
 
 
 REGISTRY = make_registry()
-CACHED = CachedResponse(AnswerKey("homepage", 1, b"the same value"), PermanentResponse(0, 0))
 UNREACHABLE = failure(ConnectionRefusedError(), MIDNIGHT)
 UNANSWERED = failure(TimeoutError(), MIDNIGHT)
 
