@@ -1,7 +1,7 @@
 """What every kind of `Telemetry` shares: consent, state, recording, and each step of delivery.
 
-Subclasses decide what runs where: threads (`telemetry`) or one task and a worker thread (`aio`)
-take the steps that wait for disk or network. Modules that only some apps need, or only with
+Subclasses drive two `lanes`: with two threads (`telemetry`), or with two tasks and a worker thread
+(`aio`) that takes the steps at the disk. Modules that only some apps need, or only with
 consent, are imported where they are used, so that importing the client stays cheap.
 """
 
@@ -23,6 +23,7 @@ from hubbub.client.errors import (
 )
 from hubbub.client.forks import ORPHANED, is_orphaned, no_fork
 from hubbub.client.interface import Preview, Status
+from hubbub.client.lanes import Lanes
 from hubbub.client.ledger import Account, Spending, Verdict
 from hubbub.client.recorder import (
     CLOSED,
@@ -77,9 +78,6 @@ def consent_refusal(consent: bool, environment: Mapping[str, str]) -> str | None
 class BaseTelemetry:
     """Start-up, recording and accounts; see `Telemetry` for the parameters."""
 
-    _hurry: bool  # somebody waits until everything is sent
-    _retry_at_once: bool
-
     def __init__(
         self,
         metrics: Registry | str | Path,
@@ -131,8 +129,7 @@ class BaseTelemetry:
             sealed=self._sealer is not None,
         )
         self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
-        self._closed = self._withdrawn = False
-        self._on_disk = 0
+        self._lanes = Lanes(batch_size)
         self._last_error: DeliveryFailure | None = None
         self._refusal = consent_refusal(consent, os.environ)
         if self._refusal:
@@ -151,7 +148,7 @@ class BaseTelemetry:
             return Status(
                 recorded=recorder.recorded,
                 delivered=recorder.delivered,
-                waiting=len(recorder.pending) + (self._on_disk if is_usable else 0),
+                waiting=len(recorder.pending) + (self._lanes.on_disk if is_usable else 0),
                 stale=recorder.stale,
                 dropped=dict(recorder.dropped),
                 disabled=recorder.disabled or recorder.unavailable,
@@ -255,7 +252,7 @@ class BaseTelemetry:
         Waits for the state at most a second. What can't be done in that time is done before
         anything else is sent.
         """
-        if self._closed:
+        if self._lanes.closed:
             return
         recorder, former = self._recorder, self._refusal
         self._refusal = consent_refusal(consent, os.environ)
@@ -264,18 +261,23 @@ class BaseTelemetry:
                 recorder.disable(self._refusal, "INFO")
             recorder.drop_pending(WITHDRAWN)
             if recorder.secret is not None:
-                self._withdrawn = True
-                self._withdraw()
+                self._lanes.withdraw()
+                recorder.notify()
+                if self._lanes.on_disk:
+                    self._start()
             else:
                 self._discard_unsent()
         elif former is not None and recorder.disabled == former:
-            if self._withdrawn:  # what should have been deleted mustn't be sent now
+            if self._lanes.withdrawn:  # what should have been deleted mustn't be sent now
                 self._discard_unsent()
             recorder.disabled = None
             if recorder.secret is None:
                 with suppress(OtherApplicationError):  # which is known and logged by now
                     self._open_state()
-            self._resume()
+            self._lanes.retry()
+            recorder.notify()
+            if self._is_to_be_resumed() and not recorder.disabled:
+                self._start()
 
     def _prepare(self) -> None:
         """Prepare what the subclass needs; called once, at the end of construction."""
@@ -285,20 +287,20 @@ class BaseTelemetry:
         """Set everything that threads or tasks use; a forked child starts here too."""
         raise NotImplementedError
 
-    def _withdraw(self) -> None:
-        """Have the outbox emptied, after recording was stopped."""
+    def _start(self) -> None:
+        """Begin to store and to send, unless that is under way."""
         raise NotImplementedError
 
-    def _resume(self) -> None:
-        """Begin to deliver, after recording was started."""
+    def _is_to_be_resumed(self) -> bool:
+        """Whether to start when consent is given, before anything is recorded."""
         raise NotImplementedError
 
     def _shut(self, reason: str = CLOSED) -> None:
         """Stop recording for good."""
         with self._recorder.changed:
-            self._closed = True
+            self._lanes.close()
             self._recorder.disabled = self._recorder.disabled or reason
-            self._recorder.changed.notify_all()
+            self._recorder.notify()
 
     def _fail(self, error: Exception) -> None:
         """Stop recording after an error that will not pass."""
@@ -317,7 +319,7 @@ class BaseTelemetry:
         self._recorder.disable(FORGOTTEN, "INFO")
         self._recorder.drop_pending(FORGOTTEN)
         self._recorder.shut()
-        self._on_disk = 0
+        self._lanes.on_disk = 0
         delete_state(self._folder, self._registry.application)
         return describe_forgetting(spending)
 
@@ -345,7 +347,7 @@ class BaseTelemetry:
 
     def _take_over(self, state: State) -> None:
         """Begin to record, with this state."""
-        self._on_disk = state.waiting
+        self._lanes.on_disk = state.waiting
         self._recorder.open(state.secret, state.account)
         if state.discarded:
             self._recorder.drop("restored state", state.discarded)
@@ -380,35 +382,47 @@ class BaseTelemetry:
         self._recorder.unavailable = None
         return store
 
-    def _commit(self, store: ClientStore) -> int | None:
-        """Delete what was withdrawn, then store what waits; return how much, None if it must wait.
+    def _store_waiting(self, store: ClientStore) -> bool:
+        """Do what the storing lane has to do; return whether that was possible.
 
         Raises
         ------
         StateError
-            If the state can't be trusted any more; the reports are counted as lost.
+            If the state can't be trusted any more; the recordings are counted as lost.
         """
-        recorder = self._recorder
-        recordings = recorder.drain(store.secret)
+        changed = False
+        with self._recorder.changed:
+            self._lanes.begin_storing()
         try:
-            if self._withdrawn:
-                self._clear_outbox(store)
-            if self._refusal is not None:  # recorded just before consent was withdrawn
-                recorder.give_up(WITHDRAWN)
-                return len(recordings)
-            if not recordings:
-                return 0
-            result = store.commit_reports(recordings)
+            changed = self._commit(store)
         except UnavailableError as error:
             self._note_unavailable(error)
-            recorder.requeue()
-            return None
+            self._recorder.requeue()
+            return False
         except Exception as error:
-            recorder.give_up(REPLACED if isinstance(error, ReplacedSecretError) else "disabled")
+            replaced = isinstance(error, ReplacedSecretError)
+            self._recorder.give_up(REPLACED if replaced else "disabled")
             raise
-        recorder.settle(result.account, result.charges)
-        self._on_disk = result.waiting
-        return len(recordings)
+        finally:
+            with self._recorder.changed:
+                self._lanes.end_storing(changed=changed)
+                self._recorder.notify()
+        return True
+
+    def _commit(self, store: ClientStore) -> bool:
+        """Delete what was withdrawn, then store what waits; return whether there was any of it."""
+        recorder = self._recorder
+        recordings = recorder.drain(store.secret)
+        withdrawn = self._lanes.withdrawn
+        if withdrawn:
+            self._clear_outbox(store)
+        if self._refusal is not None:  # recorded just before consent was withdrawn
+            recorder.give_up(WITHDRAWN)
+        elif recordings:
+            result = store.commit_reports(recordings)
+            recorder.settle(result.account, result.charges)
+            self._lanes.on_disk = result.waiting
+        return withdrawn or bool(recordings)
 
     def _discard_unsent(self) -> None:
         """Delete the unsent reports of earlier runs, if there is a state and it can be used."""
@@ -418,32 +432,33 @@ class BaseTelemetry:
         try:
             discarded = discard_unsent(self._folder, self._registry.application)
         except UnavailableError:
-            self._withdrawn = True  # must be done before anything is sent
+            self._lanes.withdraw()  # must be done before anything is sent
             return
         except StateError:
             return
-        self._withdrawn, self._on_disk = False, 0
+        self._lanes.clear(0)
         self._recorder.drop(WITHDRAWN, discarded)
 
     def _clear_outbox(self, store: ClientStore) -> None:
         """Delete what wasn't sent before consent was withdrawn."""
-        self._withdrawn = False
+        self._lanes.withdrawn = False  # another no may come meanwhile
         try:
             self._recorder.drop(WITHDRAWN, store.outbox.clear(time.time()))
         except UnavailableError:
-            self._withdrawn = True
+            self._lanes.withdraw()
             raise
-        self._on_disk = store.outbox.waiting()
+        self._lanes.on_disk = store.outbox.waiting()
 
     def _next_batch(self, store: ClientStore) -> LeasedBatch | float:
         """Return the batch to send now, or the seconds until there may be one."""
-        if self._retry_at_once:
-            self._retry_at_once = False
+        with self._recorder.changed:
+            retries = self._lanes.take_retry()
+        if retries:
             store.scheduler.reset_backoff()
-        step = store.scheduler.next(hurry=self._hurry)
+        step = store.scheduler.next(hurry=self._lanes.is_hurried)
         self._count_dropped(store.outbox)
         if isinstance(step, float):
-            self._on_disk = store.outbox.waiting()
+            self._lanes.on_disk = store.outbox.waiting()
             if self._recorder.has_old_period():
                 store.forget_periods()
         return step
@@ -457,12 +472,35 @@ class BaseTelemetry:
         if self._refusal is not None:
             self._recorder.drop(WITHDRAWN, settled.gone)
         self._count_dropped(store.outbox)
-        self._on_disk = store.outbox.waiting()
+        self._lanes.on_disk = store.outbox.waiting()
 
     def _count_dropped(self, outbox: Outbox) -> None:
         for reason, count in outbox.dropped.items():
             self._recorder.drop(reason, count)
         outbox.dropped.clear()
+
+    def _note_end_of_sending(self, seen: int) -> None:
+        """Note that nothing can be sent now, or nothing is left."""
+        with self._recorder.changed:
+            self._lanes.end_sending(seen)
+            self._recorder.notify()
+
+    def _may_send(self) -> bool:
+        return not (self._recorder.disabled or self._lanes.withdrawn)
+
+    def _has_work(self) -> bool:
+        return self._lanes.has_work(len(self._recorder.pending))
+
+    def _is_time_to_store(self) -> bool:
+        return self._lanes.is_time_to_store(len(self._recorder.pending))
+
+    def _is_idle(self) -> bool:
+        disabled = self._recorder.disabled is not None
+        return disabled or self._lanes.is_idle(len(self._recorder.pending))
+
+    def _is_settled(self) -> bool:
+        disabled = self._recorder.disabled is not None
+        return disabled or self._lanes.is_settled(len(self._recorder.pending))
 
     def _note(self, answer: Answer) -> None:
         """Keep, log and report why an attempt failed, if it did."""
@@ -485,6 +523,7 @@ _instances: weakref.WeakSet[BaseTelemetry] = weakref.WeakSet()
 def _restart_in_child() -> None:
     for instance in list(_instances):
         instance._recorder.reset_after_fork()
+        instance._lanes.reset_after_fork()
         instance._reset_after_fork()
         if is_orphaned():
             instance._recorder.disable(ORPHANED)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder
@@ -89,6 +90,8 @@ class Recorder:
         Why nothing is recorded, if so.
     unavailable : str or None
         Why the state can't be opened for now, if so.
+    listener : callable or None
+        Called where `changed` is notified, for a driver that can't wait for a condition.
     secret : bytes or None
         The client's, once the state is open.
     recorded, delivered, stale : int
@@ -101,6 +104,7 @@ class Recorder:
         self.registry = registry
         self.disabled: str | None = None
         self.unavailable: str | None = None
+        self.listener: Callable[[], object] | None = None
         self._max_pending = max_pending
         self._enough = enough
         self._development = development
@@ -154,13 +158,20 @@ class Recorder:
                 for name, cached in self._account.memory.items()
             )
 
+    def notify(self) -> None:
+        """Let those go on who wait for a change."""
+        with self.changed:
+            self.changed.notify_all()
+        if self.listener is not None:
+            self.listener()
+
     def disable(self, reason: str, level: str = "ERROR") -> None:
         """Stop recording, and log it: no more data will come."""
         if self.disabled is None:
             log(level, f"hubbub is off: {reason}")
         with self.changed:
             self.disabled = reason
-            self.changed.notify_all()
+            self.notify()
 
     def record(self, metric: str, value: Value) -> None:
         """Record a value; see `Telemetry.record`."""
@@ -177,7 +188,7 @@ class Recorder:
                 self.pending.append(recording)
                 waiting = len(self.pending)
                 if waiting == 1 or waiting == self._enough:  # noqa: PLR1714 (faster)
-                    self.changed.notify_all()
+                    self.notify()
         except Exception as error:  # an app must never fail because of telemetry
             if self._development and isinstance(error, (EncodingError, MetricError)):
                 raise

@@ -68,7 +68,7 @@ class _Double(BaseTelemetry):
 
     def set_consent(self, consent: bool) -> None:
         """Take the user's new answer, whatever the environment of the tests says."""
-        if self._closed:
+        if self._lanes.closed:
             return
         if consent:
             self._recorder.disabled = None
