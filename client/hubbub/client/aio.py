@@ -98,7 +98,8 @@ class AsyncTelemetry(BaseTelemetry):
         """Send what waits, now; return whether a state was reached in time."""
         if self._recorder.disabled or not self._tasks:
             return False
-        self._lanes.hurry()
+        with self._recorder.changed:
+            self._lanes.hurry()
         self._wake.set()
         try:
             return await self._wait(reached, timeout) and self._recorder.disabled is None

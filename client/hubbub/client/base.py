@@ -261,8 +261,9 @@ class BaseTelemetry:
                 recorder.disable(self._refusal, "INFO")
             recorder.drop_pending(WITHDRAWN)
             if recorder.secret is not None:
-                self._lanes.withdraw()
-                recorder.notify()
+                with recorder.changed:
+                    self._lanes.withdraw()
+                    recorder.notify()
                 if self._lanes.on_disk:
                     self._start()
             else:
@@ -274,8 +275,9 @@ class BaseTelemetry:
             if recorder.secret is None:
                 with suppress(OtherApplicationError):  # which is known and logged by now
                     self._open_state()
-            self._lanes.retry()
-            recorder.notify()
+            with recorder.changed:
+                self._lanes.retry()
+                recorder.notify()
             if self._is_to_be_resumed() and not recorder.disabled:
                 self._start()
 

@@ -159,7 +159,7 @@ class Recorder:
             )
 
     def notify(self) -> None:
-        """Let those go on who wait for a change."""
+        """Wake all threads and tasks that wait for a change."""
         with self.changed:
             self.changed.notify_all()
         if self.listener is not None:
