@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 
 from hubbub.client import Telemetry
-from hubbub.client.transport import DeliveryError
+from hubbub.client.transport import DeliveryFailure
 
 METRICS = Path(__file__).with_name("metrics.toml")
 ENDPOINT = os.environ.get("BROWSER_COLLECTOR", "https://telemetry.example.com")
@@ -72,7 +72,7 @@ class PrivacyPage:
             METRICS, ENDPOINT, FOLDER / "telemetry", consent=agreed, on_error=self._tell
         )
 
-    def _tell(self, error: DeliveryError) -> None:
+    def _tell(self, error: DeliveryFailure) -> None:
         """Pass an error on to the event loop: this is called on the thread that sends."""
         self._events.put(f"offline {error.kind}")
 

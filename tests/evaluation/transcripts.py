@@ -69,7 +69,7 @@ def record(metric: Metric, recordings: Recordings) -> list[Report]:
         if key not in answers and metric.memory == "period":
             answers[key] = encoder.fresh_response(value)
         elif key not in answers:
-            answers[key] = encoder.lasting_response(encoder.true_bits(value))
+            answers[key] = encoder.permanent_response(encoder.true_bits(value))
         reports.append(encoder.report(answers[key]))
     return reports
 

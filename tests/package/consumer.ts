@@ -18,7 +18,7 @@ import {
   ValueError,
   type Batch,
   type Change,
-  type DeliveryError,
+  type DeliveryFailure,
   type KeptTexts,
   type Metric,
   type MetricSpending,
@@ -36,7 +36,7 @@ const options: Options = {
   registry: {},
   endpoint: "https://telemetry.example.com",
   storage: fileStorage("state"),
-  onError: (error: DeliveryError) => void error.detail.trim(),
+  onError: (error: DeliveryFailure) => void error.detail.trim(),
 };
 const telemetry = new Telemetry({ ...options, consent: true, batchSize: 10 });
 class Part {}

@@ -235,7 +235,7 @@ def test_loop_that_was_closed_too_early_does_not_make_record_raise(tmp_path: Pat
     script = """
 import asyncio, logging
 from hubbub.client.aio import AsyncTelemetry
-from hubbub.client.transport import DeliveryError
+from hubbub.client.transport import DeliveryFailure
 
 logging.disable()  # asyncio and aiohttp say what is wrong with this app
 telemetry = AsyncTelemetry(sys.argv[1], sys.argv[2], sys.argv[3])

@@ -8,7 +8,7 @@ import pytest
 
 from factories import make_registry
 from http_servers import Answer, scripted_server
-from hubbub.client.transport import DeliveryError
+from hubbub.client.transport import DeliveryFailure
 from service.apps import NOWHERE, bytes_on_disk
 from service.drivers import DRIVERS, Client, Opener
 from service.posting import wait_until
@@ -90,7 +90,7 @@ def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(
 
 
 def test_last_error_tells_that_nobody_answers(tmp_path: Path, opened: Opener) -> None:
-    told: list[DeliveryError] = []
+    told: list[DeliveryFailure] = []
     with opened(make_registry(), NOWHERE, tmp_path, on_error=told.append) as telemetry:
         assert telemetry.status().last_error is None
         record(telemetry, 1)

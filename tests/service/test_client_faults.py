@@ -33,14 +33,14 @@ import resource
 from hubbub.client import delivery
 
 attempts = 0
-absorb = delivery.Disk.absorb
+commit = delivery.ClientStore.commit_reports
 
 def counted(self, entries):
     global attempts
     attempts += 1
-    return absorb(self, entries)
+    return commit(self, entries)
 
-delivery.Disk.absorb = counted
+delivery.ClientStore.commit_reports = counted
 telemetry = open_telemetry(batch_size=10)
 record(telemetry, 5)
 telemetry.flush(0.2)

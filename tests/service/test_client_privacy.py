@@ -208,7 +208,9 @@ def test_explanation_adds_metrics_and_people_up(tmp_path: Path) -> None:
     telemetry.close(0)
     assert "homepage (version 1, string): What the tests ask. Asked by privacy@" in text
     assert "for ever: at most 6,560-fold (epsilon 8.79) if no answer changes, not bounded" in text
-    assert "Used so far: at most 7.72-fold (epsilon 2.04), but without a bound for" in text
+    assert (
+        "Privacy budget used so far: at most 7.72-fold (epsilon 2.04), but not bounded for" in text
+    )
     assert "Paid for: epsilon 4.39, of at most 50." in text
     assert "3 people" in text
     assert "(epsilon 26.4) if no answer changes" in text
@@ -221,7 +223,7 @@ def test_forgetting_leaves_nothing_and_says_what_was_spent(tmp_path: Path) -> No
     words = telemetry.forget()
     telemetry.record("homepage", "x")
     assert list(tmp_path.iterdir()) == []
-    assert "at most 7.72-fold (epsilon 2.04), but without a bound for whoever sees" in words
+    assert "at most 7.72-fold (epsilon 2.04), but not bounded for whoever sees" in words
     assert telemetry.status().disabled is not None
 
 

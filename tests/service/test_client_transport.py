@@ -35,11 +35,11 @@ from http_servers import (
 from hubbub.client import Batch, Report
 from hubbub.client.transport import (
     MAX_ANSWER,
-    DeliveryError,
+    DeliveryFailure,
     HttpSender,
     Outcome,
+    classify_response,
     failure,
-    judge,
     refusal_reason,
 )
 from hubbub.client.transport import Answer as Verdict
@@ -60,7 +60,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def error_of(answer: Verdict) -> DeliveryError:
+def error_of(answer: Verdict) -> DeliveryFailure:
     """Return why a batch wasn't delivered, and will be tried again."""
     assert answer.outcome is RETRY
     assert answer.error is not None
@@ -68,7 +68,7 @@ def error_of(answer: Verdict) -> DeliveryError:
     return answer.error
 
 
-def in_time(send: Callable[[], Verdict]) -> DeliveryError:
+def in_time(send: Callable[[], Verdict]) -> DeliveryFailure:
     """Return why an attempt failed that ended long before what drips or hangs would have."""
     started = time.monotonic()
     answer = send()
@@ -269,8 +269,8 @@ def test_large_body_is_compressed_and_a_small_one_is_not() -> None:
 def test_retry_after_in_seconds_and_as_a_date(header: str | None, seconds: float | None) -> None:
     now = dt.datetime(2015, 10, 21, 7, 27, tzinfo=dt.UTC).timestamp()
     headers = {} if header is None else {"Retry-After": header}
-    assert judge(429, headers, b"", now).retry_after == seconds
-    assert judge(503, headers, b"", now).retry_after == seconds
+    assert classify_response(429, headers, b"", now).retry_after == seconds
+    assert classify_response(503, headers, b"", now).retry_after == seconds
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_retry_after_in_seconds_and_as_a_date(header: str | None, seconds: float
     ],
 )
 def test_422_names_the_reports_that_are_refused(body: bytes, refused: tuple[int, ...]) -> None:
-    answer = judge(422, {}, body, 0.0)
+    answer = classify_response(422, {}, body, 0.0)
     assert (answer.outcome, answer.refused) == (REFUSED, refused)
 
 
@@ -668,7 +668,7 @@ def test_delivery_has_no_error() -> None:
     ],
 )
 def test_refusals_are_counted_by_what_there_is_to_mend(status: int, reason: str) -> None:
-    answer = judge(status, {}, b"", 0.0)
+    answer = classify_response(status, {}, b"", 0.0)
     assert answer.outcome is REFUSED
     assert refusal_reason(answer) == reason
 
@@ -699,7 +699,7 @@ def test_login_and_key_are_not_in_the_error(
 
 def failure_of_aiohttp(
     url: str, *, proxy: str | None = None, seconds: float | None = None, names: str | None = None
-) -> DeliveryError:
+) -> DeliveryFailure:
     """Return how an exception is told that aiohttp raises (with a resolver that says `names`)."""
 
     class Resolver(aiohttp.abc.AbstractResolver):

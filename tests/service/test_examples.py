@@ -328,7 +328,7 @@ def test_command_line_asks_once_and_sends_what_is_recorded(tmp_path: Path) -> No
         assert "What com.example.notes asks" in asked
         assert "This would not be sent: no consent" in asked
         assert machine.run_at_terminal("command_line.py", "list", keys="\n") == "Buy milk\n"
-        assert "Used so far" in machine.run("command_line.py", "telemetry")
+        assert "Privacy budget used so far" in machine.run("command_line.py", "telemetry")
         machine.settle()
         assert arrived(server, machine) == {"editor": 2, "command": 2}
         assert not machine.has_stored("unheard-of-editor")

@@ -76,7 +76,7 @@ def test_permanent_responses_and_reports_are_exact_and_independent(
 
     def response_and_report(client: int) -> int:
         encoder = Encoder(metric, make_secret(client))
-        permanent = encoder.permanent_response(bits)
+        permanent = encoder.permanent_response(bits).bits
         return permanent | report_bits(encoder, permanent, rng.bytes) << k
 
     sample = collect(response_and_report, CLIENTS, 2 * k)
@@ -116,7 +116,7 @@ def test_reports_with_the_systems_coins_follow_the_same_law() -> None:
     """20,000 unseeded reports of one client: 128 rates and 8,128 pairs; P(false alarm) < 1e-6."""
     params = PARAMS["awkward"]
     encoder = Encoder(make_metric(params=params), make_secret())
-    permanent = encoder.permanent_response(bloom_bits(VALUE, 0, params))
+    permanent = encoder.permanent_response(bloom_bits(VALUE, 0, params)).bits
     packed = b"".join(encoder.encode(VALUE).bits for _ in range(20_000))
     sample = unpack(packed, params.k)
     assert_law(sample, chances(lanes(permanent, params.k), params.p, params.q))
@@ -141,8 +141,8 @@ def test_two_responses_of_one_client_share_no_coin(second: str, rng: np.random.G
             encoder = Encoder(homepage, secret)
             one, two = (report_bits(encoder, bits, rng.bytes) for _ in range(2))
         else:
-            one = Encoder(homepage, secret).permanent_response(bits) ^ bits
-            two = Encoder(other, secret).permanent_response(other_bits) ^ other_bits
+            one = Encoder(homepage, secret).permanent_response(bits).bits ^ bits
+            two = Encoder(other, secret).permanent_response(other_bits).bits ^ other_bits
         return one | two << params.k
 
     sample = collect(noise, n, 2 * params.k)
@@ -173,7 +173,7 @@ def test_cohort_tells_nothing_about_the_permanent_response() -> None:
     for client in range(100_000):
         encoder = Encoder(metric, make_secret(client))
         cohorts.append(encoder.cohort)
-        packed += encoder.permanent_response(0).to_bytes(16, "little")
+        packed += encoder.permanent_response(0).bits.to_bytes(16, "little")
     flips, chosen = unpack(packed, params.k), np.array(cohorts)
     for cohort in range(params.m):
         members = flips[chosen == cohort]
@@ -194,7 +194,7 @@ def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(
     for client in range(CLIENTS):
         encoder = Encoder(metric, make_secret(client))
         steps.append(encoder.cohort)
-        permanent = encoder.permanent_response(encoder.true_bits(VALUE))
+        permanent = encoder.permanent_response(encoder.true_bits(VALUE)).bits
         packed += report_bits(encoder, permanent, rng.bytes).to_bytes(params.k // 8, "little")
     assert chi_squared_p(np.bincount(steps), np.full(3, CLIENTS / 3)) > ALARM
     reports, chosen, k = unpack(packed, params.k), np.array(steps), params.k
@@ -224,7 +224,7 @@ def test_2000_cells_of_a_joint_metric_are_exact_and_independent(rng: np.random.G
     for client in range(n):
         encoder = Encoder(metric, make_secret(client))
         bits = encoder.true_bits({"site": "site 37", "speed": 11.5})
-        response = encoder.permanent_response(bits)
+        response = encoder.permanent_response(bits).bits
         permanent += response.to_bytes(params.k // 8, "little")
         reported += report_bits(encoder, response, rng.bytes).to_bytes(params.k // 8, "little")
     true_bits = lanes(1 << (37 * 20 + 11), params.k)

@@ -79,7 +79,7 @@ def sample(metric: Metric, bits: int, clients: int, rng: np.random.Generator) ->
     counts = Sample(np.zeros(PATTERNS, dtype=np.int64), np.zeros(PATTERNS, dtype=np.int64))
     for client in range(clients):
         encoder = Encoder(metric, make_secret(f"{bits} {client}"))
-        permanent = encoder.permanent_response(bits)
+        permanent = encoder.permanent_response(bits).bits
         counts.permanent[permanent] += 1
         counts.reported[report_bits(encoder, permanent, rng.bytes)] += 1
     return counts
@@ -218,7 +218,7 @@ def averaged(params: RapporParams, bits: int, client: int, rng: np.random.Genera
 
 def majority_of(n_reports: int, encoder: Encoder, bits: int, rng: np.random.Generator) -> int:
     """Return what a majority of a client's reports says about each bit."""
-    permanent = encoder.permanent_response(bits)
+    permanent = encoder.permanent_response(bits).bits
     reports = bytes(report_bits(encoder, permanent, rng.bytes) for _ in range(n_reports))
     majority = unpack(reports, encoder.metric.params.k).sum(axis=0) > n_reports / 2
     return sum(1 << lane for lane in np.flatnonzero(majority).tolist())

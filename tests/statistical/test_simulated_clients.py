@@ -118,7 +118,7 @@ def client_patterns(held: IntArray) -> IntArray:
         encoder = Encoder(metric, make_secret(client))
         bloom = bloom_bits(SMALL_VALUES[value], encoder.cohort, SMALL)
         coins = seeded_stream(f"fleet {client}")
-        bits.append(report_bits(encoder, encoder.permanent_response(bloom), coins))
+        bits.append(report_bits(encoder, encoder.permanent_response(bloom).bits, coins))
         cohorts.append(encoder.cohort)
     return pattern_counts(np.array(cohorts), np.array(bits))
 
@@ -293,7 +293,7 @@ def test_real_clients_second_reports_have_the_same_joint_law() -> None:
         cohorts.append(encoder.cohort)
         bloom = bloom_bits(SMALL_VALUES[0], encoder.cohort, SMALL)
         for day in days:
-            day.append(report_bits(encoder, encoder.permanent_response(bloom), coins))
+            day.append(report_bits(encoder, encoder.permanent_response(bloom).bits, coins))
     first, second = (unpack(bytes(day), SMALL.k) for day in days)
     assert_joint_law(np.array(cohorts), first, second, shared=True)
 
@@ -343,7 +343,7 @@ def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(
         true = encoder.true_bits(OPEN_VALUES[client % len(OPEN_VALUES)])
         coins = seeded_stream(f"open fleet {client}")
         clients.append(encoder.cohort)
-        reports.append(report_bits(encoder, encoder.permanent_response(true), coins))
+        reports.append(report_bits(encoder, encoder.permanent_response(true).bits, coins))
     expected = np.asarray(10_000 * np.sum(chances, axis=0))
     assert expected.min() > 5
     assert chi_squared_p(pattern_counts(np.array(clients), np.array(reports)), expected) > ALARM

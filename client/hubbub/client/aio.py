@@ -1,7 +1,7 @@
 """Telemetry for asyncio apps that use aiohttp: `async with AsyncTelemetry(...) as telemetry`.
 
-The same recording, ledger and outbox as `Telemetry`, but one task of the app's event loop delivers
-reports; a worker thread uses the disk, so that the loop never waits for it. Needs the extra: pip
+The same recording, ledger and outbox as `Telemetry`, but two tasks of the app's loop store and
+send; a worker thread uses the disk, so that the loop never waits for it. Needs the extra: pip
 install 'hubbub[aiohttp]'.
 """
 
@@ -11,8 +11,10 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from typing import Self, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
@@ -26,7 +28,7 @@ from hubbub.client.base import (
     SPOOL_SECONDS,
     BaseTelemetry,
 )
-from hubbub.client.delivery import Disk
+from hubbub.client.delivery import ClientStore
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.transport import (
     MAX_ANSWER,
@@ -34,8 +36,8 @@ from hubbub.client.transport import (
     BatchRequest,
     RequestEncoder,
     check_endpoint,
+    classify_response,
     failure,
-    judge,
 )
 from hubbub.protocol.errors import SealedError
 from hubbub.protocol.metric_types.base import Value
@@ -56,28 +58,19 @@ class AsyncTelemetry(BaseTelemetry):
     _loop: asyncio.AbstractEventLoop | None
     _pool: ThreadPoolExecutor
     _session: aiohttp.ClientSession
-    _disk: Disk | None
-    _former: bytes | None
-    _task: asyncio.Task[None] | None
+    _tasks: tuple[asyncio.Task[None], ...]
+    _wake: asyncio.Event
     _entered: bool
-    _woken: bool
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
-        self._recorder.take(metric, value)
-        self._wake_up()
+        self._recorder.record(metric, value)
 
     async def __aenter__(self) -> Self:
-        """Open the disk and begin to deliver."""
+        """Begin to deliver."""
         self._entered = True
         if not self._recorder.disabled:
-            self._begin()
-            try:
-                await self._open()
-            except UnavailableError as error:
-                self._note_unavailable(error)
-            except Exception as error:
-                self._fail(error)
+            self._start()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -86,38 +79,32 @@ class AsyncTelemetry(BaseTelemetry):
 
     async def flush(self, timeout: float = 10.0) -> bool:
         """Send what waits, now; return whether everything was settled within `timeout` seconds."""
-        if self._task is None or self._task.done():
-            return False
-        return await self._hurry_until(self._settled, timeout)
+        return await self._hurry_until(self._is_settled, timeout)
 
     async def close(self, timeout: float = EXIT_SECONDS) -> None:
         """Send what waits, for at most `timeout` seconds and until an attempt fails, then stop.
 
         What is left stays on disk.
         """
-        if self._task is None:
+        if not self._tasks:
             self._shut()
             return
         try:
-            if not self._task.done():
-                await self._hurry_until(self._idle, timeout)
+            await self._hurry_until(self._is_idle, timeout)
         finally:
             await self._stop()
 
-    async def _hurry_until(self, reached: asyncio.Event, timeout: float) -> bool:
+    async def _hurry_until(self, reached: Callable[[], bool], timeout: float) -> bool:
         """Send what waits, now; return whether a state was reached in time."""
-        self._retry_at_once = self._hurry = True
-        self._settled.clear()
-        self._idle.clear()
+        if self._recorder.disabled or not self._tasks:
+            return False
+        with self._recorder.changed:
+            self._lanes.hurry()
         self._wake.set()
         try:
-            async with asyncio.timeout(timeout):
-                await reached.wait()
-        except TimeoutError:
-            return False
+            return await self._wait(reached, timeout) and self._recorder.disabled is None
         finally:
-            self._hurry = False
-        return self._recorder.disabled is None
+            self._lanes.relax()
 
     async def forget(self) -> str:
         """Delete this client's secret, ledger and unsent reports; return what that means.
@@ -133,17 +120,21 @@ class AsyncTelemetry(BaseTelemetry):
     def _prepare(self) -> None:
         self._url = check_endpoint(self._endpoint)
         self._encoder = RequestEncoder(self._ingest_key, self._sealer)
-        self._start_afresh()
+        self._recorder.listener = self._wake_up
+        self._reset_after_fork()
 
-    def _start_afresh(self) -> None:
-        """Set everything that a task uses; a forked child starts here too."""
-        self._task = self._loop = self._disk = self._former = None
+    def _reset_after_fork(self) -> None:
+        """Set everything that tasks use; a forked child starts here too."""
+        self._tasks, self._loop = (), None
         self._wake = asyncio.Event()
-        self._settled = asyncio.Event()
-        self._idle = asyncio.Event()  # all is on disk, and no more can be sent now
-        self._entered = self._hurry = self._retry_at_once = self._woken = False
+        self._entered = False
 
-    def _begin(self) -> None:
+    def _is_to_be_resumed(self) -> bool:
+        return True
+
+    def _start(self) -> None:
+        if self._tasks or not self._entered:
+            return
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="hubbub disk")
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(
@@ -153,121 +144,101 @@ class AsyncTelemetry(BaseTelemetry):
             cookie_jar=aiohttp.DummyCookieJar(),  # a cookie would link batches
         )
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.create_task(self._deliver_for_ever(), name="hubbub")
-
-    def _withdraw(self) -> None:
-        self._wake_up()
-
-    def _resume(self) -> None:
-        if self._entered and self._task is None and not self._recorder.disabled:
-            self._begin()
-        self._wake_up()
+        self._tasks = tuple(
+            asyncio.create_task(self._with_store(work), name="hubbub")
+            for work in (self._write, self._send)
+        )
 
     def _wake_up(self) -> None:
         loop = self._loop  # another thread may be closing
-        if not self._woken and loop is not None:
-            self._woken = True
+        if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop was closed, and this object not
                 loop.call_soon_threadsafe(self._wake.set)
 
-    async def _deliver_for_ever(self) -> None:
-        while self._task is asyncio.current_task():  # a forked child has none, or its own
+    async def _with_store(self, work: Callable[[ClientStore], Awaitable[None]]) -> None:
+        """Do a lane's work with its own connection, as long as the state can be trusted."""
+        former = None
+        while self._is_running():
             try:
-                await self._rest(await self._step())
+                store = await self._in_pool(partial(self._open_store, former))
+                former = store.secret
+                try:
+                    await work(store)
+                finally:
+                    self._pool.submit(store.close)
             except UnavailableError as error:
                 self._note_unavailable(error)
                 await asyncio.sleep(RETRY_DISK_SECONDS)
             except ReplacedSecretError:
-                await self._close_disk()
+                continue
             except Exception as error:  # an app must never fail because of telemetry
                 self._fail(error)
                 return
 
-    async def _open(self) -> Disk:
-        if self._disk is None:
-            disk = await self._in_pool(lambda: self._open_disk(self._former))
-            if self._disk is None:
-                self._disk = disk
-            else:
-                disk.close()
-        return self._disk
+    async def _write(self, store: ClientStore) -> None:
+        """Store reports until closed (one task)."""
+        while self._is_running():
+            await self._wait(self._has_work)
+            await self._wait(self._is_time_to_store, SPOOL_SECONDS)
+            if self._is_running() and not await self._in_pool(partial(self._store_waiting, store)):
+                await asyncio.sleep(RETRY_DISK_SECONDS)
 
-    async def _close_disk(self) -> None:
-        disk, self._disk = self._disk, None
-        if disk is not None:
-            self._former = disk.secret
-            await self._in_pool(disk.close)
+    async def _send(self, store: ClientStore) -> None:
+        """Bring batches to the collector until closed (another task)."""
+        while self._is_running():
+            seen = self._lanes.changes  # before the disk is read, or a report would be overlooked
+            seconds = IDLE_SECONDS
+            if self._may_send():
+                try:
+                    seconds = await self._send_once(store, seen)
+                except UnavailableError:
+                    seconds = RETRY_DISK_SECONDS
+            if seconds:
+                await self._wait(partial(self._lanes.is_time_to_send, seen), seconds)
 
-    def _fail(self, error: Exception) -> None:
-        super()._fail(error)
-        self._settled.set()
-        self._idle.set()
-
-    async def _stop(self) -> None:
-        task, self._task, self._loop = self._task, None, None
-        if task is None:
-            return
-        self._shut()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await self._session.close()
-        with contextlib.suppress(StateError, UnavailableError):
-            disk = await self._open()
-            await self._in_pool(lambda: self._write(disk))
-        await self._close_disk()
-        self._pool.shutdown()
-
-    async def _step(self) -> float:
-        """Store what is pending and bring one batch to the collector; return the pause."""
-        disk = await self._open()
-        if not await self._in_pool(lambda: self._write(disk)):
-            return RETRY_DISK_SECONDS
-        if self._recorder.disabled or self._withdrawn:
-            self._settled.set()
-            self._idle.set()
-            return IDLE_SECONDS
-        hurry = self._hurry
-        step = await self._in_pool(lambda: self._next_batch(disk))
+    async def _send_once(self, store: ClientStore, seen: int) -> float:
+        """Send a batch, if one is due; return the seconds until there may be another."""
+        step = await self._in_pool(partial(self._next_batch, store))
         if isinstance(step, float):
-            if hurry and not self._recorder.pending:
-                self._idle.set()
-                if not self._on_disk:
-                    self._settled.set()
+            self._note_end_of_sending(seen)
             return step
-        answer = await self._post_and_write(step.batch, disk)
+        answer = await self._post(step.batch, store.secret)
         self._note(answer)
-        await self._in_pool(lambda: self._settle(disk, step, answer))
-        if hurry and answer.is_to_be_repeated:
-            self._idle.set()
+        await self._in_pool(partial(self._settle, store, step, answer))
+        if answer.is_to_be_repeated:
+            self._note_end_of_sending(seen)
         return 0.0
 
-    def _write(self, disk: Disk) -> bool:
-        """Store what is pending (in the pool: a cancelled task can't lose it)."""
-        self._woken = False
-        return self._bring_to_disk(disk, self._recorder.drain(disk.secret))
-
-    async def _rest(self, seconds: float) -> None:
-        """Wait until something is recorded, or flushed, and then a moment for more to come."""
-        if not seconds or self._retry_at_once:
+    async def _stop(self) -> None:
+        tasks, self._tasks, self._loop = self._tasks, (), None
+        if not tasks:
             return
+        self._shut()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._session.close()
+        with contextlib.suppress(StateError, UnavailableError):
+            await self._in_pool(self._store_the_rest)
+        self._pool.shutdown()
+
+    def _store_the_rest(self) -> None:
+        with closing(self._open_store()) as store:
+            self._store_waiting(store)
+
+    def _is_running(self) -> bool:
+        """Whether the task that asks is a lane of this process: a forked child has none."""
+        return asyncio.current_task() in self._tasks
+
+    async def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait for a state; return whether it came in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        self._wake.clear()
-        if self._woken and not self._hurry:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SPOOL_SECONDS):
+                while not until():
+                    self._wake.clear()
                     await self._wake.wait()
-
-    async def _post_and_write(self, batch: Batch, disk: Disk) -> Answer:
-        """Try once, and store what is recorded meanwhile."""
-        post = asyncio.create_task(self._post(batch, disk.secret))
-        try:
-            while not (await asyncio.wait({post}, timeout=SPOOL_SECONDS))[0]:
-                await self._in_pool(lambda: self._write(disk))
-            return post.result()
-        finally:
-            post.cancel()
+                return True
+        return False
 
     async def _post(self, batch: Batch, secret: bytes) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
@@ -294,7 +265,7 @@ class AsyncTelemetry(BaseTelemetry):
                 proxy_headers=login if tunnelled else None,
             ) as response:
                 answer = await _read(response.content)
-                return judge(response.status, response.headers, answer, time.time())
+                return classify_response(response.status, response.headers, answer, time.time())
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return failure(error, time.time())
 

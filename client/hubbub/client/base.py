@@ -1,7 +1,7 @@
 """What every kind of `Telemetry` shares: consent, state, recording, and each step of delivery.
 
-Subclasses decide what runs where: threads (`telemetry`) or one task and a worker thread (`aio`)
-take the steps that wait for disk or network. Modules that only some apps need, or only with
+Subclasses drive two `lanes`: with two threads (`telemetry`), or with two tasks and a worker thread
+(`aio`) that takes the steps at the disk. Modules that only some apps need, or only with
 consent, are imported where they are used, so that importing the client stays cheap.
 """
 
@@ -23,13 +23,13 @@ from hubbub.client.errors import (
 )
 from hubbub.client.forks import ORPHANED, is_orphaned, no_fork
 from hubbub.client.interface import Preview, Status
+from hubbub.client.lanes import Lanes
 from hubbub.client.ledger import Account, Spending, Verdict
 from hubbub.client.recorder import (
     CLOSED,
     FORGOTTEN,
     REPLACED,
     WITHDRAWN,
-    Entry,
     Recorder,
     Settings,
     log,
@@ -41,11 +41,11 @@ from hubbub.protocol.wire import Batch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hubbub.client.delivery import Disk
+    from hubbub.client.delivery import ClientStore
     from hubbub.client.outbox import LeasedBatch, Outbox
     from hubbub.client.sealing import Sealer
     from hubbub.client.state import State
-    from hubbub.client.transport import Answer, DeliveryError
+    from hubbub.client.transport import Answer, DeliveryFailure
 
 
 EXIT_SECONDS = 2.0
@@ -78,9 +78,6 @@ def consent_refusal(consent: bool, environment: Mapping[str, str]) -> str | None
 class BaseTelemetry:
     """Start-up, recording and accounts; see `Telemetry` for the parameters."""
 
-    _hurry: bool  # somebody waits until everything is sent
-    _retry_at_once: bool
-
     def __init__(
         self,
         metrics: Registry | str | Path,
@@ -97,7 +94,7 @@ class BaseTelemetry:
         read_timeout: float = 10.0,
         ingest_key: str | None = None,
         sealed_to: str | Sequence[str] | None = None,
-        on_error: Callable[[DeliveryError], object] | None = None,
+        on_error: Callable[[DeliveryFailure], object] | None = None,
     ) -> None:
         if not 1 <= batch_size <= max_pending:
             raise ValueError(f"batch_size = {batch_size}: must be between 1 and max_pending")
@@ -132,9 +129,8 @@ class BaseTelemetry:
             sealed=self._sealer is not None,
         )
         self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
-        self._closed = self._withdrawn = False
-        self._on_disk = 0
-        self._last_error: DeliveryError | None = None
+        self._lanes = Lanes(batch_size)
+        self._last_error: DeliveryFailure | None = None
         self._refusal = consent_refusal(consent, os.environ)
         if self._refusal:
             self._recorder.disabled = self._refusal
@@ -152,7 +148,7 @@ class BaseTelemetry:
             return Status(
                 recorded=recorder.recorded,
                 delivered=recorder.delivered,
-                waiting=len(recorder.pending) + (self._on_disk if is_usable else 0),
+                waiting=len(recorder.pending) + (self._lanes.on_disk if is_usable else 0),
                 stale=recorder.stale,
                 dropped=dict(recorder.dropped),
                 disabled=recorder.disabled or recorder.unavailable,
@@ -256,7 +252,7 @@ class BaseTelemetry:
         Waits for the state at most a second. What can't be done in that time is done before
         anything else is sent.
         """
-        if self._closed:
+        if self._lanes.closed:
             return
         recorder, former = self._recorder, self._refusal
         self._refusal = consent_refusal(consent, os.environ)
@@ -265,41 +261,48 @@ class BaseTelemetry:
                 recorder.disable(self._refusal, "INFO")
             recorder.drop_pending(WITHDRAWN)
             if recorder.secret is not None:
-                self._withdrawn = True
-                self._withdraw()
+                with recorder.changed:
+                    self._lanes.withdraw()
+                    recorder.notify()
+                if self._lanes.on_disk:
+                    self._start()
             else:
                 self._discard_unsent()
         elif former is not None and recorder.disabled == former:
-            if self._withdrawn:  # what should have been deleted mustn't be sent now
+            if self._lanes.withdrawn:  # what should have been deleted mustn't be sent now
                 self._discard_unsent()
             recorder.disabled = None
             if recorder.secret is None:
                 with suppress(OtherApplicationError):  # which is known and logged by now
                     self._open_state()
-            self._resume()
+            with recorder.changed:
+                self._lanes.retry()
+                recorder.notify()
+            if self._is_to_be_resumed() and not recorder.disabled:
+                self._start()
 
     def _prepare(self) -> None:
         """Prepare what the subclass needs; called once, at the end of construction."""
         raise NotImplementedError
 
-    def _start_afresh(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Set everything that threads or tasks use; a forked child starts here too."""
         raise NotImplementedError
 
-    def _withdraw(self) -> None:
-        """Have the outbox emptied, after recording was stopped."""
+    def _start(self) -> None:
+        """Begin to store and to send, unless that is under way."""
         raise NotImplementedError
 
-    def _resume(self) -> None:
-        """Begin to deliver, after recording was started."""
+    def _is_to_be_resumed(self) -> bool:
+        """Whether to start when consent is given, before anything is recorded."""
         raise NotImplementedError
 
     def _shut(self, reason: str = CLOSED) -> None:
         """Stop recording for good."""
         with self._recorder.changed:
-            self._closed = True
+            self._lanes.close()
             self._recorder.disabled = self._recorder.disabled or reason
-            self._recorder.changed.notify_all()
+            self._recorder.notify()
 
     def _fail(self, error: Exception) -> None:
         """Stop recording after an error that will not pass."""
@@ -318,7 +321,7 @@ class BaseTelemetry:
         self._recorder.disable(FORGOTTEN, "INFO")
         self._recorder.drop_pending(FORGOTTEN)
         self._recorder.shut()
-        self._on_disk = 0
+        self._lanes.on_disk = 0
         delete_state(self._folder, self._registry.application)
         return describe_forgetting(spending)
 
@@ -335,8 +338,8 @@ class BaseTelemetry:
         try:
             origin = self._settings.origin
             self._take_over(open_state(self._folder, self._registry, origin, SHORT_PATIENCE))
-            with closing(self._open_disk()) as disk:
-                disk.forget_periods()
+            with closing(self._open_store()) as store:
+                store.forget_periods()
         except StateError as error:
             self._recorder.disable(str(error))
             if isinstance(error, OtherApplicationError):
@@ -346,7 +349,7 @@ class BaseTelemetry:
 
     def _take_over(self, state: State) -> None:
         """Begin to record, with this state."""
-        self._on_disk = state.waiting
+        self._lanes.on_disk = state.waiting
         self._recorder.open(state.secret, state.account)
         if state.discarded:
             self._recorder.drop("restored state", state.discarded)
@@ -356,7 +359,7 @@ class BaseTelemetry:
             log("WARNING", f"hubbub can't use its state, and will try again: {error}")
         self._recorder.unavailable = f"{error}; will try again"
 
-    def _open_disk(self, former: bytes | None = None) -> Disk:
+    def _open_store(self, former: bytes | None = None) -> ClientStore:
         """Open the database, and the state too unless it is open.
 
         Parameters
@@ -369,7 +372,7 @@ class BaseTelemetry:
         StateError, UnavailableError
         """
         with no_fork():
-            from hubbub.client.delivery import Disk
+            from hubbub.client.delivery import ClientStore
             from hubbub.client.state import open_state
 
         secret = self._recorder.secret
@@ -377,44 +380,51 @@ class BaseTelemetry:
             state = open_state(self._folder, self._registry, self._settings.origin)
             secret = state.secret
             self._take_over(state)
-        disk = Disk(self._folder, self._registry, self._settings, secret)
+        store = ClientStore(self._folder, self._registry, self._settings, secret)
         self._recorder.unavailable = None
-        return disk
+        return store
 
-    def _bring_to_disk(self, disk: Disk, entries: list[Entry]) -> bool:
-        """Delete what was withdrawn, then store reports; return whether that could be done.
+    def _store_waiting(self, store: ClientStore) -> bool:
+        """Do what the storing lane has to do; return whether that was possible.
 
         Raises
         ------
         StateError
-            If the state can't be trusted any more; the reports are counted as lost.
+            If the state can't be trusted any more; the recordings are counted as lost.
         """
-        recorder = self._recorder
+        changed = False
+        with self._recorder.changed:
+            self._lanes.begin_storing()
         try:
-            if self._withdrawn:
-                self._clear_outbox(disk)
-            if self._refusal is not None:  # recorded just before consent was withdrawn
-                recorder.drop(WITHDRAWN, len(entries))
-                return True
-            if not entries:
-                return True
-            absorbed = disk.absorb(entries)
+            changed = self._commit(store)
         except UnavailableError as error:
             self._note_unavailable(error)
-            recorder.give_back(entries)
+            self._recorder.requeue()
             return False
         except Exception as error:
-            recorder.drop(
-                REPLACED if isinstance(error, ReplacedSecretError) else "disabled", len(entries)
-            )
+            replaced = isinstance(error, ReplacedSecretError)
+            self._recorder.give_up(REPLACED if replaced else "disabled")
             raise
-        recorder.unavailable = None
-        recorder.refresh(absorbed.account)
-        self._on_disk = absorbed.waiting
-        recorder.stale += absorbed.stale
-        for reason, count in absorbed.refused.items():
-            recorder.drop(reason, count)
+        finally:
+            with self._recorder.changed:
+                self._lanes.end_storing(changed=changed)
+                self._recorder.notify()
         return True
+
+    def _commit(self, store: ClientStore) -> bool:
+        """Delete what was withdrawn, then store what waits; return whether there was any of it."""
+        recorder = self._recorder
+        recordings = recorder.drain(store.secret)
+        withdrawn = self._lanes.withdrawn
+        if withdrawn:
+            self._clear_outbox(store)
+        if self._refusal is not None:  # recorded just before consent was withdrawn
+            recorder.give_up(WITHDRAWN)
+        elif recordings:
+            result = store.commit_reports(recordings)
+            recorder.settle(result.account, result.charges)
+            self._lanes.on_disk = result.waiting
+        return withdrawn or bool(recordings)
 
     def _discard_unsent(self) -> None:
         """Delete the unsent reports of earlier runs, if there is a state and it can be used."""
@@ -424,51 +434,75 @@ class BaseTelemetry:
         try:
             discarded = discard_unsent(self._folder, self._registry.application)
         except UnavailableError:
-            self._withdrawn = True  # must be done before anything is sent
+            self._lanes.withdraw()  # must be done before anything is sent
             return
         except StateError:
             return
-        self._withdrawn, self._on_disk = False, 0
+        self._lanes.clear(0)
         self._recorder.drop(WITHDRAWN, discarded)
 
-    def _clear_outbox(self, disk: Disk) -> None:
+    def _clear_outbox(self, store: ClientStore) -> None:
         """Delete what wasn't sent before consent was withdrawn."""
-        self._withdrawn = False
+        self._lanes.withdrawn = False  # another no may come meanwhile
         try:
-            self._recorder.drop(WITHDRAWN, disk.outbox.clear(time.time()))
+            self._recorder.drop(WITHDRAWN, store.outbox.clear(time.time()))
         except UnavailableError:
-            self._withdrawn = True
+            self._lanes.withdraw()
             raise
-        self._on_disk = disk.outbox.waiting()
+        self._lanes.on_disk = store.outbox.waiting()
 
-    def _next_batch(self, disk: Disk) -> LeasedBatch | float:
+    def _next_batch(self, store: ClientStore) -> LeasedBatch | float:
         """Return the batch to send now, or the seconds until there may be one."""
-        if self._retry_at_once:
-            self._retry_at_once = False
-            disk.scheduler.reset_backoff()
-        step = disk.scheduler.next(hurry=self._hurry)
-        self._count_dropped(disk.outbox)
+        with self._recorder.changed:
+            retries = self._lanes.take_retry()
+        if retries:
+            store.scheduler.reset_backoff()
+        step = store.scheduler.next(hurry=self._lanes.is_hurried)
+        self._count_dropped(store.outbox)
         if isinstance(step, float):
-            self._on_disk = disk.outbox.waiting()
+            self._lanes.on_disk = store.outbox.waiting()
             if self._recorder.has_old_period():
-                disk.forget_periods()
+                store.forget_periods()
         return step
 
-    def _settle(self, disk: Disk, batch: LeasedBatch, answer: Answer) -> None:
+    def _settle(self, store: ClientStore, batch: LeasedBatch, answer: Answer) -> None:
         """Let the collector's answer to a batch take effect."""
-        settled = disk.scheduler.settle(batch, answer)
+        settled = store.scheduler.settle(batch, answer)
         with self._recorder.changed:
             self._recorder.delivered += settled.delivered
         self._recorder.drop(settled.reason, settled.refused)
         if self._refusal is not None:
             self._recorder.drop(WITHDRAWN, settled.gone)
-        self._count_dropped(disk.outbox)
-        self._on_disk = disk.outbox.waiting()
+        self._count_dropped(store.outbox)
+        self._lanes.on_disk = store.outbox.waiting()
 
     def _count_dropped(self, outbox: Outbox) -> None:
         for reason, count in outbox.dropped.items():
             self._recorder.drop(reason, count)
         outbox.dropped.clear()
+
+    def _note_end_of_sending(self, seen: int) -> None:
+        """Note that nothing can be sent now, or nothing is left."""
+        with self._recorder.changed:
+            self._lanes.end_sending(seen)
+            self._recorder.notify()
+
+    def _may_send(self) -> bool:
+        return not (self._recorder.disabled or self._lanes.withdrawn)
+
+    def _has_work(self) -> bool:
+        return self._lanes.has_work(len(self._recorder.pending))
+
+    def _is_time_to_store(self) -> bool:
+        return self._lanes.is_time_to_store(len(self._recorder.pending))
+
+    def _is_idle(self) -> bool:
+        disabled = self._recorder.disabled is not None
+        return disabled or self._lanes.is_idle(len(self._recorder.pending))
+
+    def _is_settled(self) -> bool:
+        disabled = self._recorder.disabled is not None
+        return disabled or self._lanes.is_settled(len(self._recorder.pending))
 
     def _note(self, answer: Answer) -> None:
         """Keep, log and report why an attempt failed, if it did."""
@@ -490,8 +524,9 @@ _instances: weakref.WeakSet[BaseTelemetry] = weakref.WeakSet()
 
 def _restart_in_child() -> None:
     for instance in list(_instances):
-        instance._recorder.start_afresh()
-        instance._start_afresh()
+        instance._recorder.reset_after_fork()
+        instance._lanes.reset_after_fork()
+        instance._reset_after_fork()
         if is_orphaned():
             instance._recorder.disable(ORPHANED)
 

@@ -2,22 +2,21 @@
 
 `DeliveryScheduler` decides what is sent when. It knows the disk and the clock but neither network
 nor threads, so that tests play a day of trouble in a moment, and threads and asyncio share it.
-`Disk` gives it a connection to the database, and enters reports there with what they cost.
+`ClientStore` gives it a connection to the database, and charges for reports as it stores them.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder
-from hubbub.client.ledger import Account, AnswerKey, Verdict
-from hubbub.client.outbox import LeasedBatch, Outbox, in_turns, spool
-from hubbub.client.recorder import Entry, Settings
+from hubbub.client.ledger import Account, Charges, Recording
+from hubbub.client.outbox import LeasedBatch, Outbox, round_robin, spool
+from hubbub.client.recorder import Settings
 from hubbub.client.storage import (
     Storage,
     count_waiting,
@@ -29,7 +28,6 @@ from hubbub.client.storage import (
 )
 from hubbub.client.transport import Answer, Outcome, refusal_reason
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import Report
 
 MAX_AGE = 13 * 86_400.0
 """Seconds: a day less than the collector remembers batch ids."""
@@ -43,7 +41,7 @@ _PAUSE = 0.5  # the shortest wait before looking again for batches that other pr
 _LOOK_AGAIN = 60.0  # the longest
 
 
-class Settled(NamedTuple):
+class DeliveryResult(NamedTuple):
     """What became of a batch's reports by an answer.
 
     Attributes
@@ -123,21 +121,21 @@ class DeliveryScheduler:
         self._failures = 0
         self._not_before = self._asked_to_wait_until
 
-    def settle(self, batch: LeasedBatch, answer: Answer) -> Settled:
+    def settle(self, batch: LeasedBatch, answer: Answer) -> DeliveryResult:
         """Let an answer take effect."""
         if answer.outcome is Outcome.RETRY:
             self._back_off(answer.retry_after)
             is_there = self._outbox.release(batch, may_be_stored=answer.may_be_stored)
-            return Settled(gone=0 if is_there else batch.reports)
+            return DeliveryResult(gone=0 if is_there else batch.reports)
         self._failures = 0
         self._not_before = self._asked_to_wait_until = 0.0
         if answer.outcome is Outcome.DELIVERED:
             self._outbox.remove(batch)
-            return Settled(batch.reports)
+            return DeliveryResult(batch.reports)
         named = {index for index in answer.refused if index < batch.reports}
         refused = named or range(batch.reports)
         self._outbox.remove(batch, refused)
-        return Settled(0, len(refused), refusal_reason(answer))
+        return DeliveryResult(0, len(refused), refusal_reason(answer))
 
     def _until_due(self, spooled: int, now: float) -> float:
         """Return the seconds until a batch is due, however small; 0 or less: now."""
@@ -164,29 +162,24 @@ def system_chance() -> float:
     return int.from_bytes(os.urandom(7), "little") / 2**56
 
 
-class Absorbed(NamedTuple):
-    """What became of reports on their way to the disk.
+class CommitResult(NamedTuple):
+    """What a transaction stored.
 
     Attributes
     ----------
     account : Account
         As it is stored now.
-    stale : int
-        Reports drawn again from an earlier answer, because another process had used the last room
-        for a new value.
-    refused : Counter of str
-        Reports for which other processes' answers had left no room, by reason.
+    charges : Charges
     waiting : int
         Reports that are on disk now.
     """
 
     account: Account
-    stale: int
-    refused: Counter[str]
+    charges: Charges
     waiting: int
 
 
-class Disk:
+class ClientStore:
     """A connection to the database, and what the client does with it.
 
     Parameters
@@ -245,31 +238,20 @@ class Disk:
         self.outbox.close()
         self._storage.close()
 
-    def absorb(self, entries: Sequence[Entry]) -> Absorbed:
-        """Charge reports to the stored account and spool them, in one transaction.
+    def commit_reports(self, recordings: Sequence[Recording]) -> CommitResult:
+        """Charge recordings to the stored account, and draw and spool their reports.
 
-        If the stored account admits another answer than the report's, the report is drawn again.
+        All in one transaction: what is charged is stored, and no report leaves that isn't charged.
         """
-        refused: Counter[str] = Counter()
-        answers: set[AnswerKey] = set()
-        reports: list[Report] = []
-        stale = 0
         with self._storage.transaction(self.secret) as connection:
             account = load_account(connection, self._registry)
             before = dict(account.memory)
-            for entry in in_turns(entries):
-                decision = account.decide(entry.memo, entry.recorded_at)
-                if decision.verdict is Verdict.REFUSED:
-                    refused[decision.refusal] += 1
-                    continue
-                account.enter(decision)
-                answers.add(decision.memo.answer)
-                stale += decision.verdict is Verdict.STALE
-                if decision.memo.response == entry.memo.response:
-                    reports.append(entry.report)
-                else:
-                    encoder = self._encoders[entry.report.metric]
-                    reports.append(encoder.report(decision.memo.response))
+            charges = account.charge(round_robin(recordings))
+            reports = [
+                self._encoders[cached.answer.metric].report(cached.response)
+                for cached in round_robin(charges.admitted)
+            ]
+            answers = {cached.answer for cached in charges.admitted}
             save_rows(connection, map(account.ledger.row, answers))
             save_definitions(connection, [self._registry[answer.metric] for answer in answers])
             changed = [m for name, m in account.memory.items() if before.get(name) != m]
@@ -278,7 +260,7 @@ class Disk:
             spool(connection, reports, self._registry, self._origin, now)
             forget_periods(connection, now)
             waiting = count_waiting(connection, self._origin)
-        return Absorbed(account, stale, refused, waiting)
+        return CommitResult(account, charges, waiting)
 
     def forget_periods(self) -> None:
         """Delete the answers of past periods."""

@@ -99,20 +99,26 @@ class Encoder:
         """
         if self.metric.memory == "period":
             return self.report(self.fresh_response(value))
-        return self.report(self.lasting_response(self.true_bits(value)))
+        return self.report(self.permanent_response(self.true_bits(value)))
 
     def true_bits(self, value: Value) -> int:
         """Return the bits that a value sets in `cohort`, before any noise (raises as `encode`)."""
         return self._bits_in(value, self.cohort)
 
-    def lasting_response(self, bits: int) -> PermanentResponse:
-        """Return the response that true bits have for life (``memory = "value"``)."""
+    def permanent_response(self, bits: int) -> PermanentResponse:
+        """Return the response (PRR) that true bits have for life (``memory = "value"``).
+
+        Each bit is turned over with probability f/2, which is RAPPOR's "1 with f/2, 0 with f/2,
+        itself with 1 - f" (Erlingsson et al. 2014, section 2, step 2).
+        """
         response = self._responses.get(bits)
         if response is None:
             if len(self._responses) >= _MOST_RESPONSES:
                 self._responses.clear()
-            response = PermanentResponse(self.cohort, self.permanent_response(bits))
-            self._responses[bits] = response
+            message = self._length + bits.to_bytes(self._width, "little")
+            stream = self._permanent_stream.after(message)
+            noisy = bits ^ self._permanent.draw(0, stream)
+            response = self._responses[bits] = PermanentResponse(self.cohort, noisy)
         return response
 
     def fresh_response(self, value: Value, stream: ByteStream = os_stream) -> PermanentResponse:
@@ -145,16 +151,6 @@ class Encoder:
         digest = self._digest.copy()
         digest.update(bits.to_bytes(self._width, "little"))
         return digest.digest()[:_DIGEST_BYTES]
-
-    def permanent_response(self, bits: int) -> int:
-        """Return the memoized noisy bits (PRR) of true bits: the same for life.
-
-        Each bit is turned over with probability f/2, which is RAPPOR's "1 with f/2, 0 with f/2,
-        itself with 1 - f" (Erlingsson et al. 2014, section 2, step 2).
-        """
-        message = self._length + bits.to_bytes(self._width, "little")
-        stream = self._permanent_stream.after(message)
-        return bits ^ self._permanent.draw(0, stream)
 
     def _bits_in(self, value: Value, cohort: int) -> int:
         """Return a value's true bits in a cohort, no more than the stated epsilons allow for.

@@ -101,7 +101,7 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
     lines += [
         "",
         f"All questions together, for ever: {_both(constant, any_history)}.",
-        f"Used so far: {used}.",
+        f"Privacy budget used so far: {used}.",
         f"Paid for: epsilon {_number(spending.committed)}{most}.",
     ]
     if spending.resets:
@@ -166,7 +166,7 @@ def _possible_parts(metric: Metric) -> Iterator[str]:
 def _used(spending: Spending) -> str:
     """Return what has been spent."""
     shows = math.isinf(spending.epsilon_any_history)
-    changes = ", but without a bound for whoever sees when answers changed" if shows else ""
+    changes = ", but not bounded for whoever sees when answers changed" if shows else ""
     return _bound(spending.epsilon) + changes
 
 

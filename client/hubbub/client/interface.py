@@ -15,7 +15,7 @@ from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.wire import Report
 
 if TYPE_CHECKING:
-    from hubbub.client.transport import DeliveryError
+    from hubbub.client.transport import DeliveryFailure
 
 
 class Status(NamedTuple):
@@ -29,12 +29,14 @@ class Status(NamedTuple):
         Reports still to be sent, in memory and, when this process last looked, on disk (also those
         of earlier runs and other processes).
     stale : int
-        Reports of an earlier answer, in place of a value beyond `max_values` or the budget.
+        Reports of an earlier answer, in place of a value beyond `max_values` or the budget; counted
+        when they are stored, about a second after the call.
     dropped : mapping of str to int
-        Reports or calls dropped, by reason.
+        Reports or calls dropped, by reason; what no room was left for, by calls of the last second
+        or by other processes, when it would have been stored.
     disabled : str or None
         Why nothing is recorded at all, if so.
-    last_error : DeliveryError or None
+    last_error : DeliveryFailure or None
         Why a batch was last not delivered, and when.
     """
 
@@ -44,7 +46,7 @@ class Status(NamedTuple):
     stale: int
     dropped: Mapping[str, int]
     disabled: str | None
-    last_error: DeliveryError | None
+    last_error: DeliveryFailure | None
 
 
 class Preview(NamedTuple):

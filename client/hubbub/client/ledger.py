@@ -5,10 +5,9 @@ admitted, so that reporting it again never fails. Invariant: whether a client is
 the times of its recordings and never on their values; so the lifetime budget has a part for what
 times decide, and changes of values may use only the rest (docs/protocol, section 6).
 
-The caller's thread asks the account in memory, and the writer asks the stored one again, in a
-transaction. If several processes answer at once, the first to store its answer wins, and the
-others' reports are drawn again from that. There is no I/O here: `storage` keeps the rows, in which
-values are keyed digests.
+A recording is charged once: by the writer, to the stored account, in the transaction that stores
+its report. So whichever of several processes comes first wins, the others report its answer, and no
+cap is exceeded. There is no I/O here: `storage` keeps the rows, in which values are keyed digests.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from typing import NamedTuple
 
 from hubbub.client.encoder import PermanentResponse
@@ -165,7 +165,6 @@ class Ledger:
         self._resets, self._restores = resets, restores
         self.revealing = set(revealing)
         self._rows: dict[AnswerKey, Row] = {}
-        self._added: Counter[AnswerKey] = Counter()  # reports since
         self._answers: Counter[tuple[str, int]] = Counter()
         self._first = self._changed = 0.0
         first_of_others = 0.0
@@ -206,21 +205,28 @@ class Ledger:
             return Verdict.REFUSED, OVER_BUDGET
         return Verdict.NEW, ""
 
-    def add(self, answer: AnswerKey, reports: int = 1, *, answered: bool) -> None:
-        """Enter reports of an answer that is admitted, or by this call (see `judge`)."""
+    def add(self, answer: AnswerKey, *, answered: bool) -> None:
+        """Enter a report of an answer that is admitted, or by this call (see `judge`)."""
         rules = self._rules[answer[:2]]
         if not rules.hides_changes:
             self.revealing.add(answer[:2])
-        if answer in self._rows:
-            self._added[answer] += reports
+        row = self._rows.get(answer)
+        if row is not None:
+            self._rows[answer] = row._replace(reports=row.reports + 1)
             return
         changed = answered and rules.memory == "value"
-        self._enter(Row(answer, reports, rules.epsilon_report, rules.price, changed))
+        self._enter(Row(answer, 1, rules.epsilon_report, rules.price, changed))
 
     def row(self, answer: AnswerKey) -> Row:
         """Return an answer's row for storage."""
-        row = self._rows[answer]
-        return row._replace(reports=row.reports + self._added[answer])
+        return self._rows[answer]
+
+    def copy(self) -> Ledger:
+        """Return a ledger of its own, with the same rows."""
+        other = copy(self)
+        other._rows, other._answers = self._rows.copy(), self._answers.copy()
+        other.revealing = self.revealing.copy()
+        return other
 
     def count(self, metric: str, version: int) -> int:
         """Return how many answers of a metric's version were admitted."""
@@ -229,8 +235,8 @@ class Ledger:
     def spending(self) -> Spending:
         """Return the account for people."""
         by_metric: dict[tuple[str, int], list[Row]] = {}
-        for answer in self._rows:
-            by_metric.setdefault(answer[:2], []).append(self.row(answer))
+        for answer, row in self._rows.items():
+            by_metric.setdefault(answer[:2], []).append(row)
         metrics = tuple(self._of_metric(*item) for item in sorted(by_metric.items()))
         return Spending(
             metrics,
@@ -262,7 +268,7 @@ class Ledger:
             self._first += row.price
 
 
-class Memo(NamedTuple):
+class CachedResponse(NamedTuple):
     """An answer, as a client remembers it.
 
     Attributes
@@ -284,24 +290,57 @@ class Memo(NamedTuple):
     forgotten: bool = False
 
 
+class Recording(NamedTuple):
+    """A recording that isn't stored yet.
+
+    Attributes
+    ----------
+    own : CachedResponse
+        The answer to report if it is admitted.
+    recorded_at : float
+        Seconds since the epoch.
+    """
+
+    own: CachedResponse
+    recorded_at: float
+
+
 class Decision(NamedTuple):
     """What becomes of a recording.
 
     Attributes
     ----------
     verdict : Verdict
-    memo : Memo
+    cached : CachedResponse
         The answer to report, unless it is refused.
     refusal : str
         Why not, if so.
     """
 
     verdict: Verdict
-    memo: Memo
+    cached: CachedResponse
     refusal: str
 
 
-def recall(memo: Memo | None, metric: Metric, now: float) -> Memo | None:
+class Charges(NamedTuple):
+    """What became of recordings.
+
+    Attributes
+    ----------
+    admitted : list of CachedResponse
+        The answer to report of each that wasn't refused, in order.
+    stale : int
+        How many of these report an earlier answer, because there was no room for another value.
+    refused : Counter of str
+        The others, by reason.
+    """
+
+    admitted: list[CachedResponse]
+    stale: int
+    refused: Counter[str]
+
+
+def recall(cached: CachedResponse | None, metric: Metric, now: float) -> CachedResponse | None:
     """Return the period's answer as it is in use at this moment; None if another must be drawn.
 
     While the clock is in an earlier period than the answer's, that stays in use, but only for the
@@ -309,24 +348,24 @@ def recall(memo: Memo | None, metric: Metric, now: float) -> Memo | None:
     deleted is returned for its own period and the one before, so that nothing that was recorded
     then, and comes late, is answered once more.
     """
-    if memo is None or memo.period is None:
+    if cached is None or cached.period is None:
         return None
     period = metric.period(now)
-    if memo.forgotten:
-        return memo if memo.period - 1 <= period <= memo.period else None
-    if period == memo.period:
-        return memo if memo.behind_since is None else memo._replace(behind_since=None)
-    if period > memo.period:
+    if cached.forgotten:
+        return cached if cached.period - 1 <= period <= cached.period else None
+    if period == cached.period:
+        return cached if cached.behind_since is None else cached._replace(behind_since=None)
+    if period > cached.period:
         return None
-    if memo.behind_since is None or now < memo.behind_since:
-        return memo._replace(behind_since=now)
-    return memo if now - memo.behind_since < metric.period_days * SECONDS_A_DAY else None
+    if cached.behind_since is None or now < cached.behind_since:
+        return cached._replace(behind_since=now)
+    return cached if now - cached.behind_since < metric.period_days * SECONDS_A_DAY else None
 
 
-def period_memo(metric: Metric, response: PermanentResponse, now: float) -> Memo:
+def new_period_response(metric: Metric, response: PermanentResponse, now: float) -> CachedResponse:
     """Return a new answer for the period of this moment."""
     key = AnswerKey(metric.name, metric.version, b"")  # numbered when it is admitted
-    return Memo(key, response, metric.period(now))
+    return CachedResponse(key, response, metric.period(now))
 
 
 class Account:
@@ -336,7 +375,7 @@ class Account:
     ----------
     registry : Registry
     ledger : Ledger, optional
-    memory : mapping of str to Memo
+    memory : mapping of str to CachedResponse
         By metric.
     unusable : frozenset of str
         Metrics whose definition changed under the same version.
@@ -346,7 +385,7 @@ class Account:
         self,
         registry: Registry,
         ledger: Ledger | None = None,
-        memory: Mapping[str, Memo] | None = None,
+        memory: Mapping[str, CachedResponse] | None = None,
         unusable: frozenset[str] = frozenset(),
     ) -> None:
         self._registry = registry
@@ -354,38 +393,55 @@ class Account:
         self.memory = dict(memory or {})
         self.unusable = unusable
 
-    def decide(self, memo: Memo, recorded_at: float) -> Decision:
-        """Return what becomes of a recording at a moment, whose own answer would be `memo`."""
-        name = memo.answer.metric
+    def copy(self) -> Account:
+        """Return an account of its own, that holds the same."""
+        return Account(self._registry, self.ledger.copy(), self.memory, self.unusable)
+
+    def decide(self, recording: Recording) -> Decision:
+        """Return what becomes of a recording, without charging for it."""
+        cached, recorded_at = recording
+        name = cached.answer.metric
         if name in self.unusable:
-            return Decision(Verdict.REFUSED, memo, CHANGED_DEFINITION)
+            return Decision(Verdict.REFUSED, cached, CHANGED_DEFINITION)
         last = self.memory.get(name)
-        if memo.period is not None:
+        if cached.period is not None:
             in_use = recall(last, self._registry[name], recorded_at)
-            if in_use is None and last is not None and memo.period == last.period:
-                in_use = last  # as it seemed to be, and nothing else was drawn
             if in_use is not None:
                 if in_use.forgotten:  # recorded before the period was over
-                    return Decision(Verdict.REFUSED, memo, PERIOD_OVER)
+                    return Decision(Verdict.REFUSED, cached, PERIOD_OVER)
                 return Decision(Verdict.AGAIN, in_use, "")
-            number = self.ledger.count(name, memo.answer.version) + 1
+            number = self.ledger.count(name, cached.answer.version) + 1
             key = number.to_bytes(_NUMBER_BYTES, "big")
-            memo = memo._replace(answer=memo.answer._replace(key=key))
-        verdict, refusal = self.ledger.judge(memo.answer, answered=last is not None)
+            cached = cached._replace(answer=cached.answer._replace(key=key))
+        verdict, refusal = self.ledger.judge(cached.answer, answered=last is not None)
         if verdict is Verdict.STALE and last is not None:
             return Decision(verdict, last, "")
-        return Decision(verdict, memo, refusal)
+        return Decision(verdict, cached, refusal)
 
-    def enter(self, decision: Decision, reports: int = 1) -> None:
-        """Count reports of a decision's answer, and remember that.
+    def charge(self, recordings: Iterable[Recording]) -> Charges:
+        """Decide on recordings, and enter a report of each that isn't refused."""
+        charges = Charges([], 0, Counter())
+        stale = 0
+        for recording in recordings:
+            decision = self.decide(recording)
+            if decision.verdict is Verdict.REFUSED:
+                charges.refused[decision.refusal] += 1
+                continue
+            self._enter(decision)
+            stale += decision.verdict is Verdict.STALE
+            charges.admitted.append(decision.cached)
+        return charges._replace(stale=stale)
+
+    def _enter(self, decision: Decision) -> None:
+        """Count a report of a decision's answer, and remember that.
 
         Not of a one-time metric: it is never reported again, and where f = 0 it is the true bits.
         """
-        memo = decision.memo
-        name = memo.answer.metric
+        cached = decision.cached
+        name = cached.answer.metric
         last = self.memory.get(name)
-        self.ledger.add(memo.answer, reports, answered=last is not None)
+        self.ledger.add(cached.answer, answered=last is not None)
         if self._registry[name].one_time:
             return
-        if last is None or decision.verdict is Verdict.NEW or memo.period is not None:
-            self.memory[name] = memo
+        if last is None or decision.verdict is Verdict.NEW or cached.period is not None:
+            self.memory[name] = cached

@@ -270,7 +270,7 @@ class Outbox:
             connection.execute("DELETE FROM batches WHERE id = ?", (key,))
             return None
         metrics, versions, records, rows = zip(*sorted(whole), strict=True)
-        reports = tuple(map(_report, metrics, versions, records))
+        reports = tuple(map(Report.of_record, metrics, versions, records))
         batch = Batch(reports, batch_id or new_batch_id())
         return LeasedBatch(key, batch, rows, is_new=batch_id is None)
 
@@ -325,7 +325,7 @@ _open_here: set[int] = set()
 _SIZE = f"length(metric) + length(record) + {_ROW_BYTES}"
 
 
-def in_turns(items: Sequence[_Item]) -> Iterator[_Item]:
+def round_robin(items: Sequence[_Item]) -> Iterator[_Item]:
     """Yield items, and every now and then let the app's threads run.
 
     The interpreter would make them wait for 5 ms each time that they want to go on.
@@ -344,22 +344,16 @@ def spool(
 ) -> None:
     """Put reports on disk, each with the metric whose cohort it reveals, if that is for life."""
     rows = []
-    for report in in_turns(reports):
+    for report in round_robin(reports):
         metric = registry[report.metric]
         lasting = metric.name if metric.memory == "value" and metric.params.m > 1 else ""
-        record = report.cohort.to_bytes(_COHORT_BYTES, "little") + report.bits
-        content = (report.metric, report.version, record)
+        content = (report.metric, report.version, report.record)
         rows.append((origin, *content, _checksum(*content), lasting, now))
     connection.executemany(
         "INSERT INTO reports (origin, metric, version, record, checksum, lasting, created) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         rows,
     )
-
-
-def _report(metric: str, version: int, record: bytes) -> Report:
-    cohort = int.from_bytes(record[:_COHORT_BYTES], "little")
-    return Report(metric, version, cohort, record[_COHORT_BYTES:])
 
 
 def _give_up(connection: sqlite3.Connection, batch: LeasedBatch) -> bool:

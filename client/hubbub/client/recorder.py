@@ -1,7 +1,8 @@
-"""From `record` to reports in memory: encode, ask the account, keep until they are on disk.
+"""From `record` to recordings in memory: permanent responses that wait to be charged and stored.
 
 All of this happens on the caller's thread and takes microseconds; it never waits for files or the
-network. Invariant: no raw value is kept, and no report is lost without being counted.
+network. What the stored account has no room for isn't kept; what has room is charged when it is
+stored, and its report drawn then. Invariant: no raw value is kept, and none is lost uncounted.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder
@@ -19,12 +20,13 @@ from hubbub.client.ledger import (
     CHANGED_DEFINITION,
     Account,
     AnswerKey,
+    CachedResponse,
+    Charges,
     Decision,
-    Memo,
+    Recording,
     Spending,
     Verdict,
-    period_memo,
-    recall,
+    new_period_response,
 )
 from hubbub.protocol.errors import (
     EncodingError,
@@ -43,7 +45,7 @@ EXPIRED = "expired metric"
 REPLACED = "secret replaced"
 FORGOTTEN = "forgotten"
 WITHDRAWN = "consent withdrawn"
-_MOST_MEMOS = 1024
+_MOST_RESPONSES = 1024
 _EXPECTED = frozenset({ALREADY_REPORTED, EXPIRED, FORGOTTEN, WITHDRAWN})
 
 
@@ -59,43 +61,37 @@ class Settings(NamedTuple):
     sealed: bool = False
 
 
-class Entry(NamedTuple):
-    """A report that waits in memory, the answer it was drawn from, and when it was recorded."""
-
-    report: Report
-    memo: Memo
-    recorded_at: float
-
-
-class _Recipe(NamedTuple):
+class _PreparedMetric(NamedTuple):
     """What `record` needs to know of a metric."""
 
     encoder: Encoder
     ends: float
-    memos: dict[int, Memo]
+    responses: dict[int, CachedResponse]
 
 
 class Recorder:
-    """Takes values, and holds their reports until `drain`.
+    """Takes values, and holds what is to be stored of them until `drain`.
 
     Parameters
     ----------
     registry : Registry
     max_pending : int
-        Beyond so many reports in memory the oldest are dropped, and counted.
+        Beyond so many recordings in memory the oldest are dropped, and counted.
     enough : int
-        Number of waiting reports that is worth a notification.
+        Number of waiting recordings that is worth a notification.
     development : bool
         Raise for what an app's author should fix: unknown metrics and categories, bad values.
 
     Attributes
     ----------
     changed : threading.Condition
-        Notified when the first or the `enough`-th report waits, and at every change of state.
+        Notified when the first or the `enough`-th recording waits, and at every change of state.
     disabled : str or None
         Why nothing is recorded, if so.
     unavailable : str or None
         Why the state can't be opened for now, if so.
+    listener : callable or None
+        Called where `changed` is notified, for a driver that can't wait for a condition.
     secret : bytes or None
         The client's, once the state is open.
     recorded, delivered, stale : int
@@ -108,22 +104,24 @@ class Recorder:
         self.registry = registry
         self.disabled: str | None = None
         self.unavailable: str | None = None
+        self.listener: Callable[[], object] | None = None
         self._max_pending = max_pending
         self._enough = enough
         self._development = development
         self.secret: bytes | None = None
-        self._recipes: dict[str, _Recipe] = {}
+        self._metrics: dict[str, _PreparedMetric] = {}
         self._account = Account(registry)
-        self.start_afresh()
+        self.reset_after_fork()
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """Set everything that threads share; a forked child starts here too.
 
         Locks are replaced, never acquired, because their owner may not exist in the child; the
         parent's reports stay the parent's, or they would be sent twice under two batch ids.
         """
         self.changed = threading.Condition()
-        self.pending: deque[Entry] = deque()
+        self.pending: deque[Recording] = deque()
+        self._leaving: list[Recording] = []
         self.dropped: Counter[str] = Counter()
         self.recorded = self.delivered = self.stale = 0
 
@@ -132,14 +130,14 @@ class Recorder:
         if secret == self.secret:  # each thread opens the state that another has replaced
             self.refresh(account)
             return
-        recipes = {
-            name: _Recipe(Encoder(metric, secret), _end_of_day(metric), {})
+        metrics = {
+            name: _PreparedMetric(Encoder(metric, secret), _end_of_day(metric), {})
             for name, metric in self.registry.items()
         }
         with self.changed:
             lost = len(self.pending)  # of another secret
             self.pending.clear()
-            self.secret, self._recipes, self._account = secret, recipes, account
+            self.secret, self._metrics, self._account = secret, metrics, account
             self.unavailable = None
         self.drop(REPLACED, lost)
         for name in sorted(account.unusable):
@@ -148,17 +146,24 @@ class Recorder:
     def shut(self) -> None:
         """Drop the secret and the account."""
         with self.changed:
-            self.secret, self._recipes, self._account = None, {}, Account(self.registry)
+            self.secret, self._metrics, self._account = None, {}, Account(self.registry)
 
     def has_old_period(self) -> bool:
         """Whether the answer of a past period is still known."""
         with self.changed:
             return any(
-                memo.period is not None
-                and not memo.forgotten
-                and memo.period < self.registry[name].period(time.time())
-                for name, memo in self._account.memory.items()
+                cached.period is not None
+                and not cached.forgotten
+                and cached.period < self.registry[name].period(time.time())
+                for name, cached in self._account.memory.items()
             )
+
+    def notify(self) -> None:
+        """Wake all threads and tasks that wait for a change."""
+        with self.changed:
+            self.changed.notify_all()
+        if self.listener is not None:
+            self.listener()
 
     def disable(self, reason: str, level: str = "ERROR") -> None:
         """Stop recording, and log it: no more data will come."""
@@ -166,35 +171,31 @@ class Recorder:
             log(level, f"hubbub is off: {reason}")
         with self.changed:
             self.disabled = reason
-            self.changed.notify_all()
+            self.notify()
 
-    def take(self, metric: str, value: Value) -> None:
+    def record(self, metric: str, value: Value) -> None:
         """Record a value; see `Telemetry.record`."""
         try:
             with self.changed:
                 if self.disabled is not None:
                     raise _NotRecordedError(CLOSED if self.disabled == CLOSED else "disabled")
-                recipe, now = self._recipe(metric), time.time()
-                decision = self._decide(recipe, value, now)
+                recording, decision = self._decide(metric, value, self._account)
                 if decision.verdict is Verdict.REFUSED:
                     raise _NotRecordedError(decision.refusal)
-                self._account.enter(decision)
                 self.recorded += 1
-                self.stale += decision.verdict is Verdict.STALE
-                report = recipe.encoder.report(decision.memo.response)
                 if len(self.pending) >= self._max_pending:
                     self._drop_oldest()
-                self.pending.append(Entry(report, decision.memo, now))
+                self.pending.append(recording)
                 waiting = len(self.pending)
                 if waiting == 1 or waiting == self._enough:  # noqa: PLR1714 (faster)
-                    self.changed.notify_all()
+                    self.notify()
         except Exception as error:  # an app must never fail because of telemetry
             if self._development and isinstance(error, (EncodingError, MetricError)):
                 raise
             self._drop_for(error)
 
     def preview(self, metric: str, value: Value) -> tuple[Report, Decision]:
-        """Return the report of a value as `take` would keep it, without keeping or spending.
+        """Return a report of a value as `record` would have it drawn, without spending.
 
         Raises
         ------
@@ -202,47 +203,61 @@ class Recorder:
             If there could be none: the metric isn't registered, the value isn't of its type, or
             the state isn't open.
         """
+        account = self._account_with_pending()
         with self.changed:
-            recipe = self._recipe(metric)
-            decision = self._decide(recipe, value, time.time())
-            return recipe.encoder.report(decision.memo.response), decision
+            _, decision = self._decide(metric, value, account)
+            encoder = self._prepared(metric).encoder
+            return encoder.report(decision.cached.response), decision
 
-    def drain(self, secret: bytes) -> list[Entry]:
-        """Take all waiting reports, to be stored.
+    def drain(self, secret: bytes) -> list[Recording]:
+        """Take all waiting recordings, to be stored: then `settle`, `requeue` or `give_up` follows.
 
         Raises
         ------
         ReplacedSecretError
-            If they were drawn with another secret than the database's.
+            If they were made with another secret than the database's.
         """
         with self.changed:
             if secret != self.secret:
                 raise ReplacedSecretError("this process has replaced its secret")
-            entries = list(self.pending)
+            self._leaving = list(self.pending)
             self.pending.clear()
-            return entries
+            return self._leaving
 
-    def give_back(self, entries: list[Entry]) -> None:
+    def settle(self, account: Account, charges: Charges) -> None:
+        """Note that what was drained is stored, and charged to this account."""
+        with self.changed:
+            self._leaving = []
+            self.refresh(account)
+            self.stale += charges.stale
+            self.recorded -= charges.refused.total()
+        for reason, count in charges.refused.items():
+            self.drop(reason, count)
+
+    def requeue(self) -> None:
         """Keep what couldn't be stored, in front of what came since."""
         with self.changed:
-            self.pending.extendleft(reversed(entries))
+            self.pending.extendleft(reversed(self._leaving))
+            self._leaving = []
             while len(self.pending) > self._max_pending:
                 self._drop_oldest()
+
+    def give_up(self, reason: str) -> None:
+        """Count what was drained as lost."""
+        with self.changed:
+            count = len(self._leaving)
+            self._leaving = []
+        self.drop(reason, count)
 
     def refresh(self, account: Account) -> None:
         """Replace the account by the stored one, which has the answers of other processes."""
         with self.changed:
-            for entry, reports in _same_answers(self.pending):
-                decision = account.decide(entry.memo, entry.recorded_at)
-                if decision.verdict is not Verdict.REFUSED:
-                    account.enter(decision, reports)
             self._account = account
             self.unavailable = None
 
     def spending(self) -> Spending:
         """Return the account, including what waits in memory."""
-        with self.changed:
-            return self._account.ledger.spending()
+        return self._account_with_pending().ledger.spending()
 
     def drop(self, reason: str, count: int = 1, detail: object = "") -> None:
         """Count a loss, if any; log each reason once, without any value."""
@@ -263,29 +278,33 @@ class Recorder:
             self.pending.clear()
         self.drop(reason, count)
 
-    def _recipe(self, metric: str) -> _Recipe:
-        recipe = self._recipes.get(metric)
-        if recipe is None:
+    def _prepared(self, metric: str) -> _PreparedMetric:
+        prepared = self._metrics.get(metric)
+        if prepared is None:
             self.registry[metric]  # raises for an unknown one, and names those that exist
             raise _NotRecordedError("state not available" if self.unavailable else "disabled")
-        return recipe
+        return prepared
 
-    def _decide(self, recipe: _Recipe, value: Value, now: float) -> Decision:
-        """Ask the account about a value, with a new answer of its own if it needs one."""
-        encoder = recipe.encoder
-        metric = encoder.metric
-        if metric.memory == "period":
-            former = self._account.memory.get(metric.name)
-            memo = recall(former, metric, now)
-            if memo is None:
-                memo = period_memo(metric, encoder.fresh_response(value), now)
-            else:
-                encoder.true_bits(value)  # refuses a value of the wrong type, whatever is reported
+    def _decide(self, metric: str, value: Value, account: Account) -> tuple[Recording, Decision]:
+        """Make a recording of a value, and ask an account about it, which isn't charged yet."""
+        prepared, now = self._prepared(metric), time.time()
+        encoder = prepared.encoder
+        if encoder.metric.memory == "period":
+            own = new_period_response(encoder.metric, encoder.fresh_response(value), now)
         else:
-            memo = _lasting_memo(recipe, encoder.true_bits(value))
-        if now >= recipe.ends:
-            return Decision(Verdict.REFUSED, memo, EXPIRED)
-        return self._account.decide(memo, now)
+            own = _response_of(prepared, encoder.true_bits(value))
+        recording = Recording(own, now)
+        if now >= prepared.ends:
+            return recording, Decision(Verdict.REFUSED, own, EXPIRED)
+        return recording, account.decide(recording)
+
+    def _account_with_pending(self) -> Account:
+        """Return what the stored account becomes by what waits in memory."""
+        with self.changed:
+            account, waiting = self._account, [*self._leaving, *self.pending]
+        account = account.copy()  # the stored one never changes: it is replaced
+        account.charge(waiting)
+        return account
 
     def _drop_oldest(self) -> None:
         self.pending.popleft()
@@ -318,31 +337,18 @@ def log(level: str, message: str) -> None:
     logging.getLogger("hubbub.client").log(getattr(logging, level), message)
 
 
-def _same_answers(entries: Iterable[Entry]) -> list[tuple[Entry, int]]:
-    """Return one entry of each answer, the last, and how many there are.
-
-    Callers of `record` wait meanwhile, so answers are compared by identity: equal ones are nearly
-    always the same object.
-    """
-    last: dict[int, tuple[Entry, int]] = {}
-    for entry in entries:
-        key = id(entry.memo)
-        last[key] = entry, last[key][1] + 1 if key in last else 1
-    return list(last.values())
-
-
-def _lasting_memo(recipe: _Recipe, bits: int) -> Memo:
-    memo = recipe.memos.get(bits)
-    if memo is None:
-        if len(recipe.memos) >= _MOST_MEMOS:
-            recipe.memos.clear()
-        encoder = recipe.encoder
+def _response_of(prepared: _PreparedMetric, bits: int) -> CachedResponse:
+    cached = prepared.responses.get(bits)
+    if cached is None:
+        if len(prepared.responses) >= _MOST_RESPONSES:
+            prepared.responses.clear()
+        encoder = prepared.encoder
         metric = encoder.metric
         # A one-time metric has one answer, whatever it is; so nothing of the value is kept.
         digest = b"" if metric.one_time else encoder.value_digest(bits)
         key = AnswerKey(metric.name, metric.version, digest)
-        memo = recipe.memos[bits] = Memo(key, encoder.lasting_response(bits))
-    return memo
+        cached = prepared.responses[bits] = CachedResponse(key, encoder.permanent_response(bits))
+    return cached
 
 
 def _end_of_day(metric: Metric) -> float:

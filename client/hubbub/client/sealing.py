@@ -100,7 +100,7 @@ def number_reports(
     seen: Counter[Report] = Counter()
     numbered = []
     for report in reports:
-        record = report.cohort.to_bytes(2, "little") + report.bits
+        record = report.record
         message = prefixed(
             _NUMBER_TAG,
             secret,

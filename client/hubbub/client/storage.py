@@ -30,7 +30,7 @@ from hubbub.client.errors import (
     UnavailableError,
 )
 from hubbub.client.forks import ORPHANED, before_fork, is_orphaned, no_fork
-from hubbub.client.ledger import Account, AnswerKey, Ledger, Memo, Row
+from hubbub.client.ledger import Account, AnswerKey, CachedResponse, Ledger, Row
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 
@@ -40,7 +40,7 @@ _CONSEQUENCE = (
     "forget() starts anew"
 )
 _BUSY_SECONDS = 5.0
-_FORMAT = 3
+_FORMAT = 1
 _SCHEMA = """
 CREATE TABLE account (
     only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -343,11 +343,11 @@ def save_definitions(connection: sqlite3.Connection, metrics: Collection[Metric]
     )
 
 
-def _load_memory(connection: sqlite3.Connection, registry: Registry) -> dict[str, Memo]:
+def _load_memory(connection: sqlite3.Connection, registry: Registry) -> dict[str, CachedResponse]:
     """Return, by metric, the answer that was admitted last."""
     query = "SELECT metric, version, answer, cohort, bits, period, behind_since FROM memory"
     return {
-        name: Memo(
+        name: CachedResponse(
             AnswerKey(name, version, answer),
             PermanentResponse(cohort, int.from_bytes(bits, "little")),
             period,
@@ -359,14 +359,22 @@ def _load_memory(connection: sqlite3.Connection, registry: Registry) -> dict[str
     }
 
 
-def save_memory(connection: sqlite3.Connection, registry: Registry, memory: Iterable[Memo]) -> None:
+def save_memory(
+    connection: sqlite3.Connection, registry: Registry, memory: Iterable[CachedResponse]
+) -> None:
     """Store the answers that were admitted last, in place of earlier ones."""
-    for memo in memory:
-        width = registry[memo.answer.metric].params.k // 8
-        cohort, bits = memo.response
+    for cached in memory:
+        width = registry[cached.answer.metric].params.k // 8
+        cohort, bits = cached.response
         connection.execute(
             "INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*memo.answer, cohort, bits.to_bytes(width, "little"), memo.period, memo.behind_since),
+            (
+                *cached.answer,
+                cohort,
+                bits.to_bytes(width, "little"),
+                cached.period,
+                cached.behind_since,
+            ),
         )
 
 

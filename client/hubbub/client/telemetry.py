@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hubbub.client.base import (
@@ -30,7 +31,7 @@ from hubbub.protocol.metric_types.base import Value
 if TYPE_CHECKING:
     from typing import Self
 
-    from hubbub.client.delivery import Disk
+    from hubbub.client.delivery import ClientStore
     from hubbub.client.transport import HttpSender
 
 _WRITE_SECONDS = 0.3  # of EXIT_SECONDS, to store what wasn't sent
@@ -75,8 +76,8 @@ class Telemetry(BaseTelemetry):
         can't read reports, which are sealed to the key that ends first of those still in force.
         Nothing is sent while there is none. Needs the extra: pip install 'hubbub[sealed]'.
     on_error : callable, optional
-        Called with a `DeliveryError`, on the thread that sends, whenever a batch wasn't delivered.
-        What it raises is logged and goes no further.
+        Called with a `DeliveryFailure`, on the thread that sends, for each failed attempt. What it
+        raises is logged and goes no further.
 
     Raises
     ------
@@ -93,14 +94,10 @@ class Telemetry(BaseTelemetry):
     _writer: threading.Thread | None
     _started: bool
     _opening: threading.Lock
-    _writing: bool
-    _idle: bool
-    _outbox_empty: bool
-    _absorbed: int
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
-        self._recorder.take(metric, value)
+        self._recorder.record(metric, value)
         if not self._started and (self._recorder.pending or self._recorder.unavailable):
             self._start()
 
@@ -119,20 +116,19 @@ class Telemetry(BaseTelemetry):
 
     def _flush_and_stop(self, timeout: float) -> None:
         if timeout > 0 and self._started:
-            self._hurry_until(self._is_stuck_or_settled, timeout)
+            self._hurry_until(self._is_idle, timeout)
         self._shut()
 
     def _hurry_until(self, reached: Callable[[], bool], timeout: float) -> bool:
         """Send what waits, now; return whether a state was reached in time."""
-        if self._recorder.disabled or self._closed:
+        if self._recorder.disabled or self._lanes.closed:
             return False
         self._start()
         with self._recorder.changed:
-            self._retry_at_once = self._hurry = True
-            self._idle = self._outbox_empty = False
-            self._recorder.changed.notify_all()
+            self._lanes.hurry()
+            self._recorder.notify()
             in_time = self._recorder.changed.wait_for(reached, timeout)
-            self._hurry = False
+            self._lanes.relax()
             return in_time
 
     def _join(self, deadline: float) -> None:
@@ -171,27 +167,17 @@ class Telemetry(BaseTelemetry):
             self._ingest_key,
             self._sealer,
         )
-        self._start_afresh()
+        self._reset_after_fork()
         _to_be_closed.add(self)
-        if self._on_disk and not self._recorder.disabled:
+        if self._lanes.on_disk and not self._recorder.disabled:
             self._start()
 
-    def _withdraw(self) -> None:
-        with self._recorder.changed:
-            self._recorder.changed.notify_all()
-        if self._on_disk:
-            self._start()
-
-    def _resume(self) -> None:
-        with self._recorder.changed:
-            self._retry_at_once = True
-            self._recorder.changed.notify_all()
-        if self._on_disk and not self._recorder.disabled:
-            self._start()
+    def _is_to_be_resumed(self) -> bool:
+        return self._lanes.on_disk > 0
 
     def _start(self) -> None:
         with self._recorder.changed:
-            if self._started or self._closed:
+            if self._started or self._lanes.closed:
                 return
             self._started = True
             try:
@@ -200,21 +186,21 @@ class Telemetry(BaseTelemetry):
             except RuntimeError as error:  # too many threads, or Python is shutting down
                 self._recorder.disable(str(error))
 
-    def _start_thread(self, work: Callable[[Disk], None], name: str) -> threading.Thread:
-        thread = threading.Thread(target=self._with_disk, args=(work,), name=name, daemon=True)
+    def _start_thread(self, work: Callable[[ClientStore], None], name: str) -> threading.Thread:
+        thread = threading.Thread(target=self._with_store, args=(work,), name=name, daemon=True)
         thread.start()
         return thread
 
-    def _with_disk(self, work: Callable[[Disk], None]) -> None:
+    def _with_store(self, work: Callable[[ClientStore], None]) -> None:
         """Do a thread's work with its own connection, as long as the state can be trusted."""
         former = None
         while True:
             try:
                 with self._opening:
-                    disk = self._open_disk(former)
-                former = disk.secret
-                with closing(disk):
-                    work(disk)
+                    store = self._open_store(former)
+                former = store.secret
+                with closing(store):
+                    work(store)
                 return
             except UnavailableError as error:
                 self._note_unavailable(error)
@@ -222,103 +208,67 @@ class Telemetry(BaseTelemetry):
             except ReplacedSecretError:
                 continue
             except Exception as error:  # an app must never fail because of telemetry
-                if not self._closed:
+                if not self._lanes.closed:
                     self._fail(error)
                 return
-            if self._closed:
+            if self._lanes.closed:
                 return
 
-    def _write(self, disk: Disk) -> None:
+    def _write(self, store: ClientStore) -> None:
         """Store reports until closed (one thread)."""
-        changed = self._recorder.changed
         while True:
-            with changed:
-                changed.wait_for(self._has_work)
-                changed.wait_for(self._is_time_to_write, SPOOL_SECONDS)
-                entries = self._recorder.drain(disk.secret)
-                self._writing = True
-            try:
-                done = self._bring_to_disk(disk, entries)
-            except BaseException:
-                self._writing = False
-                raise
-            with changed:
-                self._writing = False
-                self._idle = self._idle and not entries
-                self._outbox_empty = self._outbox_empty and not entries
-                self._absorbed += 1
-                changed.notify_all()
-                if self._closed and not (done and (self._recorder.pending or self._withdrawn)):
-                    return
+            self._wait(self._has_work)
+            self._wait(self._is_time_to_store, SPOOL_SECONDS)
+            done = self._store_waiting(store)
+            if self._lanes.closed and not (done and self._has_more()):
+                return
             if not done:
                 self._pause(RETRY_DISK_SECONDS)
 
-    def _send(self, disk: Disk) -> None:
+    def _send(self, store: ClientStore) -> None:
         """Bring batches to the collector until closed (another thread)."""
-        while not self._closed:
-            absorbed = self._absorbed  # read before the disk is, or a report would be overlooked
-            if self._recorder.disabled or self._withdrawn:
-                self._rest(IDLE_SECONDS, absorbed)
-                continue
-            try:
-                step = self._next_batch(disk)
-                if not isinstance(step, float):
-                    with no_fork():
-                        self._sender.prepare()
-                    answer = self._sender.send(step.batch, disk.secret)
-                    self._note(answer)
-                    self._settle(disk, step, answer)
-                    if answer.is_to_be_repeated:
-                        self._note_idle(absorbed)
-                    continue
-                self._note_idle(absorbed)
-            except UnavailableError:
-                step = RETRY_DISK_SECONDS
-            self._rest(step, absorbed)
+        while not self._lanes.closed:
+            seen = self._lanes.changes  # before the disk is read, or a report would be overlooked
+            seconds = IDLE_SECONDS
+            if self._may_send():
+                try:
+                    seconds = self._send_once(store, seen)
+                except UnavailableError:
+                    seconds = RETRY_DISK_SECONDS
+            if seconds:
+                self._wait(partial(self._lanes.is_time_to_send, seen), seconds)
 
-    def _note_idle(self, absorbed: int) -> None:
-        """Note that nothing can be sent now, or nothing is left, if nothing came meanwhile."""
-        with self._recorder.changed:
-            self._idle = absorbed == self._absorbed
-            self._outbox_empty = self._idle and self._on_disk == 0
-            self._recorder.changed.notify_all()
+    def _send_once(self, store: ClientStore, seen: int) -> float:
+        """Send a batch, if one is due; return the seconds until there may be another."""
+        step = self._next_batch(store)
+        if isinstance(step, float):
+            self._note_end_of_sending(seen)
+            return step
+        with no_fork():
+            self._sender.prepare()
+        answer = self._sender.send(step.batch, store.secret)
+        self._note(answer)
+        self._settle(store, step, answer)
+        if answer.is_to_be_repeated:
+            self._note_end_of_sending(seen)
+        return 0.0
 
-    def _rest(self, seconds: float, absorbed: int) -> None:
-        """Wait until there may be something to send."""
+    def _has_more(self) -> bool:
+        return bool(self._recorder.pending) or self._lanes.withdrawn
+
+    def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
         with self._recorder.changed:
-            self._recorder.changed.wait_for(
-                lambda: self._closed or self._retry_at_once or absorbed != self._absorbed, seconds
-            )
+            self._recorder.changed.wait_for(until, seconds)
 
     def _pause(self, seconds: float) -> None:
         """Wait unless closed, whatever is notified: the disk is in trouble."""
-        with self._recorder.changed:
-            self._recorder.changed.wait_for(lambda: self._closed, seconds)
+        self._wait(lambda: self._lanes.closed, seconds)
 
-    def _has_work(self) -> bool:
-        return bool(self._recorder.pending) or self._withdrawn or self._closed
-
-    def _is_time_to_write(self) -> bool:
-        enough = len(self._recorder.pending) >= self._settings.batch_size
-        return enough or self._hurry or self._withdrawn or self._closed
-
-    def _is_settled(self) -> bool:
-        is_over = self._outbox_empty or self._recorder.disabled is not None
-        return is_over and self._is_stuck_or_settled()
-
-    def _is_stuck_or_settled(self) -> bool:
-        """Whether all is on disk and no more can be sent now."""
-        busy = self._recorder.pending or self._writing or not self._idle
-        return not busy or self._recorder.disabled is not None
-
-    def _start_afresh(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Set everything that threads use; a forked child starts here too."""
         self._writer = None
-        self._started = self._closed = False
-        self._hurry = self._retry_at_once = self._writing = False
+        self._started = False
         self._opening = threading.Lock()
-        self._idle = self._outbox_empty = True
-        self._absorbed = 0
 
 
 _to_be_closed: weakref.WeakSet[Telemetry] = weakref.WeakSet()

@@ -43,7 +43,7 @@ class _Double(BaseTelemetry):
         UnknownMetricError, EncodingError
             Where the real client would drop it: a test should fail for that.
         """
-        self._recorder.take(metric, value)
+        self._recorder.record(metric, value)
         if self._recorder.disabled is None:
             # An app may go on to change its mapping; the call was about what it held.
             kept = dict(value) if isinstance(value, Mapping) else value
@@ -68,7 +68,7 @@ class _Double(BaseTelemetry):
 
     def set_consent(self, consent: bool) -> None:
         """Take the user's new answer, whatever the environment of the tests says."""
-        if self._closed:
+        if self._lanes.closed:
             return
         if consent:
             self._recorder.disabled = None
@@ -89,10 +89,12 @@ class _Double(BaseTelemetry):
 
     def _deliver(self) -> None:
         """Have what waits acknowledged."""
-        with self._recorder.changed:
-            entries = self._recorder.drain(self._throwaway_secret)
-            self._answers.update(entry.memo.answer for entry in entries)
-            self._recorder.delivered += len(entries)
+        recordings = self._recorder.drain(self._throwaway_secret)
+        self._account = self._account.copy()
+        charges = self._account.charge(recordings)
+        self._answers.update(cached.answer for cached in charges.admitted)
+        self._recorder.settle(self._account, charges)
+        self._recorder.delivered += len(charges.admitted)
 
     def _forget(self) -> str:
         from hubbub.client.explanations import describe_forgetting

@@ -56,7 +56,7 @@ class Outcome(enum.Enum):
     REFUSED = "refused"
 
 
-class DeliveryError(NamedTuple):
+class DeliveryFailure(NamedTuple):
     """Why an attempt didn't deliver its batch.
 
     Attributes
@@ -90,7 +90,7 @@ class Answer(NamedTuple):
         Seconds for which the server asks not to be called.
     refused : tuple of int
         Indices of the reports that a 422 names; empty if it means the whole batch.
-    error : DeliveryError or None
+    error : DeliveryFailure or None
         None if the batch was delivered.
     may_be_stored : bool
         Whether the collector may have stored the batch in an attempt that is to be repeated.
@@ -99,7 +99,7 @@ class Answer(NamedTuple):
     outcome: Outcome
     retry_after: float | None = None
     refused: tuple[int, ...] = ()
-    error: DeliveryError | None = None
+    error: DeliveryFailure | None = None
     may_be_stored: bool = True
 
     @property
@@ -226,7 +226,7 @@ def _compressed(data: bytes) -> bytes:
     return gzip.compress(data, mtime=0)
 
 
-def judge(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
+def classify_response(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
     """Return what an HTTP answer means.
 
     Parameters
@@ -242,7 +242,7 @@ def judge(status: int, headers: Mapping[str, str], body: bytes, now: float) -> A
     document = _json_object(body)
     if status in {200, 201} and isinstance(document.get("accepted"), int):
         return Answer(Outcome.DELIVERED)
-    error = DeliveryError(*_explain(status, headers, document), status, now)
+    error = DeliveryFailure(*_explain(status, headers, document), status, now)
     if 400 <= status < 500 and status not in _RETRY_STATUSES:
         named = [e.get("report") for e in _errors(document)] if status == 422 else []
         refused = tuple(index for index in named if type(index) is int and index >= 0)
@@ -271,7 +271,7 @@ def failure(error: BaseException, now: float) -> Answer:
     import ssl
 
     if isinstance(error, SealedError):
-        reason = DeliveryError("sealing", str(error), None, now)
+        reason = DeliveryFailure("sealing", str(error), None, now)
         return Answer(Outcome.RETRY, error=reason, may_be_stored=False)
     chain = _causes(error)
     names = [cause for cause in chain if _is_about_a_name(cause, socket.gaierror)]
@@ -288,7 +288,7 @@ def failure(error: BaseException, now: float) -> Answer:
     not_sent = (ConnectionRefusedError, ssl.SSLCertVerificationError)
     return Answer(
         Outcome.RETRY,
-        error=DeliveryError(kind, _printable(detail), None, now),
+        error=DeliveryFailure(kind, _printable(detail), None, now),
         may_be_stored=not names and not any(isinstance(cause, not_sent) for cause in chain),
     )
 
@@ -380,7 +380,7 @@ class HttpSender:
                 answer = response.read(MAX_ANSWER)
                 if response.length and len(answer) < MAX_ANSWER:  # of a 422, all would be refused
                     raise IncompleteRead(answer, response.length)
-                return judge(response.status, response.headers, answer, time.time())
+                return classify_response(response.status, response.headers, answer, time.time())
         except (OSError, HTTPException, ValueError) as error:
             return failure(error, time.time())
 

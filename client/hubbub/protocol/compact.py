@@ -207,7 +207,7 @@ def _record(index: int, report: Report) -> bytes:
     _check_integer(f"{where}.cohort", cohort, 2**16 - 1)
     if not 1 <= len(bits) <= _MOST_BITS:
         raise CompactError(f"{where}.bits: {len(bits)} bytes; must be 1 to {_MOST_BITS}")
-    return cohort.to_bytes(_COHORT_BYTES, "little") + bits
+    return report.record
 
 
 def _check_integer(where: str, value: object, most: int) -> None:

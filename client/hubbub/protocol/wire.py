@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from typing import Self
 
 
+_COHORT_BYTES = 2  # as in `records`, which needs numpy
+
+
 class Report(NamedTuple):
     """One noisy report.
 
@@ -32,6 +35,17 @@ class Report(NamedTuple):
     version: int
     cohort: int
     bits: bytes
+
+    @classmethod
+    def of_record(cls, metric: str, version: int, record: bytes) -> Self:
+        """Return the report whose `record` this is."""
+        cohort = int.from_bytes(record[:_COHORT_BYTES], "little")
+        return cls(metric, version, cohort, record[_COHORT_BYTES:])
+
+    @property
+    def record(self) -> bytes:
+        """As it is stored and sent: the cohort, 2 bytes little-endian, then the bits."""
+        return self.cohort.to_bytes(_COHORT_BYTES, "little") + self.bits
 
 
 def new_batch_id() -> str:

@@ -9,6 +9,7 @@ import { toHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
 
 const ID_BYTES = 16;
+const COHORT_BYTES = 2;
 
 /**
  * @typedef {object} Batch
@@ -17,13 +18,12 @@ const ID_BYTES = 16;
  */
 
 /**
- * A report as it is stored and sent.
+ * A report as it is stored, and sent in the compact form.
  *
- * @typedef {object} WireReport
+ * @typedef {object} StoredReport
  * @property {string} metric
  * @property {number} version
- * @property {number} cohort
- * @property {string} bits in base64
+ * @property {string} record in base64: the cohort (2 bytes, little-endian), then the bits
  */
 
 /** @returns {string} a batch's id */
@@ -48,30 +48,44 @@ export function makeBatch(reports) {
  * @returns {string}
  */
 export function batchToJson({ id, reports }) {
-  return bodyOf(id, reports.map(wireReport));
+  return bodyOf(id, reports.map(storedReport));
 }
 
-/** @param {import("./encoder.js").Report} report @returns {WireReport} without anything else it carries */
-export function wireReport({ metric, version, cohort, bits }) {
-  return { metric, version, cohort, bits: btoa(String.fromCharCode(...bits)) };
+/** @param {import("./encoder.js").Report} report @returns {StoredReport} without anything else it carries */
+export function storedReport({ metric, version, cohort, bits }) {
+  const record = String.fromCharCode(cohort & 255, cohort >> 8, ...bits);
+  return { metric, version, record: btoa(record) };
 }
 
-/** @param {string} id @param {readonly WireReport[]} reports @returns {string} */
+/** @param {string} id @param {readonly StoredReport[]} reports @returns {string} the JSON body */
 export function bodyOf(id, reports) {
-  return JSON.stringify({ batch_id: id, reports });
+  const decoded = reports.map(({ metric, version, record }) => {
+    const bits = btoa(atob(record).slice(COHORT_BYTES));
+    return { metric, version, cohort: cohortOf(record), bits };
+  });
+  return JSON.stringify({ batch_id: id, reports: decoded });
+}
+
+/** @param {string} record @returns {number} */
+function cohortOf(record) {
+  const bytes = atob(record.slice(0, 4));
+  return bytes.charCodeAt(0) + 256 * bytes.charCodeAt(1);
 }
 
 /** How many bytes a body has without its reports. */
 export const EMPTY_BODY_SIZE = bodyOf("0".repeat(2 * ID_BYTES), []).length;
 
 /**
- * Return how many bytes a report takes in a body. Everything in it is ASCII that needs no escape.
+ * Return how many bytes a report takes in a JSON body. Everything in it is ASCII that needs no escape.
  *
- * @param {WireReport} report
+ * @param {StoredReport} report
  * @returns {number} with a comma
  */
-export function reportSize({ metric, version, cohort, bits }) {
-  return EMPTY_REPORT_SIZE + metric.length + `${version}${cohort}`.length + bits.length + 1;
+export function reportSize({ metric, version, record }) {
+  const padding = record.endsWith("==") ? 2 : Number(record.endsWith("="));
+  const width = (record.length / 4) * 3 - padding - COHORT_BYTES;
+  const numbers = `${version}${cohortOf(record)}`;
+  return EMPTY_REPORT_SIZE + metric.length + numbers.length + 4 * Math.ceil(width / 3) + 1;
 }
 
 const EMPTY_REPORT_SIZE = '{"metric":"","version":,"cohort":,"bits":""}'.length;

@@ -10,13 +10,8 @@ import { fromHex, littleEndian } from "./bytes.js";
 export const MEDIA_TYPE = "application/vnd.hubbub.batch";
 
 const FORMAT = 1;
-const MOST = 2 ** 16 - 1;
-const LONGEST_BITS = 512;
-const KEYS = "bits,cohort,metric,version";
-const NAME = /^[\x21-\x7e]{1,64}$/;
-const BASE64 = /^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
-/** @typedef {import("./batch.js").WireReport} WireReport */
+/** @typedef {import("./batch.js").StoredReport} StoredReport */
 
 /**
  * Bytes are texts of characters below 256 until the end, because texts have an order of their own.
@@ -24,7 +19,7 @@ const BASE64 = /^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
  * @typedef {{metric: string, version: number, record: string}} Entry
  */
 
-/** @param {readonly WireReport[]} reports @returns {WireReport[]} in the order of the compact form */
+/** @param {readonly StoredReport[]} reports @returns {StoredReport[]} in the order of the compact form */
 export function inAscendingOrder(reports) {
   const pairs = reports.map((report) => ({ report, entry: entryOf(report) }));
   return pairs.sort((one, other) => compare(one.entry, other.entry)).map(({ report }) => report);
@@ -34,11 +29,10 @@ export function inAscendingOrder(reports) {
  * Return a batch's compact body, in which its reports are in ascending order.
  *
  * @param {string} id
- * @param {readonly WireReport[]} reports
- * @returns {ArrayBuffer | null} null if the reports don't fit the form
+ * @param {readonly StoredReport[]} reports
+ * @returns {ArrayBuffer}
  */
 export function compactBody(id, reports) {
-  if (!reports.length || !reports.every(fits)) return null;
   const entries = reports.map(entryOf).sort(compare);
   /** @type {Entry[][]} */
   const sections = [];
@@ -48,27 +42,13 @@ export function compactBody(id, reports) {
       last.push(entry);
     } else sections.push([entry]);
   }
-  if (sections.length > MOST || !sections.every(hasOneWidth)) return null;
   const head = text(Uint8Array.of(FORMAT)) + text(fromHex(id)) + number(sections.length, 2);
   return Uint8Array.from(head + sections.map(sectionText).join(""), charCode).buffer;
 }
 
-/** @param {WireReport} report @returns {boolean} whether its fields, and nothing else, have room */
-function fits(report) {
-  const { metric, version, cohort, bits } = report;
-  if (Object.keys(report).sort().join() !== KEYS) return false;
-  const texts = NAME.test(metric) && BASE64.test(bits);
-  return texts && isBelow(version, 2 ** 32) && isBelow(cohort, 2 ** 16);
-}
-
-/** @param {number} value @param {number} bound */
-function isBelow(value, bound) {
-  return Number.isInteger(value) && value >= 0 && value < bound;
-}
-
-/** @param {WireReport} report @returns {Entry} */
-function entryOf({ metric, version, cohort, bits }) {
-  return { metric, version, record: number(cohort, 2) + atob(bits) };
+/** @param {StoredReport} report @returns {Entry} */
+function entryOf({ metric, version, record }) {
+  return { metric, version, record: atob(record) };
 }
 
 /** @param {Entry} one @param {Entry} other */
@@ -76,13 +56,6 @@ function compare(one, other) {
   if (one.metric !== other.metric) return one.metric < other.metric ? -1 : 1;
   if (one.version !== other.version) return one.version - other.version;
   return one.record < other.record ? -1 : Number(one.record > other.record);
-}
-
-/** @param {Entry[]} entries of a section */
-function hasOneWidth(entries) {
-  const width = entries[0].record.length - 2;
-  const equal = entries.every(({ record }) => record.length === width + 2);
-  return equal && width >= 1 && width <= LONGEST_BITS && entries.length <= MOST;
 }
 
 /** @param {Entry[]} entries of a section */

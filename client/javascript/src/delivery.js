@@ -41,8 +41,8 @@ const PAUSE = 500;
  * @property {import("./backoff.js").Delays} delays
  * @property {(count: number) => void} onDelivered
  * @property {(reason: string, count: number) => void} onDropped count may be 0
- * @property {(reason: string, count: number, error: import("./sender.js").DeliveryError) => void} onRefused
- * @property {(error: import("./sender.js").DeliveryError) => void} onError an attempt failed
+ * @property {(reason: string, count: number, error: import("./sender.js").DeliveryFailure) => void} onRefused
+ * @property {(error: import("./sender.js").DeliveryFailure) => void} onError an attempt failed
  * @property {(error: unknown) => void} onTrouble the storage failed; it is tried again
  * @property {(error: HubbubError) => void} onEnd nothing can be delivered any more
  */

@@ -103,7 +103,7 @@ export function explain(registry, spending, people) {
   lines.push(
     "",
     `All questions together, for ever: ${both(constant, anyHistory)}.`,
-    `Used so far: ${spending.metrics.length ? used(spending) : "nothing"}.`,
+    `Privacy budget used so far: ${spending.metrics.length ? used(spending) : "nothing"}.`,
     `Paid for: epsilon ${number(committed)}${most}.`,
   );
   if (resets) lines.push(`The secret was replaced ${times(resets)}: all answers cost anew.`);
@@ -182,7 +182,7 @@ function possibleParts({ type, memory }) {
 /** @param {Spending} spending @returns {string} what has been spent */
 function used({ spent, anyHistory }) {
   const shows = anyHistory === Infinity;
-  return bound(spent) + (shows ? ", but without a bound for whoever sees when answers changed" : "");
+  return bound(spent) + (shows ? ", but not bounded for whoever sees when answers changed" : "");
 }
 
 /** @param {number} constant @param {number} anyHistory */

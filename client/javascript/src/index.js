@@ -7,7 +7,7 @@
  * @typedef {import("./registry.js").Metric} Metric
  * @typedef {import("./registry.js").Registry} Registry
  * @typedef {import("./sealed.js").Sealer} Sealer
- * @typedef {import("./sender.js").DeliveryError} DeliveryError
+ * @typedef {import("./sender.js").DeliveryFailure} DeliveryFailure
  * @typedef {import("./storage.js").Change} Change
  * @typedef {import("./storage.js").KeptTexts} KeptTexts
  * @typedef {import("./telemetry.js").MetricSpending} MetricSpending

@@ -23,7 +23,7 @@ import { isStorage } from "./storage.js";
  * @property {import("./sealed.js").Sealer} [sealed] what `sealedTo` returns: the collector then can't read
  *   reports, and what can't be sealed isn't sent
  * @property {typeof globalThis.fetch} [fetch] instead of the global one
- * @property {(error: import("./sender.js").DeliveryError) => void} [onError] called after each attempt
+ * @property {(error: import("./sender.js").DeliveryFailure) => void} [onError] called after each attempt
  *   that didn't deliver its batch
  * @property {(message: string) => void} [log] instead of console.warn; called once for each kind of trouble
  */

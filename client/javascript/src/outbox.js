@@ -18,7 +18,7 @@ const LONGEST_DAYS = 13;
 const LARGEST_BATCH = 1_000_000;
 const MILLIS_A_DAY = 86_400_000;
 
-/** @typedef {import("./batch.js").WireReport} WireReport */
+/** @typedef {import("./batch.js").StoredReport} StoredReport */
 
 /**
  * @typedef {object} Lease
@@ -38,7 +38,7 @@ const CLOCK_SLACK = 60_000;
 
 /**
  * @typedef {object} SpooledReport
- * @property {WireReport} report
+ * @property {StoredReport} report
  * @property {string} origin of the collector that it was recorded for
  * @property {number} day on which it was made, counted from 1970
  * @property {boolean} lasting whether its cohort is the client's for life, and so may not meet another
@@ -51,7 +51,7 @@ const CLOCK_SLACK = 60_000;
  * @property {string} origin
  * @property {boolean} sealed whether it was sent in sealed form
  * @property {number} day of its oldest report
- * @property {WireReport[]} reports in ascending order, which tells nothing
+ * @property {StoredReport[]} reports in ascending order, which tells nothing
  * @property {Lease | null} lease
  */
 
@@ -84,7 +84,7 @@ export function countsOf({ spool, batches }, origin) {
  * Put a report into the outbox.
  *
  * @param {Outbox} outbox is changed
- * @param {WireReport} report
+ * @param {StoredReport} report
  * @param {{origin: string, lasting: boolean, now: number}} about now: milliseconds since 1970
  */
 export function spool(outbox, report, { origin, lasting, now }) {
@@ -154,7 +154,7 @@ export function batchSpooled(outbox, most, { origin, sealed }) {
  * @param {Outbox} outbox is changed
  * @param {Lease} lease
  * @param {Route} route
- * @returns {{id: string, reports: WireReport[], isNew: boolean} | null} whether its id was drawn now
+ * @returns {{id: string, reports: StoredReport[], isNew: boolean} | null} whether its id was drawn now
  */
 export function leaseOldest(outbox, lease, { origin, sealed }) {
   const batch = outbox.batches.find((candidate) => {

@@ -8,7 +8,7 @@
  */
 
 import { waitAfter } from "./backoff.js";
-import { wireReport } from "./batch.js";
+import { storedReport } from "./batch.js";
 import { fromHex, toHex } from "./bytes.js";
 import { HubbubError } from "./errors.js";
 import { enter } from "./ledger.js";
@@ -94,7 +94,7 @@ export function commit({ account, outbox }, registry, origin, entries, most) {
       continue;
     }
     const { cohort, permanent } = decision.answer;
-    const report = wireReport(encoder.report({ cohort, permanent: fromHex(permanent) }));
+    const report = storedReport(encoder.report({ cohort, permanent: fromHex(permanent) }));
     const lasting = metric.memory === "value" && metric.params.m > 1;
     spool(outbox, report, { origin, lasting, now });
     recorded++;

@@ -37,7 +37,7 @@ const encoder = new TextEncoder();
  */
 
 /** @typedef {{day: string, lastDay: string, bytes: Uint8Array}} SealingKey a day is YYYYMMDD or YYYY-MM-DD */
-/** @typedef {{id: string, reports: readonly import("./batch.js").WireReport[]}} StoredBatch */
+/** @typedef {{id: string, reports: readonly import("./batch.js").StoredReport[]}} StoredBatch */
 
 /**
  * Whose reports are sealed.
@@ -147,17 +147,16 @@ export function payloadsOf({ id, reports }, { application, metrics, secret }) {
   /** @type {Map<string, number>} */
   const seen = new Map();
   const payloads = reports.map((report) => {
-    const { metric: name, version, cohort, bits } = report;
-    const content = Uint8Array.from(atob(bits), (character) => character.charCodeAt(0));
-    const record = concat(littleEndian(cohort, 2), content);
-    const same = JSON.stringify([name, version, cohort, bits]);
+    const { metric: name, version } = report;
+    const record = Uint8Array.from(atob(report.record), (character) => character.charCodeAt(0));
+    const same = `${name} ${version} ${report.record}`;
     const before = seen.get(same) ?? 0;
     seen.set(same, before + 1);
     const details = [batchId, record, littleEndian(before, 4)];
     const stream = new Shake256(message(TAG, secret, { application, name, version }, ...details));
     const number = stream.fill(new Uint8Array(NUMBER_BYTES));
     const head = concat(littleEndian(name.length, 1), encoder.encode(name));
-    const numbers = concat(littleEndian(version, 4), littleEndian(content.length, 2));
+    const numbers = concat(littleEndian(version, 4), littleEndian(record.length - 2, 2));
     return concat(number, head, numbers, record);
   });
   const size = roomFor(Math.max(leastPayload(metrics), ...payloads.map(({ length }) => length)));

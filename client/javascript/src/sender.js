@@ -37,7 +37,7 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
 /**
  * Why an attempt didn't deliver its batch.
  *
- * @typedef {object} DeliveryError
+ * @typedef {object} DeliveryFailure
  * @property {"DNS" | "TLS" | "connection" | "timeout" | "redirect" | "status" | "answer" | "sealing"} kind
  *   what a browser doesn't distinguish is a "connection"; an "answer" is a 2xx that isn't the collector's;
  *   after "sealing" nothing was sent
@@ -51,9 +51,9 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
  * `mayBeStored` is whether the collector may have stored the batch although it is to be sent again.
  *
  * @typedef {{kind: "delivered"}
- *   | {kind: "retry", asked: number, mayBeStored: boolean, error: DeliveryError}
- *   | {kind: "refused", reason: string, error: DeliveryError}
- *   | {kind: "partly", refused: Set<number>, reason: string, error: DeliveryError}} Outcome
+ *   | {kind: "retry", asked: number, mayBeStored: boolean, error: DeliveryFailure}
+ *   | {kind: "refused", reason: string, error: DeliveryFailure}
+ *   | {kind: "partly", refused: Set<number>, reason: string, error: DeliveryFailure}} Outcome
  */
 
 /** @typedef {(batch: import("./sealed.js").StoredBatch) => Promise<ArrayBuffer>} Seal */
@@ -84,7 +84,7 @@ export class Sender {
    * Try once; twice if the compact form isn't understood. Never throws for anything that the network or
    * the server does.
    *
-   * @param {{id: string, reports: readonly import("./batch.js").WireReport[]}} batch its reports in
+   * @param {{id: string, reports: readonly import("./batch.js").StoredReport[]}} batch its reports in
    *   ascending order: answers name them by their places
    * @param {{signal: AbortSignal, outliveThePage: boolean}} options
    * @returns {Promise<Outcome>}
@@ -126,13 +126,12 @@ export class Sender {
       const asked = retryAfter(response.headers.get("Retry-After"), Date.now());
       // A browser shows nothing of a redirect but that it is one.
       const status = response.type === "opaqueredirect" ? 302 : response.status;
-      return judge(status, await readBounded(response), reports.length, asked);
+      return classifyResponse(status, await readBounded(response), reports.length, asked);
     };
     try {
       if (sealed) return asAWhole(await request(sealed, SEALED_TYPE));
-      const compact = compactBody(id, reports);
-      const outcome = compact && (await request(compact, MEDIA_TYPE));
-      if (outcome && !isUnknownForm(outcome)) return outcome;
+      const outcome = await request(compactBody(id, reports), MEDIA_TYPE);
+      if (!isUnknownForm(outcome)) return outcome;
       return await request(bodyOf(id, reports), "application/json");
     } catch (error) {
       const seconds = `no complete answer in ${this.#timeout / 1_000} s`;
@@ -171,7 +170,7 @@ function asAWhole(outcome) {
  * @param {number} [asked] milliseconds of Retry-After
  * @returns {Outcome}
  */
-export function judge(status, body, count, asked = 0) {
+export function classifyResponse(status, body, count, asked = 0) {
   const answer = parse(body);
   if (status < 400 || status >= 500 || AGAIN.has(status)) {
     const own = status === 200 || status === 201;
@@ -191,7 +190,7 @@ function refusalReason(status) {
   return NO_ADDRESS.has(status) ? `${REFUSED}: no such address` : REFUSED;
 }
 
-/** @param {number} status @param {any} answer the parsed JSON, if it is that @returns {DeliveryError} */
+/** @param {number} status @param {any} answer the parsed JSON, if it is that @returns {DeliveryFailure} */
 function explainStatus(status, answer) {
   if (status >= 300 && status < 400) return failed("redirect", status, "redirects aren't followed");
   if (status < 300) return failed("answer", status, "not an answer of a hubbub collector");
@@ -204,12 +203,12 @@ function explainStatus(status, answer) {
  * quote the address.
  *
  * @param {unknown} error
- * @returns {DeliveryError}
+ * @returns {DeliveryFailure}
  */
 function explain(error) {
   const codes = codesOf(error);
   const find = (/** @type {RegExp} */ known) => codes.find((code) => known.test(code));
-  /** @type {[DeliveryError["kind"], RegExp][]} */
+  /** @type {[DeliveryFailure["kind"], RegExp][]} */
   const kinds = [
     ["DNS", DNS_CODES],
     ["TLS", TLS_CODES],
@@ -232,8 +231,8 @@ function codesOf(error) {
 }
 
 /**
- * @param {DeliveryError["kind"]} kind @param {number | null} status @param {string} detail
- * @returns {DeliveryError}
+ * @param {DeliveryFailure["kind"]} kind @param {number | null} status @param {string} detail
+ * @returns {DeliveryFailure}
  */
 function failed(kind, status, detail) {
   return { kind, status, detail: detail.slice(0, LONGEST_DETAIL), time: Date.now() };

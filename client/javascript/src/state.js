@@ -16,7 +16,7 @@ import { murmur3x86 } from "./murmur3.js";
 import { clear, countsOf, dropUnsent, emptyOutbox } from "./outbox.js";
 import { updaterOf } from "./storage.js";
 
-const FORMAT = "hubbub-javascript-state-2";
+const FORMAT = "hubbub-javascript-state-1";
 const REMEDY = "nothing is sent; forget() starts this client's privacy account anew";
 const encoder = new TextEncoder();
 

@@ -7,7 +7,7 @@
  */
 
 import { waitAfter } from "./backoff.js";
-import { newBatchId, wireReport } from "./batch.js";
+import { newBatchId, storedReport } from "./batch.js";
 import { fromHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
 import { refusal } from "./consent.js";
@@ -48,7 +48,7 @@ const NAMES_REPORTS = 422;
  *   other tabs or processes, and of earlier runs)
  * @property {Readonly<Record<string, number>>} dropped reports or calls dropped, by reason
  * @property {string | null} disabled why nothing is recorded at all, if so
- * @property {import("./sender.js").DeliveryError | null} lastError why an attempt failed last
+ * @property {import("./sender.js").DeliveryFailure | null} lastError why an attempt failed last
  */
 
 /**
@@ -125,7 +125,7 @@ export class Telemetry {
   #refusal;
   /** @type {string | null} */
   #disabled;
-  /** @type {import("./sender.js").DeliveryError | null} */
+  /** @type {import("./sender.js").DeliveryFailure | null} */
   #lastError = null;
   #recorded = 0;
   #stale = 0;
@@ -308,13 +308,13 @@ export class Telemetry {
 
   /** @param {import("./encoder.js").Report} report @param {Uint8Array} secret */
   async #requestOf(report, secret) {
-    const batch = { id: newBatchId(), reports: [wireReport(report)] };
+    const batch = { id: newBatchId(), reports: [storedReport(report)] };
     const { sealer } = this.#options;
     const body = sealer
       ? await sealer.seal(batch, this.#client(secret))
       : compactBody(batch.id, batch.reports);
     const mediaType = sealer ? SEALED_TYPE : MEDIA_TYPE;
-    return { mediaType, body: new Uint8Array(/** @type {ArrayBuffer} */ (body)) };
+    return { mediaType, body: new Uint8Array(body) };
   }
 
   /**
@@ -582,7 +582,7 @@ export class Telemetry {
     this.#logOnce("storage", `the storage failed and is tried again (${harmless(error)})`);
   }
 
-  /** @param {import("./sender.js").DeliveryError} error */
+  /** @param {import("./sender.js").DeliveryFailure} error */
   #deliveryFailed(error) {
     this.#lastError = error;
     this.#logOnce("delivery", `a batch wasn't delivered (${error.kind}: ${loggedDetail(error)})`);
@@ -655,7 +655,7 @@ function secondsNow() {
   return Date.now() / 1_000;
 }
 
-/** @param {import("./sender.js").DeliveryError} error @returns {string} as much of it as may be logged */
+/** @param {import("./sender.js").DeliveryFailure} error @returns {string} as much of it as may be logged */
 function loggedDetail({ status, detail }) {
   return status === NAMES_REPORTS ? `status ${status}` : detail;
 }

@@ -8,7 +8,7 @@ import {
   makeBatch,
   newBatchId,
   reportSize,
-  wireReport,
+  storedReport,
 } from "../src/batch.js";
 
 function reports(count) {
@@ -32,7 +32,7 @@ test("a body has no key but the specified ones, whatever a report carries", () =
 
 test("a body's size is known without making it", () => {
   const sizes = [1, 2, 50].map((count) => {
-    const sent = reports(count).map(wireReport);
+    const sent = reports(count).map(storedReport);
     const size = sent.reduce((sum, report) => sum + reportSize(report), EMPTY_BODY_SIZE);
     return size - 1 - new TextEncoder().encode(bodyOf(newBatchId(), sent)).length;
   });

@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { test } from "node:test";
 
 import { fromHex, toHex } from "../src/bytes.js";
-import { wireReport } from "../src/batch.js";
+import { storedReport } from "../src/batch.js";
 import { keyId, MEDIA_TYPE, payloadsOf, Sealer, sealedBody, sealedTo } from "../src/sealed.js";
 import { Sender } from "../src/sender.js";
 import { memoryStorage, startTelemetry } from "../testing/collecting.js";
@@ -39,7 +39,7 @@ function clientOf({ application, metrics, secret }) {
 }
 
 function batchOf({ batch_id: id, reports }) {
-  return { id, reports: reports.map((r) => wireReport({ ...r, bits: fromHex(r.bits) })) };
+  return { id, reports: reports.map((r) => storedReport({ ...r, bits: fromHex(r.bits) })) };
 }
 
 function publicKey({ key }) {

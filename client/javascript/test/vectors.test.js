@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { batchToJson, wireReport } from "../src/batch.js";
+import { batchToJson, storedReport } from "../src/batch.js";
 import { bernoulli, exactChance } from "../src/bernoulli.js";
 import { bloomPositions, filterOf } from "../src/bloom.js";
 import { fromHex, toHex } from "../src/bytes.js";
@@ -118,7 +118,7 @@ test("permanent responses are those of the vectors", () => {
 
 test("a batch has exactly the compact bytes of the vectors", () => {
   for (const { batch_id, reports, order, body, name } of vectors("compact")) {
-    const stored = reports.map((report) => wireReport({ ...report, bits: fromHex(report.bits) }));
+    const stored = reports.map((report) => storedReport({ ...report, bits: fromHex(report.bits) }));
     const compact = compactBody(batch_id, stored);
     assert.equal(toHex(new Uint8Array(compact)), body, name);
     assert.deepEqual(inAscendingOrder(stored), order.map((i) => stored[i]), name);

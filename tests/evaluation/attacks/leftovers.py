@@ -2,7 +2,7 @@
 
 A report is to be gone once its consent is withdrawn or the collector has it, also if the app was
 killed in between, as soon as the client has run again. The server here knows all reports, since it
-received them; a folder is searched for their bits, raw and in base64.
+received them; a folder is searched for their bits, and for their records in base64.
 """
 
 from __future__ import annotations
@@ -173,6 +173,9 @@ def _server(status: int = 201, times: int = 1_000_000) -> Iterator[ScriptedServe
 def _left(server: ScriptedServer, folder: Path) -> int:
     """Return how many of the reports that a server received are in a folder's files."""
     content = b"\n".join(bytes_on_disk(folder))
-    reports = {base64.b64decode(report["bits"]) for report in server.reports}
-    assert reports
-    return sum(bits in content or base64.b64encode(bits) in content for bits in reports)
+    assert server.reports
+    records = {
+        report["cohort"].to_bytes(2, "little") + base64.b64decode(report["bits"])
+        for report in server.reports
+    }
+    return sum(record[2:] in content or base64.b64encode(record) in content for record in records)

@@ -107,7 +107,7 @@ def reported_days(metric: Metric, clients: int, days: int, rng: np.random.Genera
         if metric.memory == "period":
             response = encoder.fresh_response(value, rng.bytes)
         else:
-            response = encoder.lasting_response(encoder.true_bits(value))
+            response = encoder.permanent_response(encoder.true_bits(value))
         cohorts.append(response.cohort)
         for _ in range(days):
             reports += encoder.report(response, rng.bytes).bits

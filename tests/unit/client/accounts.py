@@ -1,6 +1,6 @@
 """Clients that record at given times, and what becomes of each recording.
 
-With a disk each recording is absorbed at once, and what became of it is read from what is stored.
+With a disk each recording is committed at once, and what became of it is read from what is stored.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pytest
 
 from factories import make_secret
 from hubbub.client import Registry, Spending
-from hubbub.client.delivery import Absorbed, Disk
+from hubbub.client.delivery import ClientStore, CommitResult
 from hubbub.client.encoder import PermanentResponse
-from hubbub.client.ledger import Account, AnswerKey
+from hubbub.client.ledger import Account, AnswerKey, Charges
 from hubbub.client.recorder import Recorder, Settings
 from hubbub.client.state import open_state, read_account
 from hubbub.client.storage import DATABASE
@@ -55,22 +55,42 @@ class MemoryClient:
 
     def __init__(self, registry: Registry) -> None:
         self._recorder = _recorder(registry)
-        self._recorder.open(make_secret(), Account(registry))
+        self._account = Account(registry)
+        self._recorder.open(make_secret(), self._account)
         self._numbers: dict[AnswerKey, int] = {}
         self._responses: list[PermanentResponse] = []
 
     def record(self, time: float, metric: str, value: Value) -> Outcome:
-        stale, kept = self._recorder.stale, len(self._recorder.pending)
         _take(self._recorder, time, metric, value)
-        if len(self._recorder.pending) == kept:
+        (outcome,) = self.commit() or [REFUSED]
+        return outcome
+
+    def take(self, time: float, metric: str, value: Value) -> bool:
+        """Record a value, and leave the rest to `commit`; return whether it waits."""
+        waiting = len(self._recorder.pending)
+        _take(self._recorder, time, metric, value)
+        return len(self._recorder.pending) > waiting
+
+    def commit(self) -> list[Outcome]:
+        """Charge for what waits, one by one, to see what becomes of each."""
+        outcomes = []
+        for recording in self._recorder.drain(self._recorder.secret or b""):
+            account = self._account = self._account.copy()
+            charges = account.charge([recording])
+            self._recorder.settle(account, charges)
+            outcomes.append(self._outcome(charges))
+        return outcomes
+
+    def _outcome(self, charges: Charges) -> Outcome:
+        if charges.refused:
             return REFUSED
-        memo = self._recorder.pending[-1].memo
-        if memo.answer not in self._numbers:
-            self._responses.append(memo.response)
-            return Outcome("admitted", _number(self._numbers, memo.answer))
-        number = self._numbers[memo.answer]
-        assert memo.response == self._responses[number]
-        return Outcome("stale" if self._recorder.stale > stale else "again", number)
+        (cached,) = charges.admitted
+        if cached.answer not in self._numbers:
+            self._responses.append(cached.response)
+            return Outcome("admitted", _number(self._numbers, cached.answer))
+        number = self._numbers[cached.answer]
+        assert cached.response == self._responses[number]
+        return Outcome("stale" if charges.stale else "again", number)
 
     def spending(self) -> Spending:
         return self._recorder.spending()
@@ -89,20 +109,21 @@ class Process:
     def record(self, time: float, metric: str, value: Value) -> None:
         _take(self.recorder, time, metric, value)
 
-    def absorb(self, time: float) -> Absorbed:
+    def commit_reports(self, time: float) -> CommitResult:
         """Bring to the disk what was recorded, as the writer's thread does."""
         assert self.recorder.secret is not None
         entries = self.recorder.drain(self.recorder.secret)
-        disk = Disk(self._folder, self.registry, SETTINGS, self.recorder.secret, lambda: time)
-        with closing(disk):
-            absorbed = disk.absorb(entries)
-        self.recorder.refresh(absorbed.account)
-        self.recorder.stale += absorbed.stale
-        return absorbed
+        store = ClientStore(
+            self._folder, self.registry, SETTINGS, self.recorder.secret, lambda: time
+        )
+        with closing(store):
+            result = store.commit_reports(entries)
+        self.recorder.settle(result.account, result.charges)
+        return result
 
 
 class DiskClient:
-    """Processes that share a state directory and take turns, each absorbing what it recorded.
+    """Processes that share a state directory and take turns, each committing what it recorded.
 
     Without processes a new one is started for each recording.
     """
@@ -118,7 +139,7 @@ class DiskClient:
         process = self._next_process()
         before, stale = stored_reports(self._folder), process.recorder.stale
         process.record(time, metric, value)
-        process.absorb(time)
+        process.commit_reports(time)
         after = stored_reports(self._folder)
         reported = [answer for answer in after if after[answer] != before.get(answer, 0)]
         if not reported:
@@ -158,4 +179,4 @@ def _recorder(registry: Registry) -> Recorder:
 def _take(recorder: Recorder, time: float, metric: str, value: Value) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hubbub.client.recorder.time", SimpleNamespace(time=lambda: time))
-        recorder.take(metric, value)
+        recorder.record(metric, value)

@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from factories import make_registry, make_report
-from hubbub.client.delivery import Disk
-from hubbub.client.encoder import PermanentResponse
-from hubbub.client.ledger import AnswerKey, Memo
-from hubbub.client.outbox import LeasedBatch
-from hubbub.client.recorder import Entry, Settings
+from hubbub.client.delivery import ClientStore
+from hubbub.client.outbox import LeasedBatch, spool
+from hubbub.client.recorder import Settings
 from hubbub.client.state import open_state
-from hubbub.client.transport import Answer, Outcome, failure, judge
+from hubbub.client.transport import Answer, Outcome, classify_response, failure
 from unit.client.outboxes import ORIGIN, id_in, numbers_in
 
 MIDNIGHT = 1_700_000_000.0
@@ -92,12 +90,12 @@ class ModelCollector:
                 if self._chance.random() < 0.5:
                     self._store(id_in(leased), numbers)
             case Weather.FAILING:
-                answer = judge(500, {}, b"", when)
+                answer = classify_response(500, {}, b"", when)
             case Weather.LIMITING:
                 retry_after = float(self._chance.randrange(1, 1800))
-                answer = judge(429, {"Retry-After": f"{retry_after:.0f}"}, b"", when)
+                answer = classify_response(429, {"Retry-After": f"{retry_after:.0f}"}, b"", when)
             case Weather.TOO_LARGE:
-                answer = judge(413, {}, b"", when)
+                answer = classify_response(413, {}, b"", when)
         self.requests.append(Request(when, process, id_in(leased), numbers, weather, retry_after))
         return seconds, answer
 
@@ -112,12 +110,12 @@ class ModelCollector:
     def _store(self, batch_id: str, numbers: tuple[int, ...]) -> Answer:
         errors = [{"report": i} for i, n in enumerate(numbers) if not is_acceptable(n)]
         if errors:
-            return judge(422, {}, json.dumps({"errors": errors}).encode(), 0.0)
+            return classify_response(422, {}, json.dumps({"errors": errors}).encode(), 0.0)
         known = batch_id in self.stored
         if not known:
             self.stored[batch_id] = numbers
         accepted = {"accepted": len(numbers)}
-        return judge(200 if known else 201, {}, json.dumps(accepted).encode(), 0.0)
+        return classify_response(200 if known else 201, {}, json.dumps(accepted).encode(), 0.0)
 
 
 @dataclass
@@ -142,7 +140,9 @@ class Process:
         self._day, self._client, self.number = day, client, number
         settings = Settings(20, 60.0, client.max_bytes, 5.0, READ_TIMEOUT, ORIGIN)
         secret = client.secret
-        self.disk = Disk(client.folder, REGISTRY, settings, secret, day.clock, day.chance.random)
+        self.disk = ClientStore(
+            client.folder, REGISTRY, settings, secret, day.clock, day.chance.random
+        )
         self.disk._storage._connection.execute("PRAGMA synchronous = OFF")
         self._sending = self._ended = False
         self._turn = 0
@@ -168,8 +168,9 @@ class Process:
         self.look(hurry=True)
 
     def record(self, numbers: list[int]) -> None:
-        entries = [Entry(make_report(bits=number), MEMO, recorded_at=0.0) for number in numbers]
-        assert not self.disk.absorb(entries).refused
+        reports = [make_report(bits=number) for number in numbers]
+        with self.disk._storage.transaction(self._client.secret) as connection:
+            spool(connection, reports, REGISTRY, ORIGIN, self._day.now)
         self._client.recorded += len(numbers)
         self.look()
 
@@ -258,7 +259,6 @@ class Day:
 
 
 REGISTRY = make_registry()
-MEMO = Memo(AnswerKey("homepage", 1, b"the same value"), PermanentResponse(0, 0))
 UNREACHABLE = failure(ConnectionRefusedError(), MIDNIGHT)
 UNANSWERED = failure(TimeoutError(), MIDNIGHT)
 

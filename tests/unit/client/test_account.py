@@ -147,7 +147,7 @@ def reports_with_resets(
                 replace_secret(folder, registry.application)
                 process = Process(Path(folder), registry)
             process.record(*recording)
-            reported.append(process.absorb(recording[0]).account.ledger.spending())
+            reported.append(process.commit_reports(recording[0]).account.ledger.spending())
     reports = [sum(metric.reports for metric in spending.metrics) for spending in reported]
     return [later > before for before, later in pairwise([0, *reports])]
 
@@ -183,10 +183,10 @@ def reports_after_each(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         processes = [Process(folder, registry) for _ in range(2)]
-        for recording, (recorder, absorbing) in zip(recordings, turns, strict=True):
+        for recording, (recorder, committing) in zip(recordings, turns, strict=True):
             processes[recorder].record(*recording)
-            for i in sorted(absorbing):
-                processes[i].absorb(recording[0])
+            for i in sorted(committing):
+                processes[i].commit_reports(recording[0])
             pending = sum(len(process.recorder.pending) for process in processes)
             counts.append((pending, sum(stored_reports(folder).values())))
     return counts
@@ -203,6 +203,30 @@ def test_recordings_become_what_the_document_says(data: st.DataObject) -> None:
         assert client.record(*recording) == Outcome(*reference.record(*recording))
     assert client.spending().committed == pytest.approx(reference.committed)
     assert client.spending().epsilon == pytest.approx(reference.spent)
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_when_recordings_are_stored_changes_nothing_of_what_becomes_of_them(
+    data: st.DataObject,
+) -> None:
+    """They are charged once, all those that wait together: nothing is admitted beyond a cap."""
+    rules = data.draw(registries())
+    times = data.draw(st.lists(moments(rules), min_size=1, max_size=40))
+    recordings = history(rules, times, data.draw(values(len(times))))
+    stored_after = data.draw(st.sets(st.integers(0, len(times) - 1)))
+    client, reference = MemoryClient(registry_of(rules)), ReferenceAccount(rules)
+    outcomes, waiting = [REFUSED] * len(recordings), []
+    for number, recording in enumerate(recordings):
+        waiting += [number] * client.take(*recording)
+        projected = client.spending()
+        if number in stored_after | {len(times) - 1}:
+            for kept, outcome in zip(waiting, client.commit(), strict=True):
+                outcomes[kept] = outcome
+            assert client.spending() == projected
+            waiting = []
+    assert outcomes == [Outcome(*reference.record(*recording)) for recording in recordings]
+    assert client.spending().committed == pytest.approx(reference.committed)
 
 
 @settings(max_examples=200)
@@ -234,10 +258,10 @@ def test_the_period_is_answered_by_the_process_that_is_stored_first(
         time = START + day * DAY
         for process, value in zip(processes, ("example.com", "example.org"), strict=True):
             process.record(time, "page", value)
-        drawn = [process.recorder.pending[0].memo.response for process in processes]
+        drawn = [process.recorder.pending[0].own.response for process in processes]
         for i in (winner, 1 - winner):
             process = processes[i]
-            account = process.absorb(time).account
+            account = process.commit_reports(time).account
             assert account.memory["page"].response == drawn[winner]
         assert {report.cohort for report in take_spool(tmp_path)} == {drawn[winner].cohort}
         differing += drawn[0].cohort != drawn[1].cohort
@@ -263,9 +287,9 @@ def test_of_two_processes_with_room_for_one_value_the_second_reports_the_firsts(
     first, second = Process(tmp_path, registry), Process(tmp_path, registry)
     for process, value in ((first, "red"), (second, "blue")):
         process.record(START, "theme", value)
-    assert first.absorb(START).stale == 0
-    absorbed = second.absorb(START)
-    assert (absorbed.stale, absorbed.waiting, not absorbed.refused) == (1, 2, True)
+    assert first.commit_reports(START).charges.stale == 0
+    result = second.commit_reports(START)
+    assert (result.charges.stale, result.waiting, not result.charges.refused) == (1, 2, True)
     assert list(stored_reports(tmp_path).values()) == [2]
 
 
@@ -274,7 +298,7 @@ def test_of_two_processes_one_reports_a_one_time_metric(tmp_path: Path) -> None:
     processes = [Process(tmp_path, make_registry(metric)) for _ in range(2)]
     for process in processes:
         process.record(START, "tabs", "example.com")
-    assert [sum(process.absorb(START).refused.values()) for process in processes] == [0, 1]
+    assert [len(process.commit_reports(START).charges.refused) for process in processes] == [0, 1]
     assert list(stored_reports(tmp_path).values()) == [1]
 
 
@@ -284,7 +308,7 @@ def test_two_versions_of_an_app_leave_each_others_periods_alone(tmp_path: Path) 
     for hour in range(6):
         for process in (old, new):
             process.record(START + hour * HOUR, "mood", True)
-            assert not process.absorb(START + hour * HOUR).refused
+            assert not process.commit_reports(START + hour * HOUR).charges.refused
     assert sorted(stored_reports(tmp_path).values()) == [6, 6]
 
 
@@ -293,11 +317,11 @@ def test_periods_are_deleted_when_they_are_over_also_of_metrics_that_are_no_long
 ) -> None:
     old = Process(tmp_path, make_registry(mood(), THEME))
     old.record(START, "mood", True)
-    old.absorb(START)
+    old.commit_reports(START)
     new = Process(tmp_path, make_registry(THEME))
     for time, periods_left in ((START + 10 * DAY - 1, 1), (START + 10 * DAY, 0)):
         new.record(time, "theme", "red")
-        new.absorb(time)
+        new.commit_reports(time)
         assert stored_periods(tmp_path) == periods_left
 
 
@@ -315,14 +339,14 @@ def test_a_metric_that_changed_under_its_version_harms_no_other(
     rightly = make_registry(mood(), THEME)
     before = Process(tmp_path, rightly)
     before.record(START, "mood", True)
-    before.absorb(START)
+    before.commit_reports(START)
     wrongly = Process(tmp_path, make_registry(mood(period_days=period_days), THEME))
     for metric, value in (("mood", False), ("theme", "red")):
         wrongly.record(START + 6 * DAY, metric, value)
-    assert wrongly.absorb(START + 6 * DAY).waiting == 2
+    assert wrongly.commit_reports(START + 6 * DAY).waiting == 2
     again = Process(tmp_path, rightly)
     again.record(START + 7 * DAY, "mood", False)
-    again.absorb(START + 7 * DAY)
+    again.commit_reports(START + 7 * DAY)
     assert sorted(stored_reports(tmp_path).values()) == [1, 2]
 
 
@@ -336,22 +360,20 @@ def test_a_clock_that_one_process_saw_go_back_went_back_for_all(tmp_path: Path) 
     for turn, days in enumerate((0, -15, -12, -11, -5, -4, -4)):
         process = processes[turn % 3]
         process.record(START + days * DAY, "mood", True)
-        process.absorb(START + days * DAY)
+        process.commit_reports(START + days * DAY)
     assert sorted(stored_reports(tmp_path).values()) == [3, 4]
 
 
-def test_an_answer_that_another_process_would_have_replaced_isnt_paid_for_twice(
-    tmp_path: Path,
-) -> None:
-    """The second doesn't know yet since when the clock is behind, and so has drawn no other."""
+def test_a_process_goes_by_what_others_have_stored_of_the_clock(tmp_path: Path) -> None:
+    """The second learns at the disk alone since when the clock is behind."""
     first, second = (Process(tmp_path, make_registry(mood())) for _ in range(2))
     for process, days in ((first, 0), (second, 0), (first, -15), (second, -5)):
         process.record(START + days * DAY, "mood", True)
-        process.absorb(START + days * DAY)
-    assert list(stored_reports(tmp_path).values()) == [4]
+        process.commit_reports(START + days * DAY)
+    assert sorted(stored_reports(tmp_path).values()) == [1, 3]
     second.record(START - 5 * DAY, "mood", True)
-    second.absorb(START - 5 * DAY)
-    assert sorted(stored_reports(tmp_path).values()) == [1, 4]
+    second.commit_reports(START - 5 * DAY)
+    assert sorted(stored_reports(tmp_path).values()) == [2, 3]
 
 
 def test_state_that_a_second_thread_opens_keeps_what_waits_in_memory(tmp_path: Path) -> None:
@@ -362,7 +384,7 @@ def test_state_that_a_second_thread_opens_keeps_what_waits_in_memory(tmp_path: P
     process.recorder.open(state.secret, state.account)
     assert process.recorder.dropped == {}
     assert process.recorder.spending().metrics[0].reports == 1
-    process.absorb(START)
+    process.commit_reports(START)
     assert list(stored_reports(tmp_path).values()) == [1]
 
 
@@ -371,10 +393,10 @@ def test_what_was_shown_stays_shown_when_max_values_is_lowered(tmp_path: Path) -
     before = Process(tmp_path, make_registry(THEME._replace(max_values=2)))
     for number in range(60):
         before.record(START, "theme", ("red", "green")[number % 2])
-    before.absorb(START)
+    before.commit_reports(START)
     after = Process(tmp_path, make_registry(THEME._replace(max_values=1)))
     after.record(START, "theme", "red")
-    after.absorb(START)
+    after.commit_reports(START)
     without = Process(tmp_path, make_registry(THEME._replace(name="other", max_values=1)))
     for process in (before, after, without):
         assert (
@@ -387,12 +409,12 @@ def test_where_no_second_value_was_ever_reported_any_history_is_bounded(tmp_path
     alone = Process(tmp_path, make_registry(THEME._replace(max_values=1)))
     for colour in ("red", "green", "red"):
         alone.record(START, "theme", colour)
-    alone.absorb(START)
+    alone.commit_reports(START)
     raised = make_registry(THEME._replace(max_values=2))
     (spending,) = read_account(tmp_path, raised).ledger.spending().metrics
     assert spending.reports == 3
     assert spending.epsilon_any_history == spending.epsilon < math.inf
     later = Process(tmp_path, raised)
     later.record(START, "theme", "red")
-    later.absorb(START)
+    later.commit_reports(START)
     assert read_account(tmp_path, raised).ledger.spending().epsilon_any_history == math.inf

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.client.delivery import DeliveryScheduler, Settled, system_chance
+from hubbub.client.delivery import DeliveryResult, DeliveryScheduler, system_chance
 from hubbub.client.outbox import NO_ROOM, LeasedBatch, Outbox
-from hubbub.client.transport import Answer, Outcome, failure, judge, refusal_reason
+from hubbub.client.transport import Answer, Outcome, classify_response, failure, refusal_reason
 from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
 from unit.client.outboxes import (
     another_process_holds,
@@ -27,7 +27,7 @@ from unit.client.outboxes import (
 DELIVERED = Answer(Outcome.DELIVERED)
 REFUSED = "refused by the collector"
 UNREACHABLE = failure(ConnectionRefusedError(), 0.0)
-FAILED = judge(500, {}, b"", 0.0)
+FAILED = classify_response(500, {}, b"", 0.0)
 NEARLY_ONE = 1.0 - 2.0**-53
 NOON = 1_700_000_000.0
 
@@ -57,7 +57,7 @@ class Desk:
         assert isinstance(step, LeasedBatch), f"nothing to send for {step} seconds"
         return step
 
-    def answer(self, answer: Answer) -> Settled:
+    def answer(self, answer: Answer) -> DeliveryResult:
         return self.scheduler.settle(self.batch(hurry=True), answer)
 
     def delay_after(self, answer: Answer) -> float:
@@ -78,7 +78,7 @@ def too_many_requests(seconds: float) -> Answer:
 
 def refused(*indices: int) -> Answer:
     body = json.dumps({"errors": [{"report": index, "detail": "no"} for index in indices]})
-    return judge(422, {}, body.encode(), 0.0)
+    return classify_response(422, {}, body.encode(), 0.0)
 
 
 def test_full_batch_is_due_at_once(desk: Desk) -> None:
@@ -133,25 +133,27 @@ def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk: Desk) -
     for _ in range(4):
         batch = desk.batch()
         sent += numbers_in(batch)
-        assert desk.scheduler.settle(batch, DELIVERED) == Settled(delivered=5)
+        assert desk.scheduler.settle(batch, DELIVERED) == DeliveryResult(delivered=5)
     assert [sorted(sent[i : i + 5]) for i in range(0, 20, 5)] == [
         list(range(i, i + 5)) for i in range(0, 20, 5)
     ]
     assert desk.outbox.waiting() == 0
 
 
-@pytest.mark.parametrize("answer", [UNREACHABLE, judge(500, {}, b"", 0.0)])
+@pytest.mark.parametrize("answer", [UNREACHABLE, classify_response(500, {}, b"", 0.0)])
 def test_batch_that_was_deleted_while_it_was_sent_is_told(desk: Desk, answer: Answer) -> None:
     desk.spool(1, 2)
     batch = desk.batch(hurry=True)
     desk.outbox.clear(desk.now)
-    assert desk.scheduler.settle(batch, answer) == Settled(gone=2)
+    assert desk.scheduler.settle(batch, answer) == DeliveryResult(gone=2)
 
 
 def test_id_changes_only_while_nothing_can_have_been_stored(desk: Desk) -> None:
     """Nobody answered; the collector says that nothing was stored; it doesn't say."""
     desk.spool(1)
-    unstored, unknown = (judge(503, {}, body, 0.0) for body in (b'{"stored": false}', b"{}"))
+    unstored, unknown = (
+        classify_response(503, {}, body, 0.0) for body in (b'{"stored": false}', b"{}")
+    )
     ids = []
     for answer in (UNREACHABLE, unstored, unknown, unstored, UNREACHABLE):
         batch = desk.batch(hurry=True)
@@ -209,7 +211,7 @@ def test_nothing_is_sent_during_a_back_off_however_much_comes(desk: Desk) -> Non
     assert desk.batch()
 
 
-@pytest.mark.parametrize("answer", [DELIVERED, judge(413, {}, b"", 0.0), refused(0)])
+@pytest.mark.parametrize("answer", [DELIVERED, classify_response(413, {}, b"", 0.0), refused(0)])
 def test_any_word_from_the_collector_ends_the_back_off(desk: Desk, answer: Answer) -> None:
     desk.chance = NEARLY_ONE
     desk.spool(1, 2, 3, 4, 5)
@@ -226,7 +228,7 @@ def test_failed_attempt_keeps_the_batch_as_it_is(desk: Desk) -> None:
     for _ in range(5):
         batch = desk.batch()
         batches.add(batch.batch)
-        assert desk.scheduler.settle(batch, FAILED) == Settled()
+        assert desk.scheduler.settle(batch, FAILED) == DeliveryResult()
         desk.spool(6)
         desk.now += desk.wait()
     assert len(batches) == 1
@@ -296,17 +298,17 @@ def test_named_reports_are_dropped_and_the_others_sent_under_the_same_id(desk: D
     desk.spool(1, 2, 3, 4, 5)
     first = desk.batch()
     numbers = numbers_in(first)
-    assert desk.scheduler.settle(first, refused(1, 3)) == Settled(refused=2, reason=REFUSED)
+    assert desk.scheduler.settle(first, refused(1, 3)) == DeliveryResult(refused=2, reason=REFUSED)
     second = desk.batch()
     assert numbers_in(second) == [numbers[0], numbers[2], numbers[4]]
     assert id_in(second) == id_in(first)
-    assert desk.scheduler.settle(second, DELIVERED) == Settled(delivered=3)
+    assert desk.scheduler.settle(second, DELIVERED) == DeliveryResult(delivered=3)
     assert desk.outbox.waiting() == 0
 
 
 def test_report_that_is_named_twice_counts_once(desk: Desk) -> None:
     desk.spool(1, 2, 3, 4, 5)
-    assert desk.answer(refused(1, 1, 1)) == Settled(refused=1, reason=REFUSED)
+    assert desk.answer(refused(1, 1, 1)) == DeliveryResult(refused=1, reason=REFUSED)
     assert len(numbers_in(desk.batch())) == 4
 
 
@@ -316,14 +318,17 @@ def test_report_that_is_named_twice_counts_once(desk: Desk) -> None:
         refused(0, 1, 2, 3, 4),
         refused(),
         refused(5, 99),
-        *(judge(status, {}, b"{}", 0.0) for status in (400, 401, 403, 404, 413, 415, 422)),
+        *(
+            classify_response(status, {}, b"{}", 0.0)
+            for status in (400, 401, 403, 404, 413, 415, 422)
+        ),
     ],
 )
 def test_batch_that_will_never_be_accepted_is_dropped_and_counted(
     desk: Desk, answer: Answer
 ) -> None:
     desk.spool(1, 2, 3, 4, 5)
-    assert desk.answer(answer) == Settled(refused=5, reason=refusal_reason(answer))
+    assert desk.answer(answer) == DeliveryResult(refused=5, reason=refusal_reason(answer))
     assert desk.outbox.waiting() == 0
 
 
@@ -331,7 +336,9 @@ def test_reasons_tell_a_bad_key_from_a_wrong_address(desk: Desk) -> None:
     reasons = []
     for status in (401, 403, 404, 405, 400):
         desk.spool(1)
-        reasons.append(desk.answer(judge(status, {}, b"{}", 0.0)).reason.removeprefix(REFUSED))
+        reasons.append(
+            desk.answer(classify_response(status, {}, b"{}", 0.0)).reason.removeprefix(REFUSED)
+        )
     assert reasons == [": ingest key"] * 2 + [": no such address"] * 2 + [""]
 
 

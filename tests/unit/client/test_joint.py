@@ -420,7 +420,7 @@ def test_equal_values_have_one_response_for_life() -> None:
         )
     )
     assert one == two
-    assert encoder.lasting_response(one) is encoder.lasting_response(two)
+    assert encoder.permanent_response(one) is encoder.permanent_response(two)
 
 
 def test_recorded_calls_keep_what_a_mapping_held_when_it_was_recorded() -> None:

@@ -75,7 +75,7 @@ def test_permanent_responses() -> None:
         client = encoder(row, params)
         bits = bloom_bits(row["value"], client.cohort, params)
         assert bits.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
-        permanent = client.permanent_response(bits)
+        permanent = client.permanent_response(bits).bits
         assert permanent.to_bytes(row["k"] // 8, "little").hex() == row["permanent"]
 
 
@@ -91,7 +91,7 @@ def test_open_strings_from_the_value_to_the_permanent_response() -> None:
         assert hashed.hex() == row["hashed"]
         bits = client.true_bits(row["value"])
         assert bits.to_bytes(params.k // 8, "little").hex() == row["bits"]
-        permanent = client.permanent_response(bits)
+        permanent = client.permanent_response(bits).bits
         assert permanent.to_bytes(params.k // 8, "little").hex() == row["permanent"]
         metric = client.metric
         stated = [float(f"{e:.9g}") for e in (metric.epsilon_permanent, metric.epsilon_report)]
@@ -118,7 +118,7 @@ def test_joint_values_from_the_value_to_the_permanent_response() -> None:
             assert hashed.hex() == row["hashed"]
         bits = client.true_bits(row["value"])
         assert bits.to_bytes(params.k // 8, "little").hex() == row["bits"]
-        permanent = client.permanent_response(bits)
+        permanent = client.permanent_response(bits).bits
         assert permanent.to_bytes(params.k // 8, "little").hex() == row["permanent"]
         metric = client.metric
         stated = [float(f"{e:.9g}") for e in (metric.epsilon_permanent, metric.epsilon_report)]
