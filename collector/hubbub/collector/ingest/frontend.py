@@ -97,7 +97,7 @@ class Frontend:
         try:
             batch = self._reader.read(body, media_type)
         except BatchError as error:
-            if error.unknown:
+            if error.unknown or isinstance(error, UnregisteredError):
                 return self._put_off_or_keep_apart(error, key)
             raise
         self._validator.check(batch)
@@ -106,7 +106,7 @@ class Frontend:
     async def _put_off_or_keep_apart(self, error: BatchError, key: str | None) -> Response:
         """Put a sender off if another collector knows what this one doesn't yet, or store it."""
         unknown = {MetricVersion(*one) for one in error.unknown}
-        if await self._rollout.has_any(unknown, self._reader.declared):
+        if unknown and await self._rollout.has_any(unknown, self._reader.declared):
             detail = "reports: of a metric or version that this collector doesn't know yet"
             wait = self._settings.retry_after_seconds
             raise RefusalError(503, "newer", detail, retry_after=wait) from error
