@@ -154,15 +154,8 @@ A bare tuple, because a batch may hold one section a report: unpacking it is a t
 """
 
 
-def _decoders(batch: type[msgspec.Struct]) -> Mapping[str, Callable[[bytes], Any]]:
-    """Return the decoder of each media type."""
-    return {
-        "application/json": msgspec.json.Decoder(batch).decode,
-        "application/msgpack": msgspec.msgpack.Decoder(batch).decode,
-    }
-
-
-_DECODE_ANY = _decoders(_Batch)
+_JSON = "application/json"
+_decode_any = msgspec.json.Decoder(_Batch).decode
 _FEW = 32
 """Up to so many records are checked sooner one by one, in place, than by numpy."""
 
@@ -218,7 +211,7 @@ class BatchReader:
     ) -> None:
         self._sealed_to = sealed_to
         sealed_types = [sealed.MEDIA_TYPE] if sealed_to else []
-        self._media_types = (*_DECODE_ANY, compact.MEDIA_TYPE, *sealed_types)
+        self._media_types = (_JSON, compact.MEDIA_TYPE, *sealed_types)
         declared = list(declared)
         self._quarantines = quarantines
         self.declared = frozenset(MetricVersion(one.metric, one.version) for one in declared)
@@ -235,7 +228,8 @@ class BatchReader:
             struct: self._expected[metric.name][metric.version]
             for struct, metric in report_structs(registry.values()).items()
         }
-        self._decode_usual = _decoders(batch_struct(self._usual, max_reports))
+        usual: type[Any] = batch_struct(self._usual, max_reports)
+        self._decode_usual = msgspec.json.Decoder(usual).decode
         most = max(expected.cohorts for expected in self._usual.values())
         self._cohorts = [cohort.to_bytes(COHORT_BYTES, "little") for cohort in range(most)]
         every = [one for versions in self._expected.values() for one in versions.values()]
@@ -268,9 +262,9 @@ class BatchReader:
             return self._read_sealed(body)
         self.check_media_type(content_type)
         try:
-            batch: _Batch = self._decode_usual[content_type](body)  # or rather a struct like it
+            batch: _Batch = self._decode_usual(body)  # or rather a struct like it
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self._check_all(self._parse(body, content_type))
+            return self._check_all(self._parse(body))
         return NewBatch(bytes.fromhex(batch.batch_id), self._records(batch.reports))
 
     def _records(self, reports: list[_Report]) -> dict[MetricVersion, Records]:
@@ -360,16 +354,16 @@ class BatchReader:
         ]
         return _Batch(batch_id, reports)
 
-    def _parse(self, body: bytes, content_type: str) -> _Batch:
+    def _parse(self, body: bytes) -> _Batch:
         try:
-            batch: _Batch = _DECODE_ANY[content_type](body)
+            batch = _decode_any(body)
         except msgspec.ValidationError as error:
             detail = _describe_shape(str(error))
             at_report = _AT_REPORT.match(detail)
             reports = {int(at_report[1]): detail} if at_report else None
             raise BatchError(422, detail, reports) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _not_valid(content_type, error) from error
+            raise _not_valid(_JSON, error) from error
         if len(batch.reports) > self._max_reports:
             given = len(batch.reports)
             raise BatchError(413, f"reports: {given}; must be at most {self._max_reports}")
