@@ -6,9 +6,7 @@ import datetime as dt
 import hashlib
 import json
 
-import msgspec
-
-from hubbub.client import Batch, Encoder, Metric, RapporParams, Registry, Report
+from hubbub.client import Encoder, Metric, RapporParams, Registry, Report
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.randomness import ByteStream, KeyedStream
 from hubbub.protocol.metric_types.base import MetricType
@@ -87,12 +85,6 @@ def make_report(metric: Metric | None = None, *, cohort: int = 0, bits: int = 0)
     metric = metric or make_metric()
     width = metric.params.k // 8
     return Report(metric.name, metric.version, cohort, bits.to_bytes(width, "little"))
-
-
-def batch_to_msgpack(batch: Batch) -> bytes:
-    """Return the MessagePack body of a batch; hubbub's own clients send JSON."""
-    reports = [report._asdict() for report in batch.reports]
-    return msgspec.msgpack.encode({"batch_id": batch.batch_id, "reports": reports})
 
 
 def seeded_stream(label: str) -> KeyedStream:

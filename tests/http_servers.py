@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from hubbub.client import Batch, batch_to_json
+from evaluation.reference import compact as reference
+from hubbub.client import Batch, Report, batch_to_json
 from hubbub.protocol import compact
 
 
@@ -40,9 +41,10 @@ class Received:
         compressed = self.headers.get("Content-Encoding") == "gzip"
         body = gzip.decompress(self.body) if compressed else self.body
         if self.headers["Content-Type"] == compact.MEDIA_TYPE:
-            batch_id, sections = compact.read_compact(body)
-            reports = tuple(report for section in sections for report in section.reports())
-            body = batch_to_json(Batch(reports, batch_id))
+            decoded = reference.decode(body)
+            assert decoded is not None
+            batch_id, reports = decoded
+            body = batch_to_json(Batch(tuple(Report(*report) for report in reports), batch_id))
         return dict(json.loads(body))
 
 

@@ -4,9 +4,8 @@ Two stores of one kind are filled with ids of all days in force, the one with a 
 with as many as asked for, and get the filters that the upkeep would have made meanwhile; then both
 take batches in turns, and are maintained. What a batch costs depends on how large the key is that
 ids go to: in SQLite that of today, in PostgreSQL that of today's last section, which is logged page
-by page when a page first changes after a checkpoint; there is none while it is measured. With
---migrate a store of the schema before is filled instead, and migrated. It fails if a loaded id
-isn't recognised.
+by page when a page first changes after a checkpoint; there is none while it is measured. It fails
+if a loaded id isn't recognised.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import io
 import secrets
 import sqlite3
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -71,25 +69,17 @@ _SERVER = {
     "maintenance_work_mem": "1GB",
 }
 _COPIED = np.dtype(
-    [("fields", ">i2"), ("id_bytes", ">i4"), ("id", "V16"), ("day_bytes", ">i4"), ("day", ">i4")]
+    [
+        ("fields", ">i2"),
+        ("id_bytes", ">i4"),
+        ("id", "V16"),
+        ("day_bytes", ">i4"),
+        ("day", ">i4"),
+        ("section_bytes", ">i4"),
+        ("section", ">i2"),
+    ]
 )
 """A row in the binary format of COPY."""
-
-_COPIED_TO_SECTION = np.dtype([*_COPIED.descr, ("section_bytes", ">i4"), ("section", ">i2")])
-
-_OPEN = """
-import asyncio, sys, time
-from hubbub.collector.store import open_store
-
-async def run():
-    async with open_store(sys.argv[1], create=True):
-        pass
-
-begun = time.perf_counter()
-asyncio.run(run())
-seconds = time.perf_counter() - begun
-print(seconds, next(x for x in open("/proc/self/status") if x.startswith("VmHWM")).split()[1])
-"""
 
 
 class Filled(NamedTuple):
@@ -129,16 +119,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--days", type=int, default=14, help="in force, today included")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of a turn over HTTP")
-    parser.add_argument("--migrate", action="store_true")
     given = parser.parse_args(arguments)
     if given.days < 2:
         sys.exit(f"--days {given.days}: must be 2 or more, as one is forgotten")
     with _addresses(given.store) as (few, many):
-        if given.migrate:
-            asyncio.run(_migrate(many, given.ids, given.days))
-        else:
-            ids = {few: given.few, many: given.ids}
-            asyncio.run(_compare(ids, given.days, given.turns, given.seconds))
+        ids = {few: given.few, many: given.ids}
+        asyncio.run(_compare(ids, given.days, given.turns, given.seconds))
 
 
 @contextlib.contextmanager
@@ -220,47 +206,6 @@ async def _load_filters(url: str) -> float:
         return time.perf_counter() - begun
 
 
-async def _migrate(url: str, ids: int, days: int) -> None:
-    """Fill a store of the schema before ids were kept by day; migrate it and print what it took."""
-    today = dt.datetime.now(dt.UTC).date()
-    async with open_store(url, create=True):
-        pass
-    is_postgresql = url.startswith("postgresql")
-    run = _run_postgresql if is_postgresql else _run_sqlite
-    if is_postgresql:
-        await run(url, "DROP TABLE batch_ids", "DROP TABLE open_day")
-    await run(
-        url,
-        "DROP TABLE upkeep_day",
-        "DROP TABLE counts",
-        "DROP TABLE quarantine",
-        "DROP TABLE id_filters",
-        "CREATE TABLE batches (batch_id BYTEA NOT NULL, day DATE NOT NULL)"
-        if is_postgresql
-        else "CREATE TABLE batches (batch_id BLOB PRIMARY KEY, day DATE NOT NULL) WITHOUT ROWID",
-        "DROP TABLE hubbub_schema",
-        "CREATE TABLE hubbub_schema (version_num VARCHAR(32) NOT NULL)",
-        "INSERT INTO hubbub_schema VALUES ('0002')",
-    )
-    dates = [today - dt.timedelta(days=age) for age in range(days)]
-    if is_postgresql:
-        some = [each for day in dates for each in await _copy(url, day, ids // days, "batches")]
-        await run(url, _ADD_KEY.format("batches"))
-    else:
-        some = _insert_with_days(url, dates, ids)
-    done = subprocess.run([sys.executable, "-c", _OPEN, url], check=True, capture_output=True)
-    seconds, kibibytes = done.stdout.split()
-    async with open_store(url, create=True) as store:
-        known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
-        size = await store.size_bytes()
-    if any(known):
-        sys.exit(f"{sum(known)} of {len(some)} ids weren't recognised after the migration")
-    print(
-        f"{ids:,} ids of {days} days, {size / 2**20:,.0f} MiB: opened and migrated in "
-        f"{float(seconds):.2f} s by a process that had {int(kibibytes) / 1024:.0f} MiB at most"
-    )
-
-
 async def _run_postgresql(url: str, *statements: str) -> None:
     connection = await asyncpg.connect(url)
     for statement in statements:
@@ -299,27 +244,23 @@ async def _fill_section(url: str, section: IdTable, ids: int) -> list[bytes]:
     """Copy ids, then make the key again, as full as one that grew; return a few ids."""
     name = section.name
     await _run_postgresql(url, f"ALTER TABLE {name} DROP CONSTRAINT {name}_pkey")
-    some = await _copy(url, section.last_day, ids, name, section.section)
+    some = await _copy(url, section, ids)
     await _run_postgresql(url, _ADD_KEY.format(name))
     return some
 
 
-async def _copy(
-    url: str, day: dt.date, ids: int, table: str, section: int | None = None
-) -> list[bytes]:
-    """Load random ids into a table without a key by COPY; return a few of them."""
-    columns = ["batch_id", "day"]
-    rows = np.zeros(ids, _COPIED if section is None else _COPIED_TO_SECTION)
-    if section is not None:
-        columns.append("section")
-        rows["section_bytes"], rows["section"] = 2, section
-    rows["fields"], rows["id_bytes"], rows["day_bytes"] = len(columns), _ID_BYTES, 4
+async def _copy(url: str, section: IdTable, ids: int) -> list[bytes]:
+    """Load random ids into a section without a key by COPY; return a few of them."""
+    columns = ["batch_id", "day", "section"]
+    rows = np.zeros(ids, _COPIED)
+    rows["fields"] = len(columns)
+    rows["id_bytes"], rows["day_bytes"], rows["section_bytes"] = _ID_BYTES, 4, 2
     rows["id"] = np.frombuffer(secrets.token_bytes(_ID_BYTES * ids), "V16")
-    rows["day"] = (day - _EPOCH).days
+    rows["day"], rows["section"] = (section.day - _EPOCH).days, section.section
     stream = b"PGCOPY\n\xff\r\n\0" + bytes(8) + rows.tobytes() + b"\xff\xff"
     connection = await asyncpg.connect(url)
     await connection.copy_to_table(
-        table,
+        section.name,
         source=io.BytesIO(stream),
         columns=columns,
         format="binary",
@@ -333,21 +274,6 @@ async def _insert(_store: Store, url: str, day: dt.date, ids: int) -> list[bytes
     drawn = _drawn(ids)
     _insert_rows(url, f"INSERT INTO {id_table(day).name} VALUES (?)", zip(drawn))  # noqa: S608
     return drawn[:: max(1, ids // 10)]
-
-
-def _insert_with_days(url: str, days: Sequence[dt.date], ids: int) -> list[bytes]:
-    """Insert ids of all days into the one table of before, in their order; return a few of them."""
-    some: list[bytes] = []
-
-    def rows() -> Iterator[tuple[bytes, str]]:
-        for first in range(256):
-            tails = [secrets.token_bytes(_ID_BYTES - 1) for _ in range(ids // 256)]
-            some.extend(bytes([first]) + tail for tail in tails[:1])
-            for number, tail in enumerate(sorted(tails)):
-                yield bytes([first]) + tail, days[number % len(days)].isoformat()
-
-    _insert_rows(url, "INSERT INTO batches VALUES (?, ?)", rows())
-    return some
 
 
 def _drawn(ids: int) -> list[bytes]:

@@ -17,12 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from evaluation.reference import compact as reference
 from factories import make_metric, make_report
 from hubbub.client import Batch
-from service.posting import COMPACT, FORMS, JSON
+from service.posting import COMPACT, FORMS
 
 METRIC = make_metric()
 _TYPES = [*FORMS, "text/plain", "", "application/", "\xff/\xfe", "application/json;" * 50]
@@ -81,9 +79,8 @@ class Mutant:
             body = zlib.decompressobj(window).decompress(body)
         if self.content_type.startswith(COMPACT):
             return _compact_contents(body)
-        is_json = self.content_type.startswith(JSON)
-        document = json.loads(body) if is_json else msgspec.msgpack.decode(body)
-        return document["batch_id"], [_record(report, is_json) for report in document["reports"]]
+        document = json.loads(body)
+        return document["batch_id"], [_record(report) for report in document["reports"]]
 
 
 def _compact_contents(body: bytes) -> tuple[str, list[Stored]]:
@@ -93,8 +90,8 @@ def _compact_contents(body: bytes) -> tuple[str, list[Stored]]:
     return batch_id, [(*report[:2], reference.record(report)) for report in reports]
 
 
-def _record(report: dict[str, Any], is_json: bool) -> Stored:
-    bits = base64.b64decode(report["bits"], validate=True) if is_json else report["bits"]
+def _record(report: dict[str, Any]) -> Stored:
+    bits = base64.b64decode(report["bits"], validate=True)
     cohort: int = report["cohort"]
     return report["metric"], report["version"], cohort.to_bytes(2, "little") + bits
 

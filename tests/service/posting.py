@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from factories import batch_to_msgpack, make_metric, make_report
+from factories import make_metric, make_report
 from hubbub.client import Batch, Metric, batch_to_json
 from hubbub.collector.store import MetricVersion, Store, open_store
 from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
 
 SECONDS = 60.0
 JSON = "application/json"
-MSGPACK = "application/msgpack"
 COMPACT = MEDIA_TYPE
 FORMS: dict[str, Callable[[Batch], bytes]] = {
     JSON: batch_to_json,
-    MSGPACK: batch_to_msgpack,
     COMPACT: batch_to_compact,
 }
 """Encoders of batches by media type."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import sqlite3
@@ -17,7 +16,6 @@ from databases import PostgresqlServer
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.loads import Accounts, Load, send_all_again, stored_in
 from service.posting import SECONDS, make_batch, post, stored_count
-from unit.collector.test_store_migrations import make_oldest
 
 _FOR_OTHERS = 0o007
 
@@ -124,14 +122,6 @@ def test_backup_overwrites_nothing_and_leaves_nothing_that_is_not_whole(
     assert _run("backup", *options, str(tmp_path / "backup.db")).returncode == 0
     assert not half.exists()
     assert stored_count(tmp_path / "backup.db") == 3
-
-
-def test_store_can_be_copied_before_it_is_migrated(sqlite_url: str, tmp_path: Path) -> None:
-    asyncio.run(make_oldest(sqlite_url))
-    copy = tmp_path / "backup.db"
-    assert _run("backup", "--store", sqlite_url, "--to", str(copy)).returncode == 0
-    assert _run("migrate", "--store", f"sqlite:///{copy}").returncode == 0
-    assert stored_count(copy) == 3
 
 
 def test_damaged_store_makes_no_backup(metrics_file: Path, database: Path, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-import msgspec
 import pytest
 import schemathesis
 from schemathesis import Case, HookContext
@@ -33,7 +32,7 @@ from hubbub.collector.access.auth import generate_secret
 from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.errors import CompactError
 from hubbub.simulations.experiments.processes import Collector, running_collector
-from service.posting import COMPACT, JSON, MSGPACK, send, stored_count
+from service.posting import COMPACT, JSON, send, stored_count
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
@@ -99,17 +98,6 @@ def _as_json(context: SerializationContext, value: Any) -> bytes:
     if isinstance(value, bytes):  # is to be sent as it is, being no JSON at all
         return _encoded(context, value)
     return _encoded(context, json.dumps(_with_bits(value, str)).encode())
-
-
-@schemathesis.serializer(MSGPACK)
-def _as_msgpack(context: SerializationContext, value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return _encoded(context, value)
-    try:
-        body = msgspec.msgpack.encode(_with_bits(value, _bytes))
-    except OverflowError:  # integers beyond 64 bits don't exist there
-        body = b"\xc1"
-    return _encoded(context, body)
 
 
 @schemathesis.serializer(COMPACT)
@@ -234,7 +222,7 @@ def test_every_batch_that_fits_the_document_is_stored_once(
 ) -> None:
     outcome = explore(open_to_all, path="/v1/reports", mode="positive", hooks=[varying()])
     assert not outcome.faults, "\n\n".join(outcome.faults)
-    for media_type in (JSON, MSGPACK, COMPACT):
+    for media_type in (JSON, COMPACT):
         for encoding in _ENCODINGS:
             assert outcome.accepted[media_type, encoding], (media_type, encoding)
     open_to_all.stop()

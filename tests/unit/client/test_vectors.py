@@ -17,8 +17,7 @@ from factories import make_metric, make_params
 from hubbub.client import Batch, Encoder, RapporParams, Report, Spending, batch_to_json
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
 from hubbub.protocol.bloom import bit_positions, bloom_bits, canonical_bytes
-from hubbub.protocol.compact import batch_to_compact, read_compact
-from hubbub.protocol.errors import CompactError
+from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
@@ -141,17 +140,12 @@ def test_compact_bytes() -> None:
         reports = tuple(Report(**(r | {"bits": bytes.fromhex(r["bits"])})) for r in row["reports"])
         body = batch_to_compact(Batch(reports, row["batch_id"]))
         assert body.hex() == row["body"]
-        batch_id, sections = read_compact(body)
-        assert batch_id == row["batch_id"]
-        found = [report for section in sections for report in section.reports()]
-        assert found == [reports[i] for i in row["order"]]
+        assert reference.decode(body) == (row["batch_id"], [reports[i] for i in row["order"]])
 
 
 def test_no_other_bytes_are_a_compact_body() -> None:
     for row in vectors("compact_refused"):
         assert reference.decode(bytes.fromhex(row["body"])) is None, row["why"]
-        with pytest.raises(CompactError):
-            read_compact(bytes.fromhex(row["body"]))
 
 
 def cases(name: str) -> pytest.MarkDecorator:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evaluation.reference import compact as reference
-from factories import batch_to_msgpack, make_metric, make_params, make_registry, make_report
+from factories import make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Metric, Report, batch_to_json
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
@@ -26,7 +25,6 @@ from hubbub.protocol.records import Records, cohorts
 
 _VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 _JSON = "application/json"
-_MSGPACK = "application/msgpack"
 _COMPACT = compact.MEDIA_TYPE
 _HOMEPAGE = make_metric()
 _SEARCH = make_metric("search", version=7, params=make_params(k=8, m=1024))
@@ -61,7 +59,7 @@ _NEVER = [
 _KNOWN = [make_report(cohort=3, bits=5), make_report(_SEARCH, cohort=9)]
 _VALID = batch_to_json(Batch((make_report(cohort=1), make_report(cohort=2, bits=3))))
 
-media_types = st.sampled_from([_JSON, _MSGPACK, _COMPACT])
+media_types = st.sampled_from([_JSON, _COMPACT])
 reports = st.one_of(
     [
         st.builds(
@@ -108,11 +106,6 @@ def test_json_batch_becomes_its_records(batch: Batch) -> None:
 
 
 @given(batches)
-def test_messagepack_batch_becomes_its_records(batch: Batch) -> None:
-    _assert_same(_READER.read(batch_to_msgpack(batch), _MSGPACK), batch)
-
-
-@given(batches)
 def test_compact_batch_becomes_its_records_in_ascending_order(batch: Batch) -> None:
     ordered = sorted(
         batch.reports, key=lambda report: report.cohort.to_bytes(2, "little") + report.bits
@@ -122,25 +115,21 @@ def test_compact_batch_becomes_its_records_in_ascending_order(batch: Batch) -> N
     )
 
 
-@given(
-    st.lists(st.sampled_from([*_STRANGERS, *_NEVER, *_KNOWN]), min_size=1, max_size=12),
-    st.sampled_from([batch_to_json, batch_to_msgpack]),
-)
+@given(st.lists(st.sampled_from([*_STRANGERS, *_NEVER, *_KNOWN]), min_size=1, max_size=12))
 def test_strangers_are_kept_apart_unless_what_no_registry_can_mend_is_refused(
-    drawn: list[Report], encode: Callable[[Batch], bytes]
+    drawn: list[Report],
 ) -> None:
     batch = Batch(tuple(drawn))
-    media_type = _JSON if encode is batch_to_json else _MSGPACK
     strangers = [report for report in drawn if report in _STRANGERS]
     never = [index for index, report in enumerate(drawn) if report in _NEVER]
     if not never and not strangers:
-        _assert_same(_QUARANTINING.read(encode(batch), media_type), batch)
+        _assert_same(_QUARANTINING.read(batch_to_json(batch), _JSON), batch)
         return
     with pytest.raises(BatchError) as refused:
-        _QUARANTINING.read(encode(batch), media_type)
+        _QUARANTINING.read(batch_to_json(batch), _JSON)
     error = refused.value
     with pytest.raises(BatchError) as otherwise:
-        _READER.read(encode(batch), media_type)
+        _READER.read(batch_to_json(batch), _JSON)
     assert (error.status, error.unknown) == (422, otherwise.value.unknown)
     if never:
         assert list(error.reports) == never
@@ -260,11 +249,6 @@ def test_damaged_batch_is_a_batch_or_an_error(data: st.DataObject, content_type:
 @example({"batch_id": "0" * 32, "reports": [{"cohort": -(2**63)}]})
 def test_any_json_document_is_a_batch_or_an_error(document: object) -> None:
     _assert_batch_or_error(json.dumps(document).encode(), _JSON)
-
-
-@given(documents)
-def test_any_messagepack_document_is_a_batch_or_an_error(document: object) -> None:
-    _assert_batch_or_error(msgspec.msgpack.encode(document), _MSGPACK)
 
 
 @given(documents, st.sampled_from(_names[2:]))
@@ -445,13 +429,7 @@ def _compact_body(drawn: list[_Section], in_order: bool) -> bytes:
     return body
 
 
-def _as_msgpack(document: dict[str, Any]) -> bytes:
-    rows = [{**row, "bits": bytes(16)} for row in document["reports"]]
-    return msgspec.msgpack.encode({**document, "reports": rows})
-
-
 _AS = {
     _JSON: _VALID,
-    _MSGPACK: _as_msgpack(json.loads(_VALID)),
     _COMPACT: batch_to_compact(Batch((make_report(cohort=1), make_report(cohort=2, bits=3)))),
 }

@@ -21,7 +21,6 @@ from scipy import stats
 from factories import make_metric, make_params
 from hubbub.collector.errors import ReportFileError, StoreError
 from hubbub.collector.exchange.exporting import BulkShuffle, plan_export
-from hubbub.collector.exchange.manifests import OLD_PART
 from hubbub.collector.exchange.parquet import count_rows, read_records, write_records
 from hubbub.collector.exchange.partitions import ParquetReader, Partition
 from hubbub.collector.store import MetricVersion, open_store
@@ -33,6 +32,7 @@ from unit.collector.exchanges import DAY, contents, each, export_all, exported, 
 _HOMEPAGE = make_metric()
 _KEY = MetricVersion("homepage", 1)
 _PARTITION = Path("metric=homepage", "version=1", f"day={DAY}")
+_PART = "part-0.parquet"  # as other programs name theirs, and no export
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ async def test_days_that_the_store_has_dropped_stay_exported(store_url: str, out
 def test_file_that_can_not_be_finished_leaves_the_old_one_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / _PARTITION / OLD_PART
+    path = tmp_path / _PARTITION / _PART
     write_records(path, 18, [make_reports(range(4))])
 
     def failing() -> Iterator[Records]:
@@ -165,7 +165,7 @@ def test_file_that_can_not_be_finished_leaves_the_old_one_and_nothing_else(
     assert exported(tmp_path) == {
         Partition("homepage", 1, DAY): each(18, make_reports(range(4)).data)
     }
-    assert [file.name for file in path.parent.iterdir()] == [OLD_PART]
+    assert [file.name for file in path.parent.iterdir()] == [_PART]
 
 
 @in_event_loop
@@ -253,9 +253,9 @@ async def test_export_of_another_store_is_not_mixed_in(tmp_path: Path) -> None:
 
 
 def test_files_still_being_written_are_not_read(tmp_path: Path) -> None:
-    for name in (".part-0.parquet", "_part.parquet", "part-0.parquet.tmp", OLD_PART):
+    for name in (".part-0.parquet", "_part.parquet", "part-0.parquet.tmp", _PART):
         write_records(tmp_path / _PARTITION / name, 18, [make_reports(range(3))])
-    write_records(tmp_path / "_spark" / _PARTITION / OLD_PART, 18, [make_reports(range(3))])
+    write_records(tmp_path / "_spark" / _PARTITION / _PART, 18, [make_reports(range(3))])
     assert [len(rows) for rows in exported(tmp_path).values()] == [3]
 
 

@@ -33,7 +33,6 @@ from hubbub.collector.store.ids import (
     closing_trigger,
     filter_trigger,
     id_table,
-    parse_id_table,
     parse_names,
 )
 from hubbub.collector.store.upkeep import Upkeep
@@ -41,7 +40,6 @@ from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appe
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
 from unit.collector.serving import serving_from
-from unit.collector.test_store_migrations import pretend
 
 _DAY = dt.date(2026, 3, 14)
 _TODAY = dt.date(2026, 3, 19)
@@ -160,7 +158,7 @@ async def test_the_few_suspects_are_looked_for_on_closed_days_alone(any_store_ur
 
 @in_event_loop
 async def test_closed_day_takes_no_ids_from_whoever_would_insert_them(any_store_url: str) -> None:
-    """Such as a collector of an earlier version, whose clock is days behind."""
+    """Such as a collector that read before the day was closed that it was open."""
     async with open_store(any_store_url, create=True) as store:
         for age in range(3):
             await store.append([make_new_batch()], _later(age))
@@ -226,7 +224,7 @@ async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(
 async def test_day_that_was_forgotten_and_begun_again_is_not_answered_for_by_its_old_filter(
     any_store_url: str,
 ) -> None:
-    """Forgotten by a collector of an earlier version, which knows nothing of filters."""
+    """Dropped by somebody who knows nothing of filters."""
     batch = make_new_batch()
     async with open_store(any_store_url, create=True) as store:
         for age in (0, 3):
@@ -434,27 +432,6 @@ async def test_all_days_that_are_over_are_closed_and_no_other(any_store_url: str
 
 
 @in_event_loop
-async def test_ids_of_before_they_were_kept_by_day_stay_without_a_filter(
-    postgresql_url: str,
-) -> None:
-    batch = make_new_batch()
-    async with open_store(postgresql_url, create=True) as store:
-        await _execute(
-            postgresql_url,
-            "CREATE TABLE batch_ids_until_20260314 (LIKE batch_ids, PRIMARY KEY (batch_id))",
-        )
-        await _execute(
-            postgresql_url,
-            "ALTER TABLE batch_ids ATTACH PARTITION batch_ids_until_20260314 "
-            "FOR VALUES FROM (MINVALUE) TO ('2026-03-15')",
-        )
-        assert await store.append([batch], _later(-3)) == [True]
-        await store.append([make_new_batch()], _later(3))
-        assert await _filter_all(store, today=_later(3)) == 0
-        assert await store.append([batch], _later(3)) == [False]
-
-
-@in_event_loop
 async def test_day_with_ids_that_are_none_gets_no_filter(any_store_url: str) -> None:
     """Read end to end, those after one that is too short would be others."""
     batches = _batches(20)
@@ -466,27 +443,6 @@ async def test_day_with_ids_that_are_none_gets_no_filter(any_store_url: str) -> 
         assert faults.keys() == {"filter"}
         assert re.fullmatch(r"batch_ids_20260314\w*: 1 ids don't have 16 bytes", faults["filter"])
         assert await store.append(batches, _later(3)) == [False] * 20
-
-
-@in_event_loop
-async def test_store_of_the_schema_before_gets_filters(any_store_url: str) -> None:
-    batches = _batches(20)
-    async with open_store(any_store_url, create=True) as store:
-        for age in range(4):
-            await store.append(batches[age::4], _later(age))
-    await _execute(any_store_url, "DROP TABLE id_filters")
-    if any_store_url.startswith("postgresql"):
-        await _execute(any_store_url, "DROP FUNCTION refuse_batch_ids()")
-        await _forget_sections(any_store_url)
-    await pretend(any_store_url, "0006")
-    async with open_store(any_store_url, create=True) as store:
-        assert await store.append([*batches, batches[0]], _later(3)) == [False] * 21
-        assert await _filter_all(store, today=_later(3)) == 3
-        await store.load_filters()
-        assert await _days_searched(store, any_store_url, _later(3)) == [17]
-        new = make_new_batch()
-        assert await store.append([*batches, new], _later(3)) == _all_but_last(20)
-        assert await store.append([*batches, new], _later(4)) == [False] * 21
 
 
 @in_event_loop
@@ -629,34 +585,13 @@ async def test_ids_are_searched_by_keys_and_closed_days_left_out_of_plans(
 def test_names_tell_tables_and_what_became_of_them() -> None:
     one, other = id_table(_DAY), id_table(_later(1))
     digest = bytes(range(16))
-    until = parse_id_table("batch_ids_until_20260301")
-    assert until is not None
-    names = [one.name, other.name, until.name, closing_trigger(one), filter_trigger(one, digest)]
+    names = [one.name, other.name, closing_trigger(one), filter_trigger(one, digest)]
     names += [closing_trigger(other), f"{one.name}_of_mine", f"{one.name}_filter_00", "x"]
     found = parse_names(names)
-    assert found == Catalogue((one, other, until), frozenset({one, other}), {one: digest})
+    assert found == Catalogue((one, other), frozenset({one, other}), {one: digest})
     assert len(filter_trigger(one, digest)) < 64  # PostgreSQL would cut it off
     days = [_later(-1), _DAY, _later(1), _later(2)]
     assert [found.taking(day) for day in days] == [_later(-1), _later(2), _later(2), _later(2)]
-
-
-async def _forget_sections(url: str) -> None:
-    """Make the days' tables what they were before there were sections."""
-    async with _connection(url) as connection:
-        await connection.exec_driver_sql("CREATE TEMP TABLE kept AS SELECT * FROM batch_ids")
-        await connection.exec_driver_sql("DROP TABLE batch_ids")
-        await connection.exec_driver_sql(
-            "CREATE TABLE batch_ids (batch_id BYTEA NOT NULL, day DATE NOT NULL) "
-            "PARTITION BY RANGE (day)"
-        )
-        days = (await connection.exec_driver_sql("SELECT DISTINCT day FROM kept")).scalars()
-        for day in list(days):
-            await connection.exec_driver_sql(
-                f"CREATE TABLE {id_table(day).name} PARTITION OF batch_ids (PRIMARY KEY (batch_id))"
-                f"FOR VALUES FROM ('{day}') TO ('{day + dt.timedelta(days=1)}')"
-            )
-        await connection.exec_driver_sql("INSERT INTO batch_ids SELECT batch_id, day FROM kept")
-        await connection.exec_driver_sql("DROP TABLE kept")
 
 
 async def _filter_all(store: Store, today: dt.date = _TODAY) -> int:

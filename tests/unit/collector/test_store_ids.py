@@ -325,14 +325,11 @@ async def test_other_tables_are_not_taken_for_ids(sqlite_url: str, tmp_path: Pat
                 connection.execute(f"SELECT x FROM {name}")  # noqa: S608
 
 
-def test_name_tells_the_days_of_a_table() -> None:
+def test_name_tells_the_day_of_a_table() -> None:
     table = id_table(_DAY)
     assert table == IdTable("batch_ids_20260314", _DAY)
     assert parse_id_table(table.name) == table
     assert [table.holds(_later(number)) for number in (-1, 0, 1)] == [False, True, False]
-    until = parse_id_table("batch_ids_until_20260314")
-    assert until is not None
-    assert [until.holds(_later(number)) for number in (-400, 0, 1)] == [True, True, False]
     assert parse_id_table("batch_ids") is None
 
 

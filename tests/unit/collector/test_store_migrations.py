@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import json
 import logging
-import secrets
 import sqlite3
 import subprocess
 import sys
@@ -22,7 +20,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from factories import make_metric, make_params
+from factories import make_metric
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store import Declared, open_store
 from hubbub.collector.store.schema import (
@@ -31,137 +29,54 @@ from hubbub.collector.store.schema import (
     metadata,
     postgresql_metadata,
 )
-from unit.collector.batches import HOMEPAGE, make_new_batch, make_record, stored_segments
+from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
+from unit.collector.next_version import EXPANDED, NOW, NextVersion
 
 _DAY = dt.date(2026, 3, 14)
-_BATCH = make_new_batch(batch_id=bytes(range(16)))
-_OLDEST = {
-    "sqlite": """
-        CREATE TABLE segments (
-            segment_id INTEGER NOT NULL, metric TEXT NOT NULL, version INTEGER NOT NULL,
-            day DATE NOT NULL, reports INTEGER NOT NULL, records BLOB NOT NULL,
-            PRIMARY KEY (segment_id));
-        CREATE INDEX segments_by_metric ON segments (metric, version, day);
-        CREATE TABLE batches (
-            batch_id BLOB NOT NULL, day DATE NOT NULL, PRIMARY KEY (batch_id)) WITHOUT ROWID;
-        CREATE TABLE parameters (
-            metric TEXT NOT NULL, version INTEGER NOT NULL, parameters TEXT NOT NULL,
-            PRIMARY KEY (metric, version));
-    """,
-    "postgresql": """
-        CREATE TABLE segments (
-            segment_id BIGINT NOT NULL, metric TEXT NOT NULL, version INTEGER NOT NULL,
-            day DATE NOT NULL, reports INTEGER NOT NULL, records BYTEA NOT NULL,
-            PRIMARY KEY (segment_id));
-        CREATE INDEX segments_by_metric ON segments (metric, version, day);
-        CREATE TABLE batches (batch_id BYTEA NOT NULL, day DATE NOT NULL, PRIMARY KEY (batch_id));
-        CREATE TABLE parameters (
-            metric TEXT NOT NULL, version INTEGER NOT NULL, parameters TEXT NOT NULL,
-            PRIMARY KEY (metric, version));
-    """,
-}
-"""What a collector made before schemas had versions."""
+
+
+@pytest.fixture
+def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextVersion:
+    return NextVersion(tmp_path / "migrations", monkeypatch)
 
 
 @in_event_loop
-async def test_store_without_a_version_is_adopted_without_loss(any_store_url: str) -> None:
-    await make_oldest(any_store_url)
-    async with open_store(any_store_url, create=True) as store:
-        assert await store.declared() == [Declared("homepage", 1, make_metric().definition)]
-        assert await stored_segments(store) == [[1, 2, 3]]
-        assert await store.upkeep_day() == _DAY  # when it was last in use
-        assert await store.append([_BATCH, make_new_batch(range(4))], _DAY) == [False, True]
-        with pytest.raises(StoreError, match="need a new version"):
-            await store.declare([make_metric(params=make_params(k=64))])
-    async with open_store(any_store_url, create=False) as reader:
-        assert await reader.count(HOMEPAGE) == 7
-
-
-@in_event_loop
-async def test_ids_of_all_days_are_known_after_the_migration(
-    any_store_url: str, caplog: pytest.LogCaptureFixture
+async def test_old_store_is_migrated_without_loss(
+    any_store_url: str, next_version: NextVersion, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Some are dated later than today, by a clock that was ahead."""
-    today = dt.datetime.now(dt.UTC).date()
-    await make_oldest(any_store_url)
     batches = [make_new_batch([number]) for number in range(20)]
-    for number, batch in enumerate(batches):
-        await _add_old_id(any_store_url, batch.batch_id, today - dt.timedelta(days=number - 3))
+    async with open_store(any_store_url, create=True) as store:
+        await store.declare([make_metric()])
+        for number, batch in enumerate(batches):
+            await store.append([batch], _DAY + dt.timedelta(days=number % 3))
+    next_version.install()
     with caplog.at_level(logging.INFO, logger="hubbub.collector"):
         async with open_store(any_store_url, create=True) as store:
-            assert all([await store.knows(batch.batch_id) for batch in batches])
-            for days in (-1, 0, 1, 2):
-                day = today + dt.timedelta(days=days)
-                assert await store.append(batches, day) == [False] * 20
-                new = make_new_batch()
-                assert await store.append([new], day) == [True]
-                assert await store.append([new, *batches], today) == [False] * 21
-    known = f"batch_ids_until_{today:%Y%m%d}"
-    assert caplog.messages == [
-        f"migrating the store from schema 0001 to {REVISIONS[-1]}",
-        f"batch ids known so far stay in one table, {known}, and are forgotten together",
-    ]
-
-
-@pytest.mark.parametrize("behind", [3, 300])
-@in_event_loop
-async def test_ids_are_known_long_enough_after_a_migration_under_a_clock_that_was_behind(
-    any_store_url: str, behind: int
-) -> None:
-    """By a few days, or so far that all reports are later; a clock was once a year ahead."""
-    today = dt.datetime.now(dt.UTC).date()
-    youngest, far = today + dt.timedelta(days=behind), today + dt.timedelta(days=behind + 365)
-    await make_oldest(any_store_url)
-    if behind > 7:
-        await execute(any_store_url, "DELETE FROM segments")
-    for day in (*[youngest - dt.timedelta(days=days) for days in range(0, 12, 3)], far):
-        await _add_old_segment(any_store_url, day)
-    batch = make_new_batch()
-    await _add_old_id(any_store_url, batch.batch_id, youngest)
-    async with open_store(any_store_url, create=True) as store:
-        assert await store.forget_ids(youngest) == 0
-        assert await store.append([batch], youngest) == [False]
-        assert await store.append([batch], today) == [False]
-        assert await store.forget_ids(youngest + dt.timedelta(days=1)) >= 1
-        assert await store.append([batch], today) == [True]
+            assert await store.schema() == EXPANDED
+            assert await store.declared() == [Declared("homepage", 1, make_metric().definition)]
+            stored = await stored_segments(store)
+            assert sorted(number for segment in stored for number in segment) == list(range(20))
+            known = await store.append([*batches, make_new_batch()], _DAY)
+            assert known == [False] * 20 + [True]
+    assert caplog.messages == [f"migrating the store from schema {NOW} to {EXPANDED}"]
+    async with open_store(any_store_url, create=False) as reader:
+        assert await reader.count(HOMEPAGE) == 23
 
 
 @in_event_loop
-async def test_ids_from_before_the_migration_are_forgotten_with_its_day(any_store_url: str) -> None:
-    await make_oldest(any_store_url)
-    async with open_store(any_store_url, create=True) as store:
-        today = dt.datetime.now(dt.UTC).date()
-        assert await store.forget_ids(today - dt.timedelta(days=1)) == 0
-        assert await store.append([_BATCH], _DAY) == [False]
-        assert await store.forget_ids(today + dt.timedelta(days=2)) >= 1
-        assert await store.append([_BATCH], _DAY) == [True]
-
-
-@in_event_loop
-async def test_collector_of_an_earlier_version_is_refused_after_the_migration(
-    any_store_url: str,
-) -> None:
-    """It would look for an id in its own day alone."""
-    await make_oldest(any_store_url)
-    await _add_old_id(any_store_url, secrets.token_bytes(16), _DAY)
-    async with open_store(any_store_url, create=True):
-        with pytest.raises(sa.exc.DBAPIError, match="batches"):
-            await _add_old_id(any_store_url, secrets.token_bytes(16), _DAY)
-
-
-@in_event_loop
-async def test_old_store_is_adopted_once_by_collectors_that_start_together(
-    any_store_url: str,
+async def test_old_store_is_migrated_once_by_collectors_that_start_together(
+    any_store_url: str, next_version: NextVersion
 ) -> None:
     async def start() -> bool:
         async with open_store(any_store_url, create=True) as store:
             return await store.append([make_new_batch()], _DAY) == [True]
 
-    await make_oldest(any_store_url)
+    assert await start()
+    next_version.install()
     assert all(await asyncio.gather(*[start() for _ in range(6)]))
     async with open_store(any_store_url, create=False) as reader:
-        assert await reader.count(HOMEPAGE) == 3 + 18
+        assert await reader.count(HOMEPAGE) == 7 * 3
 
 
 @in_event_loop
@@ -194,15 +109,16 @@ def test_known_versions_are_the_migrations() -> None:
 
 @in_event_loop
 async def test_reader_asks_for_an_old_store_to_be_migrated_and_leaves_it(
-    any_store_url: str,
+    any_store_url: str, next_version: NextVersion
 ) -> None:
-    await make_oldest(any_store_url)
-    message = r"made by an older hubbub \(schema 0001, .* migrate it: hubbub-collector migrate"
+    async with open_store(any_store_url, create=True):
+        pass
+    next_version.install()
+    message = rf"made by an older hubbub \(schema {NOW}, .* migrate it: hubbub-collector migrate"
     with pytest.raises(StoreError, match=message):
         async with open_store(any_store_url, create=False):
             pass
-    with pytest.raises(sa.exc.DBAPIError):
-        await _version(any_store_url)
+    assert await _version(any_store_url) == NOW
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -235,16 +151,39 @@ async def test_database_of_something_else_is_no_store_but_may_become_one(
 
 
 @in_event_loop
-async def test_failed_migration_leaves_the_old_store(any_store_url: str) -> None:
-    await make_oldest(any_store_url)
-    # Its name is the new index's, so that the last step of the migration fails.
-    await execute(any_store_url, "CREATE TABLE segments_by_day (name TEXT)")
-    with pytest.raises(StoreError, match="segments_by_day"):
-        async with open_store(any_store_url, create=True):
-            pass
-    await execute(any_store_url, "DROP TABLE segments_by_day")
+async def test_failed_migration_leaves_the_old_store(
+    any_store_url: str, next_version: NextVersion
+) -> None:
     async with open_store(any_store_url, create=True) as store:
-        assert await store.count(HOMEPAGE) == 3
+        await store.append([make_new_batch()], _DAY)
+        # Its name is the new table's, so that the last step of the migration fails.
+        await execute(any_store_url, "CREATE TABLE regions (dish TEXT)")
+        next_version.install()
+        with pytest.raises(StoreError, match="regions"):
+            async with open_store(any_store_url, create=True):
+                pass
+        assert await _version(any_store_url) == NOW
+        assert await store.append([make_new_batch()], _DAY) == [True]
+    await execute(any_store_url, "DROP TABLE regions")
+    async with open_store(any_store_url, create=True) as store:
+        assert await store.count(HOMEPAGE) == 6
+
+
+@in_event_loop
+async def test_migration_does_not_keep_collectors_waiting_for_a_backup(
+    postgresql_url: str, next_version: NextVersion
+) -> None:
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        next_version.install()
+        async with _connection(postgresql_url) as backup:
+            await backup.exec_driver_sql("LOCK TABLE segments IN ACCESS SHARE MODE")
+            with pytest.raises(StoreError, match="lock timeout"):
+                async with open_store(postgresql_url, create=True):
+                    pass
+            assert await store.append([make_new_batch()], _DAY) == [True]
+    async with open_store(postgresql_url, create=True) as store:
+        assert await store.count(HOMEPAGE) == 6
 
 
 def test_alembic_is_imported_only_to_migrate(sqlite_url: str) -> None:
@@ -268,47 +207,9 @@ print("alembic" in sys.modules)
     assert said == ["True", "False"]
 
 
-async def make_oldest(url: str) -> None:
-    """Make a store as the first collectors did, with three reports of a batch."""
-    for statement in _OLDEST[url.partition(":")[0]].split(";"):
-        if statement.strip():
-            await execute(url, statement)
-    await _add_old_segment(url, _DAY)
-    await _add_old_id(url, _BATCH.batch_id, _DAY)
-    await execute(
-        url,
-        "INSERT INTO parameters VALUES ('homepage', 1, :parameters)",
-        parameters=json.dumps(make_metric().definition, sort_keys=True),
-    )
-
-
-async def pretend(url: str, version: str) -> None:
-    """Let a store tell that it has an earlier schema."""
-    await execute(url, "DROP TABLE hubbub_schema")
-    await execute(url, "CREATE TABLE hubbub_schema (version_num VARCHAR(32) NOT NULL)")
-    await execute(url, "INSERT INTO hubbub_schema VALUES (:version)", version=version)
-
-
-async def _add_old_segment(url: str, day: dt.date) -> None:
-    await execute(
-        url,
-        "INSERT INTO segments VALUES (:id, 'homepage', 1, :day, 3, :records)",
-        id=secrets.randbits(63),
-        day=day,
-        records=b"".join(map(make_record, (1, 2, 3))),
-    )
-
-
-async def _add_old_id(url: str, batch_id: bytes, day: dt.date) -> None:
-    await execute(url, "INSERT INTO batches VALUES (:id, :day)", id=batch_id, day=day)
-
-
 async def execute(url: str, statement: str, **values: object) -> None:
-    typed = sa.text(statement).bindparams(
-        *[sa.bindparam(name, type_=sa.Date) for name in values if name == "day"]
-    )
     async with _connection(url) as connection:
-        await connection.execute(typed, values)
+        await connection.execute(sa.text(statement), values)
 
 
 async def _version(url: str) -> str:

@@ -274,17 +274,6 @@ async def test_rows_of_a_mixed_group_bear_one_mark_of_a_transaction(
         assert postgresql.execute(distinct, url=postgresql_url) == "1"
 
 
-@in_event_loop
-async def test_day_that_an_older_collector_has_opened_gets_its_table(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
-    async with open_store(postgresql_url, create=True) as store:
-        await store.append([make_new_batch()], _DAY)
-        postgresql.execute("DROP TABLE segments_20260314", url=postgresql_url)
-        assert await store.append([make_new_batch()], _DAY) == [True]
-        assert await store.count(HOMEPAGE) == 3
-
-
 @pytest.mark.parametrize(
     ("segments", "at_once", "rounds"), [(1, 8, 1), (8, 8, 1), (9, 8, 2), (64, 8, 2), (65, 8, 3)]
 )

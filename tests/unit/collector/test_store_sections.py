@@ -30,7 +30,6 @@ from hubbub.collector.store.upkeep import Upkeep
 from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
-from unit.collector.test_store_migrations import pretend
 
 _DAY = dt.date(2026, 3, 14)
 _TOMORROW = _DAY + dt.timedelta(days=1)
@@ -270,24 +269,6 @@ async def test_beginning_a_section_may_be_cut_off_at_any_statement(
 
 
 @in_event_loop
-async def test_collector_of_an_earlier_version_inserts_into_the_first_section_until_it_is_closed(
-    postgresql_url: str,
-) -> None:
-    async with open_store(postgresql_url, create=True) as store:
-        await store.append(_batches(_FULL), _DAY)
-        older = await asyncpg.connect(postgresql_url)
-        insert = "INSERT INTO batch_ids (batch_id, day) VALUES ($1, $2)"
-        batch = make_new_batch()
-        await older.execute(insert, batch.batch_id, _DAY)
-        await store.filter_ids(_DAY)
-        with pytest.raises(asyncpg.RaiseError, match="batch_ids_20260314_0 takes no more ids"):
-            await older.execute(insert, make_new_batch().batch_id, _DAY)
-        await older.close()
-        await store.load_filters()
-        assert await store.append([batch, make_new_batch()], _DAY) == [False, True]
-
-
-@in_event_loop
 async def test_later_sections_are_larger(
     postgresql: PostgresqlServer, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,37 +374,17 @@ async def test_dump_is_restored_by_several_at_once(
 
 
 @in_event_loop
-async def test_closed_day_refuses_ids_of_earlier_collectors_in_all_sections(
-    postgresql_url: str,
-) -> None:
+async def test_closed_day_refuses_ids_in_all_sections(postgresql_url: str) -> None:
     async with open_store(postgresql_url, create=True) as store:
         await store.append(_batches(_FULL), _DAY)
         await store.filter_ids(_DAY)
         await store.append([make_new_batch()], _TOMORROW)
         assert await store.filter_ids(_TOMORROW)
-    older = await asyncpg.connect(postgresql_url)
+    connection = await asyncpg.connect(postgresql_url)
     for section, fault in ((0, "no partition"), (1, "no partition"), (-1, "takes no more ids")):
         with pytest.raises(asyncpg.PostgresError, match=fault):
-            await older.execute("INSERT INTO batch_ids VALUES ('1', $1, $2)", _DAY, section)
-    await older.close()
-
-
-@in_event_loop
-async def test_migration_does_not_keep_collectors_waiting_for_a_backup(
-    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgresql_module, "_STATEMENT_SECONDS", 30)
-    async with open_store(postgresql_url, create=True) as store:
-        batch = make_new_batch()
-        await store.append([batch], _DAY)
-        await pretend(postgresql_url, "0007")
-        backup = await asyncpg.connect(postgresql_url)
-        await backup.execute("BEGIN; LOCK TABLE batch_ids IN ACCESS SHARE MODE")
-        with pytest.raises(StoreError, match="lock timeout"):
-            async with open_store(postgresql_url, create=True):
-                pass
-        assert await store.append([batch], _DAY) == [False]
-        await backup.close()
+            await connection.execute("INSERT INTO batch_ids VALUES ('1', $1, $2)", _DAY, section)
+    await connection.close()
 
 
 async def _fill_sections(store: Store, batches: list[NewBatch]) -> None:

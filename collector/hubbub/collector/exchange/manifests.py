@@ -23,16 +23,12 @@ from hubbub.collector.exchange.storage import Location
 MANIFEST = "_manifest.json"
 """Hive's readers pass over what begins with `_`."""
 
-OLD_PART = "part-0.parquet"
-OLD_COUNTS = "_counts.pq"
-"""The names that exports without manifests gave their files."""
-
 _FORMAT = 1
 _READINGS = 5
 _PART = re.compile(r"part-[0-9a-f]{16}\.parquet")
 _COUNTS = re.compile(r"_counts-[0-9a-f]{16}\.pq")
 _UNFINISHED = re.compile(
-    r"\.(part-([0-9a-f]{16}|0)\.parquet|_counts(-[0-9a-f]{16})?\.pq|_manifest\.json)\.[0-9a-f]{16}"
+    r"\.(part-[0-9a-f]{16}\.parquet|_counts-[0-9a-f]{16}\.pq|_manifest\.json)\.[0-9a-f]{16}"
 )
 
 
@@ -52,17 +48,17 @@ class FileNames:
 
 def is_part(name: str) -> bool:
     """Tell whether an export gave a file of reports this name."""
-    return name == OLD_PART or _PART.fullmatch(name) is not None
+    return _PART.fullmatch(name) is not None
 
 
 def is_counts(name: str) -> bool:
     """Tell whether an export gave a file of counts this name."""
-    return name == OLD_COUNTS or _COUNTS.fullmatch(name) is not None
+    return _COUNTS.fullmatch(name) is not None
 
 
 def needs_manifest(name: str) -> bool:
     """Tell whether a file counts only if a manifest names it."""
-    return bool(_PART.fullmatch(name) or _COUNTS.fullmatch(name))
+    return is_part(name) or is_counts(name)
 
 
 def definition_digest(definition: Mapping[str, object]) -> str:
@@ -193,7 +189,7 @@ def commit(folder: Location, manifest: Manifest) -> None:
 
 
 def _is_replaced(name: str, named: Collection[str]) -> bool:
-    is_ours = is_part(name) or is_counts(name) or _UNFINISHED.fullmatch(name)
+    is_ours = needs_manifest(name) or _UNFINISHED.fullmatch(name)
     return bool(is_ours) and name not in named
 
 

@@ -1,8 +1,8 @@
 """Where exported reports lie: DIR/metric=NAME/version=N/day=YYYY-MM-DD/part-*.parquet.
 
 Beside it, or in its place, lie the counts of reports that were forgotten: `_counts-*.pq`. Which of
-these files are the day its `_manifest.json` says. Days without one, as earlier versions and other
-programs write them, are what Hive's readers see there.
+these files are the day its `_manifest.json` says. Days without one, as other programs write them,
+are what Hive's readers see there.
 
 The layout is Hive's, which DuckDB, Spark, pandas and others read as it is. Beside the days of a
 version, `_definition.json` says how its reports were made. `ParquetReader` lets the decoder read
@@ -24,7 +24,6 @@ from hubbub.collector.errors import MissingFileError, ReportFileError, StoreErro
 from hubbub.collector.exchange.counts import read_counts_file
 from hubbub.collector.exchange.manifests import (
     MANIFEST,
-    OLD_COUNTS,
     definition_digest,
     is_part,
     needs_manifest,
@@ -153,11 +152,10 @@ def report_folders(directory: Location) -> Iterator[Folder]:
             continue
         names = [file.name for file in files]
         partition = partition_of(location / MANIFEST)
-        parts = [name for name in names if name.endswith(".parquet") and name[0] not in "._"]
         found = tuple(
-            ReportFile(location / name, partition, name == OLD_COUNTS)
-            for name in [*parts, *(name for name in names if name == OLD_COUNTS)]
-            if not needs_manifest(name)
+            ReportFile(location / name, partition)
+            for name in names
+            if name.endswith(".parquet") and name[0] not in "._" and not needs_manifest(name)
         )
         if found or MANIFEST in names:
             yield Folder(location, found, MANIFEST in names)
@@ -423,9 +421,7 @@ class ParquetReader(Reader):
 
 
 def _reports(file: ReportFile) -> int:
-    if file.reports is not None:
-        return file.reports
-    return read_counts_file(file.path).total if file.only_counts else count_rows(file.path)
+    return count_rows(file.path) if file.reports is None else file.reports
 
 
 def deleted_meanwhile(error: MissingFileError) -> MissingFileError:

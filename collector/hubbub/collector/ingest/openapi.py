@@ -105,7 +105,6 @@ def _post_reports(settings: Settings) -> _Json:
             "each metric and version; section 8 of the protocol lays them out.",
             "content": {
                 "application/json": {"schema": _reference("Batch")},
-                "application/msgpack": {"schema": _reference("BinaryBatch")},
                 compact.MEDIA_TYPE: {"schema": _reference("BinaryBatch")},
                 **({sealed.MEDIA_TYPE: _SEALED} if settings.sealing_keys else {}),
             },
@@ -188,7 +187,7 @@ def _components(settings: Settings, registry: Registry) -> _Json:
 
 
 def _binary(width: int) -> Any:
-    """Return the type of bits in the binary forms, for which JSON Schema has no word."""
+    """Return the type of bits in the compact form, for which JSON Schema has no word."""
     return Annotated[
         str,
         msgspec.Meta(

@@ -2,9 +2,9 @@
 
 A body is decoded straight into structs that are made from the registry, so that the checks run in
 msgspec's C code; `openapi` publishes the schemas of the same structs. A compact body is taken
-section by section, without looking at single reports. What either refuses is read again, report by
-report, to name what is wrong or to accept reports of an older version: all forms are judged by the
-same words. A batch is accepted or refused as a whole, and a refusal names the report and the field,
+section by section (`compact_reader`). Where either finds a report that isn't as expected, each is
+looked at, to name what is wrong or to accept an older version: both forms are judged by the same
+words. A batch is accepted or refused as a whole, and a refusal names the report and the field,
 never the client. Reports that are at fault for the registry alone may be kept apart instead.
 """
 
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union
+from struct import iter_unpack
+from typing import Annotated, Any, Literal, Union
 
 import msgspec
-import numpy as np
 
 from hubbub.collector.errors import BatchError
+from hubbub.collector.ingest.compact_reader import CompactReader, ExpectedReports
 from hubbub.collector.store import (
     Declared,
     MetricVersion,
@@ -35,7 +36,7 @@ from hubbub.protocol.errors import (
 )
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_BITS, MOST_COHORTS
-from hubbub.protocol.records import COHORT_BYTES, Records, column
+from hubbub.protocol.records import COHORT_BYTES, Records
 from hubbub.protocol.registry import MOST_VERSION, Registry
 
 BATCH_ID = Annotated[
@@ -139,32 +140,8 @@ class _Batch(msgspec.Struct, forbid_unknown_fields=True):
     reports: Annotated[list[_Report], msgspec.Meta(min_length=1)]
 
 
-class _Expected(NamedTuple):
-    """What reports of one metric and version must be like."""
-
-    key: MetricVersion
-    cohorts: int
-    width: int
-
-
-_ExpectedSection: TypeAlias = tuple[int, MetricVersion, int, int]
-"""A section's place among all that may be in a compact body, and then as in `_Expected`.
-
-A bare tuple, because a batch may hold one section a report: unpacking it is a tenth of the work.
-"""
-
-
-def _decoders(batch: type[msgspec.Struct]) -> Mapping[str, Callable[[bytes], Any]]:
-    """Return the decoder of each media type."""
-    return {
-        "application/json": msgspec.json.Decoder(batch).decode,
-        "application/msgpack": msgspec.msgpack.Decoder(batch).decode,
-    }
-
-
-_DECODE_ANY = _decoders(_Batch)
-_FEW = 32
-"""Up to so many records are checked sooner one by one, in place, than by numpy."""
+_JSON = "application/json"
+_decode_any = msgspec.json.Decoder(_Batch).decode
 
 
 class UnregisteredError(BatchError):
@@ -218,31 +195,29 @@ class BatchReader:
     ) -> None:
         self._sealed_to = sealed_to
         sealed_types = [sealed.MEDIA_TYPE] if sealed_to else []
-        self._media_types = (*_DECODE_ANY, compact.MEDIA_TYPE, *sealed_types)
+        self._media_types = (_JSON, compact.MEDIA_TYPE, *sealed_types)
         declared = list(declared)
         self._quarantines = quarantines
         self.declared = frozenset(MetricVersion(one.metric, one.version) for one in declared)
         self._max_reports = max_reports
-        self._expected: dict[str, dict[int, _Expected]] = {name: {} for name in registry}
+        self._expected: dict[str, dict[int, ExpectedReports]] = {name: {} for name in registry}
         known = [
             *(version for version in declared if version.metric in registry),
             *map(Declared.of, registry.values()),
         ]
         for one in known:
             key = MetricVersion(one.metric, one.version)
-            self._expected[key.metric][key.version] = _Expected(key, one.params.m, one.width)
+            self._expected[key.metric][key.version] = ExpectedReports(key, one.params.m, one.width)
         self._usual = {
             struct: self._expected[metric.name][metric.version]
             for struct, metric in report_structs(registry.values()).items()
         }
-        self._decode_usual = _decoders(batch_struct(self._usual, max_reports))
+        usual: type[Any] = batch_struct(self._usual, max_reports)
+        self._decode_usual = msgspec.json.Decoder(usual).decode
         most = max(expected.cohorts for expected in self._usual.values())
         self._cohorts = [cohort.to_bytes(COHORT_BYTES, "little") for cohort in range(most)]
         every = [one for versions in self._expected.values() for one in versions.values()]
-        self._sections: dict[bytes, _ExpectedSection] = {
-            compact.section_head(*one.key, one.width): (rank, *one)
-            for rank, one in enumerate(sorted(every))
-        }
+        self._read_compact = CompactReader(every, max_reports, self._look_at_each).read
 
     def check_media_type(self, content_type: str) -> None:
         """Refuse a body of another media type than can be read (raises BatchError: 415)."""
@@ -263,15 +238,20 @@ class BatchReader:
             that some are of metrics, versions or widths that aren't known, it has the batch.
         """
         if content_type == compact.MEDIA_TYPE:
-            return self._read_compact(body) or self._check_all(self._parse_compact(body))
+            try:
+                return self._read_compact(body)
+            except TooManyReportsError as error:
+                raise BatchError(413, str(error)) from error
+            except CompactError as error:
+                raise _not_valid(content_type, error) from error
         if content_type == sealed.MEDIA_TYPE and self._sealed_to:
             return self._read_sealed(body)
         self.check_media_type(content_type)
         try:
-            batch: _Batch = self._decode_usual[content_type](body)  # or rather a struct like it
+            decoded: _Batch = self._decode_usual(body)  # or rather a struct like it
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self._check_all(self._parse(body, content_type))
-        return NewBatch(bytes.fromhex(batch.batch_id), self._records(batch.reports))
+            return self._check_all(self._parse(body))
+        return NewBatch(bytes.fromhex(decoded.batch_id), self._records(decoded.reports))
 
     def _records(self, reports: list[_Report]) -> dict[MetricVersion, Records]:
         types = set(map(type, reports)) if len(self._usual) > 1 else {type(reports[0])}
@@ -289,49 +269,6 @@ class BatchReader:
             records[key] = Records(width, data)
         return records
 
-    def _read_compact(self, body: bytes) -> NewBatch | None:
-        """Return the batch in a compact body, or None if anything isn't as it should be.
-
-        `compact.read_compact` says what a body must be like. This asks the same of the many bodies
-        that are in order, and whether their reports fit their metrics: without a call a section, or
-        batches with one report of many metrics would take longer than their JSON.
-        """
-        sections, most = self._sections, len(body)
-        at, total, last = compact.HEAD_BYTES, 0, -1
-        records = {}
-        try:
-            if body[0] != compact.FORMAT:
-                return None
-            for _ in range(body[at - 2] | body[at - 1] << 8):
-                head_end = at + compact.FIXED_HEAD_BYTES + body[at]
-                rank, key, cohorts, width = sections[body[at:head_end]]
-                start = head_end + compact.COUNT_BYTES
-                count = body[head_end] | body[head_end + 1] << 8
-                at = start + count * width
-                if rank <= last or not count or at > most:
-                    return None
-                found = records[key] = Records(width, body[start:at])
-                if count == 1:
-                    if body[start] | body[start + 1] << 8 >= cohorts:
-                        return None
-                elif count > _FEW:
-                    if not _many_fit(found, cohorts):
-                        return None
-                else:
-                    before = b""
-                    for first in range(start, at, width):
-                        record = body[first : first + width]
-                        if record < before or record[0] | record[1] << 8 >= cohorts:
-                            return None
-                        before = record
-                total += count
-                last = rank
-        except (IndexError, KeyError):
-            return None
-        if at != most or not 0 < total <= self._max_reports:
-            return None
-        return NewBatch(body[1 : 1 + compact.ID_BYTES], records)
-
     def _read_sealed(self, body: bytes) -> NewBatch:
         """Return a batch of records that can't be judged here, but for their keys and number."""
         try:
@@ -346,34 +283,29 @@ class BatchReader:
             raise BatchError(413, f"records: {given}; must be at most {self._max_reports}")
         return NewBatch(batch.batch_id, {sealed_key(batch.payload): records})
 
-    def _parse_compact(self, body: bytes) -> _Batch:
+    def _parse(self, body: bytes) -> _Batch:
         try:
-            batch_id, sections = compact.read_compact(body, self._max_reports)
-        except TooManyReportsError as error:
-            raise BatchError(413, str(error)) from error
-        except CompactError as error:
-            raise _not_valid(compact.MEDIA_TYPE, error) from error
-        reports = [
-            _Report(section.metric, section.version, cohort, bits)
-            for section in sections
-            for cohort, bits in section.records()
-        ]
-        return _Batch(batch_id, reports)
-
-    def _parse(self, body: bytes, content_type: str) -> _Batch:
-        try:
-            batch: _Batch = _DECODE_ANY[content_type](body)
+            batch = _decode_any(body)
         except msgspec.ValidationError as error:
             detail = _describe_shape(str(error))
             at_report = _AT_REPORT.match(detail)
             reports = {int(at_report[1]): detail} if at_report else None
             raise BatchError(422, detail, reports) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _not_valid(content_type, error) from error
+            raise _not_valid(_JSON, error) from error
         if len(batch.reports) > self._max_reports:
             given = len(batch.reports)
             raise BatchError(413, f"reports: {given}; must be at most {self._max_reports}")
         return batch
+
+    def _look_at_each(self, batch: NewBatch) -> NewBatch:
+        """Find out what is wrong with a batch that was compact."""
+        reports = [
+            _Report(key.metric, key.version, cohort, bits)
+            for key, records in batch.records.items()
+            for cohort, bits in iter_unpack(f"<H{records.width - COHORT_BYTES}s", records.data)
+        ]
+        return self._check_all(_Batch(batch.batch_id.hex(), reports))
 
     def _check_all(self, batch: _Batch) -> NewBatch:
         """Read a batch that holds older versions, or find out what is wrong with it."""
@@ -403,7 +335,7 @@ class BatchReader:
 
     def _sorted_out(self, batch: _Batch, apart: Mapping[int, QuarantineKey]) -> NewBatch:
         """Return a batch without faults, or with some that are to be kept apart."""
-        fitting: dict[_Expected, list[bytes]] = {}
+        fitting: dict[ExpectedReports, list[bytes]] = {}
         kept: dict[QuarantineKey, list[bytes]] = {}
         for index, report in enumerate(batch.reports):
             if key := apart.get(index):
@@ -465,13 +397,6 @@ class BatchReader:
 
 def _record(report: _Report) -> bytes:
     return report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
-
-
-def _many_fit(records: Records, cohorts: int) -> bool:
-    """Whether records ascend, as bytes, and all their cohorts are below a number."""
-    rows = np.frombuffer(records.data, f"S{records.width}")
-    ascend = (rows[:-1] <= rows[1:]).all()
-    return bool(ascend and column(records, 0, "<u2").max() < cohorts)
 
 
 def _not_valid(content_type: str, error: Exception) -> BatchError:

@@ -5,7 +5,7 @@ them. A day's first table holds its reports in traces of how they came: in the o
 transactions that they are marked with, in what was deleted and not yet overwritten. Once the day is
 over they have moved to the second table, and the first is dropped with its file. Invariants: a
 table's name tells all that is known of it; and `segments` itself holds only what is on its way:
-reports from before there were such tables, and imports.
+imports, and what else comes to another day than the open one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Each statement that reads all days locks all tables, and a server has room for s
 """
 
 _NAME = re.compile(r"segments_(mixed_)?(\d{8})")
-_OLDEST = "segments_mixed"
+_OF_OLD_DAYS = "segments_mixed"
 
 
 class DayTable(NamedTuple):
@@ -59,13 +59,13 @@ def first_table(day: dt.date) -> DayTable:
 def mixed_table(day: dt.date, today: dt.date) -> DayTable:
     """Return the table where a day's reports end up, whether it exists or not."""
     if day < today - APART:
-        return DayTable(_OLDEST, None, is_mixed=True)
+        return DayTable(_OF_OLD_DAYS, None, is_mixed=True)
     return DayTable(f"segments_mixed_{day:%Y%m%d}", day, is_mixed=True)
 
 
 def parse_day_table(name: str) -> DayTable | None:
     """Return the table of segments that has this name; None: it is some other table."""
-    if name == _OLDEST:
+    if name == _OF_OLD_DAYS:
         return DayTable(name, None, is_mixed=True)
     match = _NAME.fullmatch(name)
     if match is None:

@@ -89,10 +89,10 @@ def _youngest_without(catalogue: Catalogue, limit: dt.date) -> IdTable | None:
 
     They are days before the limit, and closed sections of others.
     """
-    days = [it for it in catalogue.tables if it.last_day < limit and not it.holds_earlier]
-    sections = [it for it in catalogue.closed if it.section is not None and it.last_day >= limit]
+    days = [it for it in catalogue.tables if it.day < limit]
+    sections = [it for it in catalogue.closed if it.section is not None and it.day >= limit]
     left = [it for it in (*days, *sections) if it not in catalogue.filters]
-    return max(left, key=lambda it: (it.last_day, it.section or 0), default=None)
+    return max(left, key=lambda it: (it.day, it.section or 0), default=None)
 
 
 class LoadedFilters:
@@ -158,7 +158,7 @@ class LoadedFilters:
         Those of unknown sizes, too, so that they become known.
         """
         room, fitting = self._most_bytes, list[bytes]()
-        tables = sorted(self._seen.filters, key=lambda it: (it.last_day, it.section or 0))
+        tables = sorted(self._seen.filters, key=lambda it: (it.day, it.section or 0))
         for digest in (self._seen.filters[table] for table in reversed(tables)):
             size = self._sizes.get(digest, 0)
             if digest not in self._damaged and digest not in fitting and size <= room:

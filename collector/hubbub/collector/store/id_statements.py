@@ -49,7 +49,7 @@ def finding(
 
 
 def _find_statement(table: IdTable) -> str:
-    of_day = f"day = DATE '{table.last_day}'"
+    of_day = f"day = DATE '{table.day}'"
     where = of_day if table.section is None else f"{of_day} AND section = {table.section}"
     return f"""
         SELECT uuid_send(id) AS batch_id FROM {_EACH}
@@ -86,8 +86,8 @@ def _searched(day: dt.date, closed: frozenset[IdTable], filtered: Iterable[IdTab
     One for all days of which nothing is filtered; and one for each other, if there are sections of
     it that aren't.
     """
-    whole = {table.last_day for table in filtered if table.section is None}
-    partly = {table.last_day for table in filtered if table.section is not None} | {day}
+    whole = {table.day for table in filtered if table.section is None}
+    partly = {table.day for table in filtered if table.section is not None} | {day}
     conditions = [_on_other_days(whole | partly)]
     for each in sorted(partly):
         # Nobody begins one meanwhile; the open one of another day holds ids, too.

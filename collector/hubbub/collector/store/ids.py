@@ -26,10 +26,8 @@ PREFIX = "batch_ids_"
 ID_BYTES = 16
 
 _SORTED = -1
-_NAME = re.compile(rf"{PREFIX}(until_)?(\d{{8}})(?:_(\d+|sorted))?")
-_TRIGGER = re.compile(
-    rf"({PREFIX}(?:until_)?\d{{8}}(?:_(?:\d+|sorted))?)_(?:closed|filter_([0-9a-f]{{32}}))"
-)
+_NAME = re.compile(rf"{PREFIX}(\d{{8}})(?:_(\d+|sorted))?")
+_TRIGGER = re.compile(rf"({PREFIX}\d{{8}}(?:_(?:\d+|sorted))?)_(?:closed|filter_([0-9a-f]{{32}}))")
 
 
 class IdTable(NamedTuple):
@@ -39,24 +37,20 @@ class IdTable(NamedTuple):
     ----------
     name : str
         It needs no quotes in SQL.
-    last_day : datetime.date
-        The latest day whose ids it holds.
-    holds_earlier : bool
-        Whether it holds those of all days before, too: it is from before ids were kept by day.
+    day : datetime.date
+        Whose ids it holds.
     section : int, optional
         Which one of the day's sections it is, -1 the one that has all ids in order; None: it is the
         day's whole table.
     """
 
     name: str
-    last_day: dt.date
-    holds_earlier: bool = False
+    day: dt.date
     section: int | None = None
 
     def holds(self, day: dt.date) -> bool:
         """Return whether all of a day's ids are in this table."""
-        is_its_day = day == self.last_day or (self.holds_earlier and day < self.last_day)
-        return is_its_day and self.section is None
+        return day == self.day and self.section is None
 
 
 class Catalogue(NamedTuple):
@@ -90,12 +84,12 @@ def id_table(day: dt.date) -> IdTable:
 
 def id_section(day: dt.date, section: int) -> IdTable:
     """Return a section of the table of one day's ids, whether it exists or not."""
-    return IdTable(f"{id_table(day).name}_{section}", day, section=section)
+    return IdTable(f"{id_table(day).name}_{section}", day, section)
 
 
 def sorted_section(day: dt.date) -> IdTable:
     """Return the section that has all of a day's ids in order, whether it exists or not."""
-    return IdTable(f"{id_table(day).name}_sorted", day, section=_SORTED)
+    return IdTable(f"{id_table(day).name}_sorted", day, _SORTED)
 
 
 def open_section(day: dt.date, closed: frozenset[IdTable]) -> int:
@@ -128,11 +122,11 @@ def parse_id_table(name: str) -> IdTable | None:
     if match is None:
         return None
     try:
-        last_day = dt.datetime.strptime(match[2], "%Y%m%d").date()  # noqa: DTZ007
+        day = dt.datetime.strptime(match[1], "%Y%m%d").date()  # noqa: DTZ007
     except ValueError:
         return None
-    section = int(match[3].replace("sorted", str(_SORTED))) if match[3] else None
-    return IdTable(name, last_day, match[1] is not None, section)
+    section = int(match[2].replace("sorted", str(_SORTED))) if match[2] else None
+    return IdTable(name, day, section)
 
 
 def parse_names(names: Iterable[str]) -> Catalogue:

@@ -116,16 +116,8 @@ _TRIGGERS = r"""
 Arrays keep the planner from joining, and so from reading all triggers there are.
 """
 
-_DAYS_THERE = f"""
-    SELECT
-        ( SELECT max(day) FROM open_day
-          WHERE to_regclass('segments_' || to_char(day, 'YYYYMMDD')) IS NOT NULL ) AS opened,
-        ARRAY({_TRIGGERS}) AS triggers
-"""  # noqa: S608
-"""The open day, and which tables are closed.
-
-Without the open day's table of segments, an older collector has opened it.
-"""
+_DAYS_THERE = f"SELECT (SELECT max(day) FROM open_day) AS opened, ARRAY({_TRIGGERS}) AS triggers"  # noqa: S608
+"""The open day, and which tables are closed."""
 
 _BEGIN_BESIDE_OTHERS = f"BEGIN; SELECT pg_advisory_xact_lock_shared({_DAYS})"
 _BEGIN_WITH_IDS = f"{_BEGIN_BESIDE_OTHERS}; {COPY_IDS}"
@@ -356,7 +348,7 @@ class PostgresqlDatabase(Database):
             await connection.execute(_WAIT_FOR_ALL_DAYS)
             if await _days_there(connection) == found:
                 following = (section.section or 0) + 1
-                await _make_section(connection, id_section(section.last_day, following))
+                await _make_section(connection, id_section(section.day, following))
                 await _refuse_ids(connection, section, closing_trigger(section))
 
     async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
@@ -369,7 +361,7 @@ class PostgresqlDatabase(Database):
         """
         if table.section is None:
             await connection.execute(_WAIT_BRIEFLY)
-            while not await _close_day(connection, table.last_day):
+            while not await _close_day(connection, table.day):
                 pass  # it was opened while this waited, so that now it is waited for
         await connection.execute(_WAIT_TO_CLOSE)
         sections = await _id_tables(connection, table.name)
@@ -385,12 +377,9 @@ class PostgresqlDatabase(Database):
         CLUSTER would keep the number of the transaction that each row came with. The section is
         attached first, which waits for others, and dropped with the day, whoever drops that.
         """
-        copy = sorted_section(table.last_day)
+        copy = sorted_section(table.day)
         async with translate_errors(), self._patient() as engine, engine.begin() as connection:
-            sections = await _id_tables(connection, table.name)
-            if not sections:
-                return table
-            if copy not in sections:
+            if copy not in await _id_tables(connection, table.name):
                 await connection.execute(_WAIT_BRIEFLY)
                 await _make_section(connection, copy, has_key=False)
                 await connection.exec_driver_sql(_SORT_IN_MEMORY)
@@ -411,7 +400,7 @@ class PostgresqlDatabase(Database):
         """
         filtered = (await self.id_catalogue()).filters
         for day in [table for table in filtered if table.section is None]:
-            copy = sorted_section(day.last_day)
+            copy = sorted_section(day.day)
             async with self.read() as connection:
                 sections = await _id_tables(connection, day.name)
             if copy not in sections or len(sections) == 1:
@@ -490,10 +479,7 @@ class PostgresqlDatabase(Database):
             if if_empty and await _has_rows(connection, table.name):
                 return
             # Or a day would be open without a partition.
-            is_held = open_day.c.day == table.last_day
-            if not if_empty:
-                is_held = open_day.c.day <= table.last_day
-            await connection.execute(sa.delete(open_day).where(is_held))
+            await connection.execute(sa.delete(open_day).where(open_day.c.day == table.day))
             if if_empty:
                 # In the order in which DROP TABLE locks them. Then nobody inserts any more.
                 await connection.exec_driver_sql(f"LOCK TABLE ONLY batch_ids, ONLY {table.name}")
@@ -730,10 +716,8 @@ def _section_in_use(opened: dt.date | None, catalogue: Catalogue) -> IdTable | N
 
 
 async def _is_full(connection: AsyncConnection, section: IdTable) -> bool:
-    """Return whether a section is so large that the next one is to be begun.
-
-    A day from before there were sections has none.
-    """
+    """Return whether a section is so large that the next one is to be begun."""
+    # A section that is dropped meanwhile has no size.
     query = "SELECT coalesce(pg_relation_size(to_regclass($1::text)), 0)"
     size = (await connection.exec_driver_sql(query, (section.name,))).scalar_one()
     doubled = (section.section or 0) // SECTIONS_OF_A_SIZE
@@ -814,7 +798,7 @@ async def _make_section(
     )
     await connection.exec_driver_sql(sample_nothing_of(section.name, "batch_id"))
     await connection.exec_driver_sql(
-        f"ALTER TABLE {id_table(section.last_day).name} ATTACH PARTITION {section.name} "
+        f"ALTER TABLE {id_table(section.day).name} ATTACH PARTITION {section.name} "
         f"FOR VALUES IN ({section.section})"
     )
 

@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from hubbub.collector.errors import StoreError
 from hubbub.collector.store.interfaces import Database, translate_errors
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001",)
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
 
 SERVED_BY: dict[str, str] = {}
@@ -47,7 +47,6 @@ _MIGRATIONS = "hubbub.collector.store:migrations"
 _EMPTY = ""
 """The version of a database without our tables."""
 
-_OLDEST_TABLES = {"segments", "batches", "parameters"}
 _log = logging.getLogger("hubbub.collector")
 
 metadata = sa.MetaData()
@@ -238,7 +237,7 @@ def _served_by(version: str) -> str:
 def _least() -> str:
     """Return the version that this code needs: the last one, but for what only contracts."""
     left = list(REVISIONS)
-    while _served_by(left[-2]) < _served_by(left[-1]) < left[-1]:
+    while len(left) > 1 and _served_by(left[-2]) < _served_by(left[-1]) < left[-1]:
         left.pop()
     return left[-1]
 
@@ -257,15 +256,12 @@ def _has(schema: Schema, version: str, url: str) -> bool:
 
 
 def _schema(connection: sa.Connection) -> Schema:
-    """Return the schema; that of stores from before there were versions is the first."""
-    tables = set(sa.inspect(connection).get_table_names())
-    if VERSION_TABLE in tables:
-        column = _MADE if _has_made(connection) else "NULL"
-        query = f"SELECT version_num, {column} FROM {VERSION_TABLE}"  # noqa: S608
-        needed, made = connection.exec_driver_sql(query).first() or (_EMPTY, None)
-        return Schema(made or needed, needed)
-    first = REVISIONS[0] if tables >= _OLDEST_TABLES else _EMPTY
-    return Schema(first, first)
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return Schema(_EMPTY, _EMPTY)
+    column = _MADE if _has_made(connection) else "NULL"
+    query = f"SELECT version_num, {column} FROM {VERSION_TABLE}"  # noqa: S608
+    needed, made = connection.exec_driver_sql(query).first() or (_EMPTY, None)
+    return Schema(made or needed, needed)
 
 
 def _has_made(connection: sa.Connection) -> bool:
@@ -280,6 +276,9 @@ def _migrate(connection: sa.Connection, target: str, url: str) -> tuple[Schema, 
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
+    if connection.dialect.name == "postgresql":
+        # Collectors wait behind whoever waits to change a table: not for a backup's end.
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
     config = Config()
     config.set_main_option("script_location", _MIGRATIONS)
     config.attributes["connection"] = connection
@@ -290,8 +289,6 @@ def _migrate(connection: sa.Connection, target: str, url: str) -> tuple[Schema, 
     after = Schema(target, _served_by(target))
     is_there = _has_made(connection)
     if after.needed != after.made and not is_there:
-        if connection.dialect.name == "postgresql":
-            connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")  # not for a backup's end
         connection.exec_driver_sql(f"ALTER TABLE {VERSION_TABLE} ADD COLUMN {_MADE} TEXT")
     if after.needed != after.made or is_there:
         values = f"version_num = '{after.needed}', {_MADE} = '{after.made}'"

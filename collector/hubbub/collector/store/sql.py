@@ -498,7 +498,7 @@ class Store(Reader):
         Such a batch would be counted again if a client still sent it.
         """
         catalogue = await self._database.id_catalogue()
-        old = [table for table in catalogue.tables if table.last_day < before]
+        old = [table for table in catalogue.tables if table.day < before]
         for table in old:
             await self._database.drop_id_table(table)
         return len(old)
@@ -509,7 +509,7 @@ class Store(Reader):
         A clock that was far ahead made it, and nothing else would remove it before that day.
         """
         for table in (await self._database.id_catalogue()).tables:
-            if table.last_day > after:
+            if table.day > after:
                 await self._database.drop_id_table(table, if_empty=True)
 
     async def prepare_day(self, day: dt.date) -> None:

@@ -1,0 +1,231 @@
+"""From a compact body to its sections: each the records of one metric and version.
+
+docs/protocol, section 8, says what a body must be like, byte by byte. Sections that the registry
+expects are known by the bytes of their heads, without a call each, or batches with one report of
+many metrics would take longer than their JSON. Any other head is read field by field, as is that of
+a section in which something is wrong, to name it. Invariant: a batch has just one compact form, and
+whatever else an encoder might write is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from hubbub.collector.store import MetricVersion, NewBatch
+from hubbub.protocol.compact import (
+    COUNT_BYTES,
+    FIXED_HEAD_BYTES,
+    FORMAT,
+    HEAD_BYTES,
+    ID_BYTES,
+    LONGEST_NAME,
+    MOST,
+    MOST_BYTES_OF_BITS,
+    section_head,
+)
+from hubbub.protocol.errors import CompactError, TooManyReportsError
+from hubbub.protocol.records import COHORT_BYTES, Records, column
+
+_NUMBERS = struct.Struct("<IHH")  # version, bytes of bits, number of records
+_FEW = 32
+"""Up to so many records are checked sooner one by one, in place, than by numpy."""
+
+
+class ExpectedReports(NamedTuple):
+    """What reports of one metric and version must be like.
+
+    Attributes
+    ----------
+    key : MetricVersion
+    cohorts : int
+    width : int
+        Bytes of a record.
+    """
+
+    key: MetricVersion
+    cohorts: int
+    width: int
+
+
+_Section: TypeAlias = tuple[int, MetricVersion, int, int]
+"""How many expected ones come before a section, and then as in `ExpectedReports`.
+
+A bare tuple, because a batch may hold one section a report: unpacking it is a tenth of the work.
+"""
+
+
+class CompactReader:
+    """Reads compact bodies.
+
+    Parameters
+    ----------
+    expected : iterable of ExpectedReports
+    most_reports : int
+        Most reports of a batch.
+    look_at_each : callable
+        Given a batch of which some reports aren't as expected, returns what to make of it.
+    """
+
+    def __init__(
+        self,
+        expected: Iterable[ExpectedReports],
+        most_reports: int,
+        look_at_each: Callable[[NewBatch], NewBatch],
+    ) -> None:
+        ordered = sorted(expected)
+        self._most_reports = most_reports
+        self._look_at_each = look_at_each
+        self._keys = [one.key for one in ordered]
+        self._sections: dict[bytes, _Section] = {
+            section_head(*one.key, one.width): (rank, *one) for rank, one in enumerate(ordered)
+        }
+
+    def read(self, body: bytes) -> NewBatch:  # noqa: PLR0912 - calls take time
+        """Return the batch in a body.
+
+        Raises
+        ------
+        TooManyReportsError
+            If there are more reports than a batch may have.
+        CompactError
+            If the body is anything but the one compact form of a batch; says where it isn't.
+        """
+        known, most, end = self._sections, self._most_reports, len(body)
+        at, total, last, fits = HEAD_BYTES, 0, -1, True
+        records: dict[MetricVersion, Records] = {}
+        try:
+            sections = body[at - 2] | body[at - 1] << 8
+            if body[0] != FORMAT or not 0 < sections <= most:
+                self._check_head(body)  # raises
+            for number in range(sections):
+                head_end = at + FIXED_HEAD_BYTES + body[at]
+                try:
+                    rank, key, cohorts, width = known[body[at:head_end]]
+                except KeyError:
+                    rank, key, cohorts, width = self._unexpected(body, number, at, records)
+                    fits = False
+                else:
+                    if rank <= last:
+                        raise _disordered(number, key, records)
+                start = head_end + COUNT_BYTES
+                count = body[head_end] | body[head_end + 1] << 8
+                stop = start + count * width
+                if not count or stop > end:
+                    _read_head(body, number, at)  # raises
+                found = records[key] = Records(width, body[start:stop])
+                if count == 1:
+                    if body[start] | body[start + 1] << 8 >= cohorts:
+                        fits = False
+                elif count > _FEW:
+                    if not _many_fit(number, found, cohorts):
+                        fits = False
+                else:
+                    before = b""
+                    for first in range(start, stop, width):
+                        record = body[first : first + width]
+                        if record < before:
+                            raise _descends(number, (first - start) // width)
+                        if record[0] | record[1] << 8 >= cohorts:
+                            fits = False
+                        before = record
+                total += count
+                last = rank
+                at = stop
+        except IndexError:
+            if end < HEAD_BYTES:
+                _field(body, 0, HEAD_BYTES, "head")  # raises
+            _read_head(body, number, at)  # raises
+            raise
+        if at != end or total > most:
+            self._check_end(end - at, total)  # raises
+        batch = NewBatch(body[1 : 1 + ID_BYTES], records)
+        return batch if fits else self._look_at_each(batch)
+
+    def _check_head(self, body: bytes) -> None:
+        if body[0] != FORMAT:
+            raise CompactError(f"format = {body[0]}: must be {FORMAT}")
+        count = body[HEAD_BYTES - 2] | body[HEAD_BYTES - 1] << 8
+        if not count:
+            raise CompactError(f"sections = 0: must be between 1 and {MOST}")
+        if count > self._most_reports:
+            most = self._most_reports
+            raise TooManyReportsError(f"reports: at least {count}; must be at most {most}")
+
+    def _check_end(self, left: int, reports: int) -> None:
+        if left:
+            raise CompactError(f"body: {left} bytes after the last section; must end there")
+        if reports > self._most_reports:
+            raise TooManyReportsError(f"reports: {reports}; must be at most {self._most_reports}")
+
+    def _unexpected(
+        self, body: bytes, number: int, begin: int, before: dict[MetricVersion, Records]
+    ) -> _Section:
+        """Return a section that isn't expected, of which all cohorts are refused later."""
+        key, width = _read_head(body, number, begin)
+        if before and key <= next(reversed(before)):
+            raise _disordered(number, key, before)
+        return bisect(self._keys, key) - 1, key, 0, width
+
+
+def _read_head(body: bytes, number: int, begin: int) -> tuple[MetricVersion, int]:
+    """Return a section's metric and version, and its width.
+
+    Raises
+    ------
+    CompactError
+        If something is wrong with a field, or the body ends before its records do.
+    """
+    where = f"sections[{number}]"
+    length = _field(body, begin, 1, f"{where}.name_length")[0]
+    if not 1 <= length <= LONGEST_NAME:
+        raise CompactError(f"{where}.name_length = {length}: must be between 1 and {LONGEST_NAME}")
+    name = _field(body, begin + 1, length, f"{where}.metric")
+    if not name.isascii():
+        raise CompactError(f"{where}.metric = {name!r}: must be ASCII")
+    numbers = _field(body, begin + 1 + length, _NUMBERS.size, f"{where}.numbers")
+    version, bits, count = _NUMBERS.unpack(numbers)
+    if not 1 <= bits <= MOST_BYTES_OF_BITS:
+        raise CompactError(
+            f"{where}.bits_length = {bits}: must be between 1 and {MOST_BYTES_OF_BITS}"
+        )
+    if not count:
+        raise CompactError(f"{where}.record_count = 0: must be between 1 and {MOST}")
+    width = COHORT_BYTES + bits
+    start = begin + FIXED_HEAD_BYTES + length + COUNT_BYTES
+    _field(body, start, count * width, f"{where}.records")
+    return MetricVersion(name.decode("ascii"), version), width
+
+
+def _field(body: bytes, start: int, size: int, name: str) -> bytes:
+    left = len(body) - start
+    if size > left:
+        raise CompactError(f"{name}: the body ends after {left} of {size} bytes")
+    return body[start : start + size]
+
+
+def _many_fit(number: int, records: Records, cohorts: int) -> bool:
+    """Return whether all cohorts of a section are below a number (raises CompactError)."""
+    rows = np.frombuffer(records.data, f"S{records.width}")
+    ascends = rows[:-1] <= rows[1:]
+    if not ascends.all():
+        raise _descends(number, 1 + int(ascends.argmin()))
+    return bool(column(records, 0, "<u2").max() < cohorts)
+
+
+def _disordered(
+    number: int, key: MetricVersion, before: dict[MetricVersion, Records]
+) -> CompactError:
+    last = next(reversed(before))
+    return CompactError(
+        f"sections[{number}]: {key.metric} version {key.version} after {last.metric} version "
+        f"{last.version}; must be in ascending order, each once"
+    )
+
+
+def _descends(number: int, index: int) -> CompactError:
+    return CompactError(f"sections[{number}]: record {index} is below the one before; must ascend")
