@@ -16,8 +16,8 @@ from rich.table import Table
 from evaluation.planning.joint_trials import JointSetting, JointTrial, run_trial
 from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.formats.terminal import stdout_console
-from hubbub.decoder.planning.joint import JointPlan
-from hubbub.decoder.planning.noise import Budget
+from hubbub.planning.joint import JointPlan
+from hubbub.planning.noise import Budget
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _WIDTH_OFF_TERMINAL = 160

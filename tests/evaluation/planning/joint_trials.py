@@ -21,12 +21,12 @@ from hubbub.decoder.categories.shares import (
 from hubbub.decoder.joint.independence import assess_independence
 from hubbub.decoder.joint.one_hot import one_hot_estimates
 from hubbub.decoder.joint.table import FieldLabels
-from hubbub.decoder.planning.joint import (
+from hubbub.planning.joint import (
     JointPlan,
     plan_joint,
 )
-from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.tables import (
+from hubbub.planning.noise import Budget
+from hubbub.planning.tables import (
     TEST_LEVEL,
     TableErrors,
     TableQuestion,

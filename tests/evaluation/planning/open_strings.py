@@ -19,8 +19,8 @@ from rich.table import Table
 from evaluation.planning.open_trials import OpenRuns, run_search
 from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.formats.terminal import stdout_console
-from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.open_strings import (
+from hubbub.planning.noise import Budget
+from hubbub.planning.open_strings import (
     OpenPlan,
     choose_steps,
     make_open_plan,

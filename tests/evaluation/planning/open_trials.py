@@ -17,7 +17,7 @@ from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.candidates.listing import hash_words, positions_in
 from hubbub.decoder.open_strings.decoding import decode_open_strings
-from hubbub.decoder.planning.open_strings import OpenPlan
+from hubbub.planning.open_strings import OpenPlan
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams

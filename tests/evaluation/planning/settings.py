@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from evaluation.planning.trials import Setting
-from hubbub.decoder.planning.limits import Method, Question
-from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.search import compare
+from hubbub.planning.limits import Method, Question
+from hubbub.planning.noise import Budget
+from hubbub.planning.search import compare
 from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.linking import link_information, right_links
-from hubbub.decoder.planning.limits import Method, Question, detection_limit
+from hubbub.planning.limits import Method, Question, detection_limit
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from unit.decoder.pages import Page, assert_self_contained

@@ -19,7 +19,7 @@ from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.categories.shares import noise_variance
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.joint import (
+from hubbub.planning.joint import (
     JointComparison,
     evaluate_joint,
     make_joint_plan,
@@ -27,9 +27,9 @@ from hubbub.decoder.planning.joint import (
     plan_joint_for_error,
     plan_joint_for_share,
 )
-from hubbub.decoder.planning.limits import detection_limit
-from hubbub.decoder.planning.noise import Budget, oue_variance
-from hubbub.decoder.planning.tables import (
+from hubbub.planning.limits import detection_limit
+from hubbub.planning.noise import Budget, oue_variance
+from hubbub.planning.tables import (
     TableErrors,
     TableQuestion,
     association_limit,

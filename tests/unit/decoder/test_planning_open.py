@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.limits import detection_limit, fewest_cohorts
-from hubbub.decoder.planning.noise import Budget, oue_variance
-from hubbub.decoder.planning.open_strings import (
+from hubbub.planning.limits import detection_limit, fewest_cohorts
+from hubbub.planning.noise import Budget, oue_variance
+from hubbub.planning.open_strings import (
     OpenComparison,
     choose_steps,
     make_open_plan,

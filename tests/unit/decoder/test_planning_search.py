@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.limits import Method, Question, detection_limit, fewest_cohorts
-from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.search import (
+from hubbub.planning.limits import Method, Question, detection_limit, fewest_cohorts
+from hubbub.planning.noise import Budget
+from hubbub.planning.search import (
     Comparison,
     compare,
     compare_for_share,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.decoder.planning.limits import Question, detection_limit
-from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.search import compare
+from hubbub.planning.limits import Question, detection_limit
+from hubbub.planning.noise import Budget
+from hubbub.planning.search import compare
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.cli.group import run

@@ -15,8 +15,8 @@ import click
 from hubbub.decoder.cli.options import cli_errors, only_files
 
 if TYPE_CHECKING:
-    from hubbub.decoder.planning.noise import Budget
     from hubbub.decoder.results.result import Result
+    from hubbub.planning.noise import Budget
     from hubbub.protocol.metrics import Metric
     from hubbub.protocol.params import RapporParams
 
@@ -130,7 +130,7 @@ class _Options:
     @property
     def budget(self) -> Budget:
         """The epsilons, as the planner takes them."""
-        from hubbub.decoder.planning.noise import Budget  # noqa: PLC0415 - see `cli.group`
+        from hubbub.planning.noise import Budget  # noqa: PLC0415 - see `cli.group`
 
         return Budget(self.epsilon_permanent or 0.0, self.epsilon_report or 0.0)
 
@@ -377,9 +377,9 @@ def _check(asked: _Options) -> None:
 
 def _plan_listed(asked: _Options) -> Result:
     """Plan for strings that will stand in a list."""
-    from hubbub.decoder.planning import search  # noqa: PLC0415
-    from hubbub.decoder.planning.limits import Method, Question  # noqa: PLC0415
-    from hubbub.decoder.planning.result import PlanResult  # noqa: PLC0415
+    from hubbub.planning import search  # noqa: PLC0415
+    from hubbub.planning.limits import Method, Question  # noqa: PLC0415
+    from hubbub.planning.result import PlanResult  # noqa: PLC0415
 
     method = Method(asked.method or Method.REGRESSION.value)
     question = Question(
@@ -400,8 +400,8 @@ def _plan_listed(asked: _Options) -> Result:
 
 def _plan_open(asked: _Options) -> Result:
     """Plan for strings that nobody lists."""
-    from hubbub.decoder.planning import open_strings  # noqa: PLC0415
-    from hubbub.decoder.planning.open_result import OpenPlanResult  # noqa: PLC0415
+    from hubbub.planning import open_strings  # noqa: PLC0415
+    from hubbub.planning.open_result import OpenPlanResult  # noqa: PLC0415
 
     question = open_strings.open_question(asked.alpha, asked.power, asked.concentration)
     name, reports, share = asked.name, asked.reports, asked.share
@@ -427,9 +427,9 @@ def _plan_open(asked: _Options) -> Result:
 
 def _plan_table(asked: _Options) -> Result:
     """Plan for a table of several fields."""
-    from hubbub.decoder.planning import joint  # noqa: PLC0415
-    from hubbub.decoder.planning.joint_result import JointPlanResult  # noqa: PLC0415
-    from hubbub.decoder.planning.tables import TableQuestion  # noqa: PLC0415
+    from hubbub.planning import joint  # noqa: PLC0415
+    from hubbub.planning.joint_result import JointPlanResult  # noqa: PLC0415
+    from hubbub.planning.tables import TableQuestion  # noqa: PLC0415
 
     name, reports, share, error = asked.name, asked.reports, asked.share, asked.error
     metric = asked.registered()

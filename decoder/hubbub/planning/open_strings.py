@@ -16,20 +16,20 @@ import numpy as np
 
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.open_strings.search import ROOM_A_STEP
-from hubbub.decoder.planning.limits import (
+from hubbub.planning.limits import (
     Question,
     detection_limit,
     fewest_cohorts,
     reports_needed,
 )
-from hubbub.decoder.planning.noise import (
+from hubbub.planning.noise import (
     Budget,
     common_rates,
     count_variance,
     oue_variance,
     params_within,
 )
-from hubbub.decoder.planning.search import (
+from hubbub.planning.search import (
     MOST_BITS,
     best_rate,
     fewest_near_best,

@@ -7,28 +7,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hubbub.decoder.planning.limits import (
+from hubbub.decoder.results.result import Table, Types, headings
+from hubbub.planning.limits import (
     Method,
     detection_limit,
     detection_power,
     fewest_cohorts,
     reports_needed,
 )
-from hubbub.decoder.planning.planned import (
+from hubbub.planning.planned import (
     PlannedResult,
     Points,
     entry_text,
     reports_text,
     share_text,
 )
-from hubbub.decoder.planning.search import (
+from hubbub.planning.search import (
     Comparison,
     Plan,
     Point,
     limit_by_epsilon,
     limit_by_reports,
 )
-from hubbub.decoder.results.result import Table, Types, headings
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hubbub.decoder.open_strings.search import LONGEST_END
-from hubbub.decoder.planning.limits import detection_power
-from hubbub.decoder.planning.open_strings import (
+from hubbub.decoder.results.result import Table, Types, headings
+from hubbub.planning.limits import detection_power
+from hubbub.planning.open_strings import (
     OpenComparison,
     OpenPlan,
     OpenPoint,
@@ -20,7 +21,7 @@ from hubbub.decoder.planning.open_strings import (
     open_by_reports,
     open_reports_needed,
 )
-from hubbub.decoder.planning.planned import (
+from hubbub.planning.planned import (
     PlannedResult,
     Points,
     entry_text,
@@ -28,7 +29,6 @@ from hubbub.decoder.planning.planned import (
     reports_text,
     share_text,
 )
-from hubbub.decoder.results.result import Table, Types, headings
 from hubbub.protocol.params import RapporParams
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hubbub.decoder.planning.joint import (
+from hubbub.decoder.results.result import Table, Types, headings
+from hubbub.planning.joint import (
     GIVEN_SHARE,
     JointComparison,
     JointPlan,
@@ -18,7 +19,7 @@ from hubbub.decoder.planning.joint import (
     joint_by_epsilon,
     joint_by_reports,
 )
-from hubbub.decoder.planning.planned import (
+from hubbub.planning.planned import (
     PlannedResult,
     Points,
     entry_text,
@@ -26,12 +27,11 @@ from hubbub.decoder.planning.planned import (
     reports_text,
     share_text,
 )
-from hubbub.decoder.planning.tables import (
+from hubbub.planning.tables import (
     TEST_LEVEL,
     cell_reports_needed,
     error_reports_needed,
 )
-from hubbub.decoder.results.result import Table, Types, headings
 from hubbub.protocol.metric_types.joint import MOST_FIELDS
 from hubbub.protocol.params import RapporParams
 

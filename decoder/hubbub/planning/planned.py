@@ -15,7 +15,6 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 
 from hubbub.decoder.linking import link_information, right_links
-from hubbub.decoder.planning.noise import Budget
 from hubbub.decoder.results.charts import Labels, Series, XYChart
 from hubbub.decoder.results.result import (
     ROWS,
@@ -27,6 +26,7 @@ from hubbub.decoder.results.result import (
     Types,
     columns_of,
 )
+from hubbub.planning.noise import Budget
 from hubbub.protocol.params import RapporParams
 
 Points = Sequence[Mapping[str, float]]

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import optimize
 
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.limits import (
+from hubbub.planning.limits import (
     Question,
     bit_rate,
     coin_variance,
@@ -27,7 +27,7 @@ from hubbub.decoder.planning.limits import (
     fewest_cohorts,
     reports_needed,
 )
-from hubbub.decoder.planning.noise import (
+from hubbub.planning.noise import (
     Budget,
     common_rates,
     count_variance,

@@ -17,7 +17,7 @@ from scipy import optimize, special
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.categories.shares import nearest_distribution, noise_variance
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.limits import (
+from hubbub.planning.limits import (
     Question,
     coin_variance,
     detection_limit,

@@ -109,7 +109,7 @@ def _line(n: int, low: float, high: float, prior: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class LifetimeBudget:
     """How a client divides its lifetime_epsilon (docs/protocol, section 6).
 
     Attributes
@@ -124,7 +124,7 @@ class Budget:
     changes: float = math.inf
 
     @classmethod
-    def of(cls, registry: Registry) -> Budget:
+    def of(cls, registry: Registry) -> LifetimeBudget:
         """Return the division for a client that never knew another registry."""
         reserve = math.fsum(metric.reserve for metric in registry.values())
         if registry.lifetime_epsilon is None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.noise import (
+from hubbub.planning.noise import (
     Budget,
     common_rates,
     count_variance,
@@ -23,8 +23,8 @@ from hubbub.decoder.planning.noise import (
     params_within,
     rare_rate,
 )
-from hubbub.decoder.planning.search import best_params, settled_reports
-from hubbub.decoder.planning.tables import (
+from hubbub.planning.search import best_params, settled_reports
+from hubbub.planning.tables import (
     MOST_REPORTS,
     TableErrors,
     TableQuestion,

@@ -29,14 +29,14 @@ import numpy as np
 from scipy import fft, optimize, stats
 
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.privacy.histories import (
+from hubbub.decoder.ratios import Ratios
+from hubbub.decoder.type_decoder import decoder_of
+from hubbub.planning.histories import (
     ROUNDED_UP,
     linked_epsilon,
     most_periods,
     response_epsilon,
 )
-from hubbub.decoder.ratios import Ratios
-from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 
 _CELLS_OF_A_DEVIATION = 24
