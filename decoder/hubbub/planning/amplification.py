@@ -39,18 +39,19 @@ from hubbub.planning.histories import (
 )
 from hubbub.protocol.metrics import Metric
 
+# Finer lattices lower the bound, coarser ones only raise it: a choice of time, not of truth.
 _CELLS_OF_A_DEVIATION = 24
-_FEWEST_CELLS, _MOST_CELLS = 2**12, 2**19
+_FEWEST_CELLS, _MOST_CELLS = 2**12, 2**19  # of a transform: 4 MB at most
 _HALF_WIDTHS = (12.0, 24.0, 48.0, 96.0, 192.0)  # of the window, in standard deviations
 _SMALL = 1e-3  # of the resolution: what may fall outside the window
-_UNIT = 2.0**-52
-_TINY = 1e-300
-_NEVER = 1e-12
+_UNIT = 2.0**-52  # of a double's rounding
+_TINY = 1e-300  # stands for 0 in logarithms and quotients: the least power of ten but for a few
+_NEVER = 1e-12  # relative: what rounding leaves of a value that can't be positive
 _ROUNDING = 1e-9  # relative: of sums of doubles, and of means that the lattice keeps but for those
-_RELATIVE = 2e-4
+_RELATIVE = 2e-4  # of epsilon, of which four digits are printed; it is rounded up
 _SLACK = 1e-11  # relative: of tails of binomials, and of sums of a few thousand doubles
-_LEFT_OUT = 1e-18
-_BLOCKS = 8000
+_LEFT_OUT = 1e-18  # probability in either tail, which is added: far below any delta
+_BLOCKS = 8000  # of numbers of clones: fewer raise the bound, which holds for any
 
 
 def mean_positive_part(

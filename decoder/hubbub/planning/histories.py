@@ -24,9 +24,9 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 
-_MOST = 2**40
+_MOST = 2**40  # reports: 3 billion years of days
 _TIE = 1e-9  # as a share of n: what rounding can do to an equal number of ones and zeros
-ROUNDED_UP = 1 + 1e-12
+ROUNDED_UP = 1 + 1e-12  # of a bound: some thousand roundings of doubles
 _TOLERANCE = 1 + 1e-9  # of the client's account: docs/protocol, section 6
 
 

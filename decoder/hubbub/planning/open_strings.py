@@ -1,4 +1,4 @@
-"""Parameters of strings that nobody lists: steps, cells, cohorts and noise, and what they find.
+"""Strings that nobody lists as a goal: steps, cells, cohorts and noise, and what they find.
 
 Each of G steps has a G-th of the reports, and a string must pass all of them; its prefixes are at
 least as common as itself, so the last step's test decides. That is the limit of listed strings with
@@ -9,33 +9,23 @@ the epsilons are those of one step, since a client answers one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.open_strings.search import ROOM_A_STEP
+from hubbub.decoder.open_strings.search import LONGEST_END, ROOM_A_STEP
+from hubbub.decoder.results.result import Types
 from hubbub.planning.limits import (
     Question,
     detection_limit,
+    detection_power,
     fewest_cohorts,
     reports_needed,
+    string_errors,
 )
-from hubbub.planning.noise import (
-    Budget,
-    common_rates,
-    count_variance,
-    oue_variance,
-    params_within,
-)
-from hubbub.planning.search import (
-    MOST_BITS,
-    best_rate,
-    fewest_near_best,
-    limit_by_rate,
-    settled_reports,
-)
+from hubbub.planning.noise import Budget
+from hubbub.planning.search import Candidates, Comparison, Curve, Plan, fitted_curve
+from hubbub.planning.wording import entry_text, share_text
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_COHORTS, RapporParams
@@ -46,88 +36,169 @@ EFFECTIVE_CANDIDATES = 3_000.0
 TYPICAL_LENGTH = 8
 """Bytes: first names, words that are typed."""
 
-_STEPS = (4, 7, 10, 14)
+_STEPS = (4, 7, 10, 14)  # docs/planning.md: fewer are better in theory, but can't be bridged
 _SHORT_STEP = 2
-_STRINGS = 1e5
-_NEAR_BITS = 1.05
-_LISTED = 3 * ROOM_A_STEP
-_FEWEST_BITS = 64
+_STRINGS = 1e5  # over which Zipf's law is taken: about as many as names in the census
+_NEAR_BITS = 1.05  # docs/planning.md: fewer bits make the search quicker, for 5% of the limit
+_LISTED = 3 * ROOM_A_STEP  # prefixes that a step looks at, of three steps as names have
+_FEWEST_BITS = 64  # the narrowest filter that docs/planning.md measures
 _COHORTS = (32, 64, 128, 256, 512, 1024)
-_FEWEST_REPORTS_A_COHORT = 100
-_CURVE_POINTS = 25
+_MANY_COHORTS = 256  # with which bits are chosen: what docs/planning.md measures most
+_FEWEST_REPORTS_PER_COHORT = 100  # as for listed strings
 
 
 @dataclass(frozen=True, slots=True)
-class OpenPlan:
-    """Parameters of an open string metric, and what they achieve.
+class OpenGoal:
+    """The rarest string that reports show without a list.
 
     Attributes
     ----------
     steps : tuple of int
         Lengths of the prefixes, in bytes; after them comes the whole string.
-    params : RapporParams
-        Of one step; m is its cohorts.
-    reports : float
-        N, of all steps together.
-    limit : float
-        Share that N reports show with the question's power; infinite if none.
-    if_listed : float
-        The same if the strings stood in a list of a hundred thousand, and all clients reported
-        theirs whole.
+    question : Question
+        What the last step's test answers (`open_question`).
     """
 
-    name: str
     steps: tuple[int, ...]
-    params: RapporParams
-    reports: float
-    limit: float
-    if_listed: float
+    question: Question
 
     @property
     def n_steps(self) -> int:
         """G, the last step included."""
         return len(self.steps) + 1
 
-    @property
-    def pseudonym_bits(self) -> float:
-        """How many bits of a client its cohort is, which each of its reports shows."""
-        return math.log2(self.n_steps * self.params.m)
+    def limit(self, params: RapporParams, n_reports: float) -> float:
+        """Return the smallest share that N reports of all steps together show."""
+        return detection_limit(params, n_reports / self.n_steps, self.question)
+
+    def error(self, params: RapporParams, n_reports: float) -> float:
+        """Return the standard error of an absent string's share at the last step."""
+        return string_errors(params, n_reports / self.n_steps, 0.0, self.question).absent
+
+    def power(self, params: RapporParams, n_reports: float, share: float) -> float:
+        """Return the probability with which N reports show a share."""
+        return detection_power(params, n_reports / self.n_steps, share, self.question)
+
+    def reports_needed(self, params: RapporParams, share: float) -> float:
+        """Return at how many reports of all steps together a share is the limit."""
+        return self.n_steps * reports_needed(params, share, self.question)
+
+    def if_listed(self, params: RapporParams, n_reports: float) -> float:
+        """Return the limit if a hundred thousand strings were listed and reported whole."""
+        return detection_limit(params, n_reports, replace(self.question, candidates=_STRINGS))
+
+    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, float]:
+        """Return the share that a list would show."""
+        return {"share_if_listed": self.if_listed(params, n_reports)}
+
+    def candidates(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[Candidates]:
+        """Return powers of two of bits, and cohorts that tell prefixes apart.
+
+        Only where many prefixes can be told apart does the search find anything.
+        """
+        if most_bits < _FEWEST_BITS:
+            raise PlanError(
+                f"max-bits = {most_bits}: must be at least {_FEWEST_BITS} for open strings"
+            )
+        cohorts = _cohorts_that_tell(n_reports / self.n_steps)
+        bits = [2**power for power in range(6, int(math.log2(most_bits)) + 1)]
+        many = max((m for m in cohorts if m <= _MANY_COHORTS), default=min(cohorts))
+        first = (bits[0], many)
+        rate = _rate(budget)
+        return [Candidates(1, bits, lambda _: cohorts, first, rate, True, _NEAR_BITS)]
+
+    def rivals(
+        self, best: Plan, others: Sequence[Plan], budget: Budget, most_bits: int  # noqa: ARG002
+    ) -> tuple[Plan, ...]:  # fmt: skip
+        """Return none: there is one number of hashes."""
+        return ()
+
+    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+        """Return the limit without a list and with one."""
+        return {
+            "detectable_share": fitted_curve("unlisted", self.limit, found.best, _rate),
+            "share_if_listed": fitted_curve("if listed", self.if_listed, found.best, _rate),
+        }
 
     @property
-    def oue_ratio(self) -> float:
-        """As `search.Plan` has it."""
-        return count_variance(self.params) / oue_variance(self.params.epsilon_report)
+    def columns(self) -> Types:
+        """The steps, and what a list would show."""
+        return {"steps": str, "share_if_listed": float}
 
+    def row(self, plan: Plan) -> Mapping[str, object]:  # noqa: ARG002
+        """Return the steps."""
+        return {"steps": " ".join(map(str, self.steps))}
 
-@dataclass(frozen=True, slots=True)
-class OpenComparison:
-    """What was planned.
+    def shown(self, plan: Plan) -> Mapping[str, str]:
+        """Return what a list would show."""
+        return {"if listed": share_text(plan.figures["share_if_listed"])}
 
-    Attributes
-    ----------
-    given : OpenPlan or None
-        Parameters that were to be evaluated; the budget is what they spend.
-    """
+    def asked(self, found: Comparison) -> Mapping[str, object]:  # noqa: ARG002
+        """Return error rate, power, and what else sets bits."""
+        return {
+            "effective_candidates": self.question.candidates,
+            "alpha": self.question.alpha,
+            "power": self.question.power,
+            "concentration": self.question.concentration,
+        }
 
-    question: Question
-    budget: Budget
-    best: OpenPlan
-    given: OpenPlan | None = None
+    def title(self, reports: str) -> str:
+        """Return what the table is about."""
+        steps = ", ".join(map(str, self.steps))
+        return f"Smallest share that {reports} reports show unlisted; steps {steps}, m of each step"
 
+    def about_limit(self, plan: Plan) -> Iterator[str]:
+        """Yield which share is found, and which would be if the string were listed."""
+        question = self.question
+        if plan.limit == math.inf:
+            yield f"No share is found with probability {question.power:g}."
+            return
+        listed = share_text(plan.figures["share_if_listed"])
+        yield (
+            f"A string held by {plan.limit:.3%} is found with probability {question.power:g}, "
+            "if it looks like others that are held,"
+        )
+        yield (
+            f"though nobody listed it (alpha {question.alpha:g}); {listed} if 100,000 strings were "
+            "listed and all clients reported theirs whole."
+        )
 
-@dataclass(frozen=True, slots=True)
-class OpenPoint:
-    """Detectable shares at one epsilon or number of reports, by prefixes and with a list."""
+    def remarks(self, found: Comparison) -> Iterator[str]:
+        """Yield what a report shows of its client, and what can't be found."""
+        m, in_step = found.subject.params.m, found.subject.reports / self.n_steps
+        cohorts = self.n_steps * m
+        yield (
+            f"Each of {self.n_steps} steps has {in_step:,.0f} reports, {in_step / m:,.0f} in each "
+            "cohort. A client answers one step."
+        )
+        yield (
+            f"Its cohort is one of {cohorts:,}, {math.log2(cohorts):.1f} bits of a pseudonym that "
+            "each of its reports shows: no more than needed."
+        )
+        yield (
+            f"Strings of more than {self.steps[-1] + LONGEST_END} bytes can't be found; ends "
+            f"beyond {self.steps[-1]} bytes are guessed, so rare or odd ones are missed."
+        )
 
-    at: float
-    limit: float
-    if_listed: float
+    def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
+        """Return the parameters with the cohorts of all steps, of hashed bits."""
+        return params._replace(m=self.n_steps * params.m), None
+
+    def entry(self, params: RapporParams, name: str) -> str:
+        """Return the entry of an open string metric."""
+        steps = f"steps = {list(self.steps)}"
+        return entry_text(params, name, "open-string", ("k", "m"), before=[steps])
 
 
 def open_question(
     alpha: float = 0.05, power: float = 0.9, concentration: float | None = None
 ) -> Question:
     """Return the question that the last step's test answers.
+
+    Parameters
+    ----------
+    alpha, power, concentration
+        As `Question` has them.
 
     Raises
     ------
@@ -152,130 +223,6 @@ def choose_steps(length: int) -> tuple[int, ...]:
     return tuple(step for step in _STEPS if step < length) or (_SHORT_STEP,)
 
 
-def make_open_plan(
-    name: str, steps: tuple[int, ...], params: RapporParams, n_reports: float, question: Question
-) -> OpenPlan:
-    """Return parameters, of one step, with what they achieve."""
-    return OpenPlan(
-        name,
-        steps,
-        params,
-        n_reports,
-        open_limit(steps, params, n_reports, question),
-        detection_limit(params, n_reports, replace(question, candidates=_STRINGS)),
-    )
-
-
-def open_limit(
-    steps: tuple[int, ...], params: RapporParams, n_reports: float, question: Question
-) -> float:
-    """Return the smallest share that N reports show with the question's power."""
-    return detection_limit(params, n_reports / (len(steps) + 1), question)
-
-
-def open_reports_needed(
-    steps: tuple[int, ...], params: RapporParams, share: float, question: Question
-) -> float:
-    """Return the number of reports at which `share` is the limit; infinite if none."""
-    return (len(steps) + 1) * reports_needed(params, share, question)
-
-
-def plan_open(
-    budget: Budget,
-    question: Question,
-    n_reports: float,
-    steps: tuple[int, ...],
-    most_bits: int = MOST_BITS,
-) -> OpenComparison:
-    """Choose cells, cohorts and noise for steps.
-
-    Parameters
-    ----------
-    question : Question
-        By `open_question`.
-    n_reports : float
-        N, of all steps together.
-    most_bits : int
-        Largest k, of which a power of two is taken.
-
-    Raises
-    ------
-    PlanError
-        If no parameters are within the budget, or the best show nothing.
-    """
-    if most_bits < _FEWEST_BITS:
-        raise PlanError(f"max-bits = {most_bits}: must be at least {_FEWEST_BITS} for open strings")
-    n = n_reports / (len(steps) + 1)
-    # Only where many prefixes can be told apart does the search find anything.
-    fewest = _cohorts_that_tell(n)
-    bits = [2**power for power in range(6, int(math.log2(most_bits)) + 1)]
-    many = max(m for m in fewest if m <= 256) if min(fewest) <= 256 else min(fewest)
-
-    def of_bits(k: int) -> float:
-        return _limit(k, many, budget, question, n)
-
-    k = fewest_near_best(bits, of_bits, _NEAR_BITS)
-    m = fewest_near_best(fewest, lambda cohorts: _limit(k, cohorts, budget, question, n))
-    params = _within(k, m, budget, question, n)
-    best = make_open_plan("best", steps, params, n_reports, question)
-    if best.limit == math.inf:
-        raise PlanError(
-            f"reports = {n_reports:,.0f}: too few to show any share at {len(steps) + 1} steps "
-            "within the budget; collect more, or allow larger epsilons"
-        )
-    return OpenComparison(question, budget, best)
-
-
-def plan_open_for_share(
-    budget: Budget,
-    question: Question,
-    share: float,
-    steps: tuple[int, ...],
-    most_bits: int = MOST_BITS,
-) -> OpenComparison:
-    """Choose parameters that show a share from the fewest reports; otherwise as `plan_open`."""
-
-    def needed_by_best(n_reports: float) -> float:
-        params = plan_open(budget, question, n_reports, steps, most_bits).best.params
-        return open_reports_needed(steps, params, share, question)
-
-    needed = settled_reports(needed_by_best)
-    if math.isinf(needed):
-        raise PlanError(f"share = {share:g}: no number of reports shows it within the budget")
-    return plan_open(budget, question, math.ceil(needed), steps, most_bits)
-
-
-def evaluate_open(
-    steps: tuple[int, ...],
-    params: RapporParams,
-    question: Question,
-    n_reports: float | None,
-    share: float | None,
-    most_bits: int = MOST_BITS,
-) -> OpenComparison:
-    """Compare given parameters, of one step, with the best of the same steps and epsilons.
-
-    Parameters
-    ----------
-    n_reports : float, optional
-        N; by default as many as the given parameters need to show `share`.
-
-    Raises
-    ------
-    PlanError
-        As `plan_open`, and if no number of reports shows the share.
-    """
-    if n_reports is None:
-        wanted = share if share is not None else math.nan
-        needed = open_reports_needed(steps, params, wanted, question)
-        if math.isinf(needed):
-            raise PlanError(f"share = {share}: no number of reports shows it with {params}")
-        n_reports = math.ceil(needed)
-    budget = Budget(params.epsilon_permanent, params.epsilon_report)
-    planned = plan_open(budget, question, n_reports, steps, most_bits)
-    return replace(planned, given=make_open_plan("given", steps, params, n_reports, question))
-
-
 def open_params(metric: Metric) -> tuple[tuple[int, ...], RapporParams]:
     """Return the steps of an open string metric, and the parameters of one.
 
@@ -286,44 +233,19 @@ def open_params(metric: Metric) -> tuple[tuple[int, ...], RapporParams]:
     """
     if not isinstance(metric.type, OpenStringType):
         raise PlanError(
-            f"metrics.{metric.name}.type = {metric.type.name!r}: must be 'open-string' for --open"
+            f"metrics.{metric.name}.type = {metric.type.name!r}: must be 'open-string' to be "
+            "planned as open"
         )
     return metric.type.steps, metric.type.step_params(metric.params)
 
 
 def check_cohorts(steps: tuple[int, ...], m: int) -> None:
-    """Refuse more cohorts a step than fit a report (raises PlanError)."""
+    """Refuse more cohorts per step than fit a report (raises PlanError)."""
     most = MOST_COHORTS // (len(steps) + 1)
     if m > most:
         raise PlanError(
             f"m = {m}: must be at most {most}, the cohorts of each of {len(steps) + 1} steps"
         )
-
-
-def open_by_epsilon(found: OpenComparison) -> list[OpenPoint]:
-    """Return limits over epsilons of a report, from a quarter of the budget's to four times."""
-    best, spent = found.best, found.budget.report
-    highest = min(4 * spent, found.budget.permanent)
-    points = []
-    for epsilon in np.geomspace(spent / 4, highest, _CURVE_POINTS).tolist():
-        budget = Budget(found.budget.permanent, min(epsilon, found.budget.permanent))
-        n, k, m = best.reports / best.n_steps, best.params.k, best.params.m
-        listed = replace(found.question, candidates=_STRINGS)
-        limits = (
-            _limit(k, m, budget, found.question, n),
-            _limit(k, m, budget, listed, best.reports),
-        )
-        points.append(OpenPoint(epsilon, *limits))
-    return points
-
-
-def open_by_reports(found: OpenComparison) -> list[OpenPoint]:
-    """Return limits over N, from a hundredth of the plan's to a hundred times, at fixed noise."""
-    best, points = found.best, []
-    for n in np.geomspace(best.reports / 100, best.reports * 100, _CURVE_POINTS).tolist():
-        plan = make_open_plan("", best.steps, best.params, n, found.question)
-        points.append(OpenPoint(n, plan.limit, plan.if_listed))
-    return points
 
 
 def _cohorts_that_tell(n_reports: float) -> list[int]:
@@ -333,23 +255,10 @@ def _cohorts_that_tell(n_reports: float) -> list[int]:
     """
     fewest = fewest_cohorts(_FEWEST_BITS, 1, 0.05 / _LISTED)
     enough = [m for m in _COHORTS if m >= fewest]
-    full = [m for m in enough if n_reports / m >= _FEWEST_REPORTS_A_COHORT]
+    full = [m for m in enough if n_reports / m >= _FEWEST_REPORTS_PER_COHORT]
     return full or enough[:1]
 
 
-def _limit(k: int, m: int, budget: Budget, question: Question, n_reports: float) -> float:
-    limit_at = limit_by_rate(k, 1, m, budget, question, n_reports)
-    return limit_at(_rate(budget, limit_at))
-
-
-def _rate(budget: Budget, limit_at: Callable[[float], float]) -> float:
-    """Return the best q*; of one-time reports 1/2, whose variance is least (Wang et al. 2017)."""
-    if budget.permanent == math.inf:
-        return 0.5
-    low, high = common_rates(1, budget)
-    return min(max(best_rate(1, budget, limit_at), low), high)
-
-
-def _within(k: int, m: int, budget: Budget, question: Question, n_reports: float) -> RapporParams:
-    limit_at = limit_by_rate(k, 1, m, budget, question, n_reports)
-    return params_within(k, 1, m, budget, _rate(budget, limit_at))
+def _rate(budget: Budget) -> float | None:
+    """Return q* of one-time reports: 1/2, whose variance is least (Wang et al. 2017)."""
+    return 0.5 if budget.permanent == math.inf else None

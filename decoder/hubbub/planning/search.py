@@ -1,58 +1,132 @@
-"""The best parameters for a budget: which k, h, m, f, p and q detect the smallest share.
+"""The best parameters for a goal within a budget: one search, one comparison, one pair of curves.
 
-Each h from 1 to 8 gets its best noise (one number, see `planning.noise`), then the fewest bits and
-cohorts that come close to the best; the smallest limit among the eight wins. Nothing is tabulated:
-the limit is computed anew for each trial, so whatever the theory says decides.
+A goal states which share some parameters show and among which parameters it is worth looking; for
+each number of hashes the search finds the noise (one number, see `noise`), then the fewest bits and
+cohorts that come close to the best; the smallest limit wins. Nothing is tabulated: the limit is
+computed anew for each trial, so whatever the theory says decides. Invariant: what is returned
+stays within the budget, as `noise.params_within` rounds it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from scipy import optimize
 
 from hubbub.decoder.errors import PlanError
-from hubbub.planning.limits import (
-    Question,
-    bit_rate,
-    coin_variance,
-    detection_limit,
-    fewest_cohorts,
-    reports_needed,
-)
+from hubbub.planning.limits import Question, reports_reaching
 from hubbub.planning.noise import (
     Budget,
     common_rates,
     count_variance,
     exact_params,
     oue_variance,
-    paper_within,
     params_within,
-    permanent_noise,
 )
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
-MOST_BITS = 1024
-_HASHES = range(1, 9)
-_MOST_COHORTS = 1024
-_REPORTS_A_COHORT = 100
-_NEAR = 1.01
-_COHORTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_FIRST_BITS, _FIRST_COHORTS = 256, 64
-_ROUNDS = 8
-_FIRST_REPORTS = 1e6
-_ROUND_STEPS = (20, 100)  # as fractions of 1: multiples of .05, else of .01
-_MOST_ROUND = 12
-_CURVE_POINTS = 25
+USUAL_BITS = 1024
+"""Most bits of a report of strings, 128 bytes. Measured with 100,000 candidates: four times as many
+lower the limit by 0.3% at the paper's epsilons, 1% at (inf, 4) and 7% at (inf, 6)."""
+
+NEAR_BEST = 1.01
+"""A limit within 1% of the best counts as the best: the theory itself is off by 4% to 7% where
+docs/planning.md finds it worst."""
+
+_RATE_STEP = 4e-3  # of q*'s range: the limit is flat at its least, and moves by under a thousandth
+_FIRST_REPORTS = 1e6  # where the search for a number of reports starts; any number would do
+_ROUNDS = 8  # of it: most settle in three; where k jumps to and fro, the last one counts
+_SETTLED = 1e-3  # a tenth of what `NEAR_BEST` may cost: m no longer changes
+_CURVE_POINTS = 25  # four per octave of epsilon and six per decade of reports: smooth to the eye
+_CURVE_EPSILONS, _CURVE_REPORTS = 4, 100  # how far curves go to either side of the plan
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Parameters with h hashes among which the search looks.
+
+    Attributes
+    ----------
+    h : int
+        Hashes.
+    bits : sequence of int
+        Ascending numbers of bits. On a range the limit falls, so it is bisected.
+    cohorts : callable
+        Ascending numbers of cohorts for a number of bits.
+    first : tuple of int
+        k and m with which the noise is sought first.
+    rate : float or None
+        q*, if theory knows the best; None: it is searched for.
+    refits : bool
+        Whether q* is sought anew for each k and m that is tried, rather than for the first and the
+        last: better where bits are few to choose among, too long where they are many.
+    near_bits : float
+        How many times the best limit that of fewer bits may be.
+    """
+
+    h: int
+    bits: Sequence[int]
+    cohorts: Callable[[int], Sequence[int]]
+    first: tuple[int, int]
+    rate: float | None = None
+    refits: bool = False
+    near_bits: float = NEAR_BEST
+
+
+class PlanningGoal(Protocol):
+    """What is to be found: which share parameters show, and which parameters come into question."""
+
+    @property
+    def question(self) -> Question:
+        """How many candidates are tested at which level, and with which power they are found."""
+
+    def limit(self, params: RapporParams, n_reports: float) -> float:
+        """Return the smallest share that N reports show with the power; infinite if none."""
+
+    def error(self, params: RapporParams, n_reports: float) -> float:
+        """Return the standard error of the share of a value that nobody has."""
+
+    def power(self, params: RapporParams, n_reports: float, share: float) -> float:
+        """Return the probability with which N reports show a share."""
+
+    def reports_needed(self, params: RapporParams, share: float) -> float:
+        """Return at how many reports a share is the limit; infinite if at none."""
+
+    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, float]:
+        """Return what else the parameters achieve, under the names of columns."""
+
+    def candidates(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[Candidates]:
+        """Return among which parameters to search, one entry per number of hashes.
+
+        Raises
+        ------
+        PlanError
+            If the goal needs more bits, or fewer reports.
+        """
+
+    def rivals(self, best: Plan, others: Sequence[Plan], budget: Budget, most_bits: int) -> Plans:
+        """Return the plans to be shown beside the best.
+
+        Parameters
+        ----------
+        best : Plan
+            The best that was found.
+        others : sequence of Plan
+            The best of each number of hashes.
+        budget : Budget
+            What may be spent.
+        most_bits : int
+            Largest k.
+        """
+
+    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+        """Return what is to be drawn against epsilon and N, the limit first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +135,37 @@ class Plan:
 
     Attributes
     ----------
+    name : str
+        What the table calls it.
+    params : RapporParams
+        Of one report; of open strings, of one step.
     reports : float
         N.
     limit : float
-        Share that N reports show with the question's power; infinite if none.
+        Share that N reports show with the goal's power; infinite if none.
+    std_error : float
+        Of the share of a value that nobody has.
+    figures : mapping of str to float
+        What else the goal states of them (`PlanningGoal.figures`).
     """
 
     name: str
     params: RapporParams
     reports: float
     limit: float
+    std_error: float
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def oue_ratio(self) -> float:
-        """How much more an absent string's estimate varies than the best one-hot noise's.
+        """How much more an absent value's estimate varies than the best one-hot noise's.
 
         Both at the report's epsilon; without collisions (Wang et al. 2017).
         """
         return count_variance(self.params) / oue_variance(self.params.epsilon_report)
+
+
+Plans = tuple[Plan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,212 +174,250 @@ class Comparison:
 
     Attributes
     ----------
-    by_hashes : tuple of Plan
-        The best of each h that can be had.
-    paper : Plan or None
-        The RAPPOR paper's default moved to the same epsilons; None if that can't be.
-    simple : Plan or None
-        The best with round numbers, if there are any within the budget.
+    budget : Budget
+        What may be spent; with given parameters, what they spend.
+    best : Plan
+        What was chosen.
+    rivals : tuple of Plan
+        What it is compared with, under the names that the table shows.
     given : Plan or None
-        Parameters that were to be evaluated; the budget is what they spend.
+        Parameters that were to be evaluated.
     """
 
-    question: Question
     budget: Budget
     best: Plan
-    by_hashes: tuple[Plan, ...]
-    paper: Plan | None
-    simple: Plan | None
+    rivals: Plans = ()
     given: Plan | None = None
 
+    @property
+    def subject(self) -> Plan:
+        """The plan that it is about: the given one, or the best."""
+        return self.given or self.best
 
-def make_plan(name: str, params: RapporParams, n_reports: float, question: Question) -> Plan:
-    """Return parameters with what they achieve."""
-    return Plan(name, params, n_reports, detection_limit(params, n_reports, question))
+    @property
+    def plans(self) -> Plans:
+        """All plans, in the order of the table."""
+        return tuple(plan for plan in (self.given, self.best, *self.rivals) if plan)
+
+    def rival(self, name: str) -> Plan | None:
+        """Return the rival of a name, if there is one."""
+        return next((plan for plan in self.rivals if plan.name == name), None)
 
 
-def compare(
-    budget: Budget, question: Question, n_reports: float, most_bits: int = MOST_BITS
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One number against epsilon and against N.
+
+    Attributes
+    ----------
+    label : str
+        What a picture calls it.
+    value : callable
+        The number, of parameters and N.
+    params : RapporParams
+        Those of the plan, with which N varies.
+    within : callable
+        Those with which a budget is spent; a `PlanError` leaves a gap.
+    """
+
+    label: str
+    value: Callable[[RapporParams, float], float]
+    params: RapporParams
+    within: Callable[[Budget], RapporParams]
+
+
+def make_plan(goal: PlanningGoal, name: str, params: RapporParams, n_reports: float) -> Plan:
+    """Return parameters with what they achieve (raises PlanError if they are no answer)."""
+    return Plan(
+        name,
+        params,
+        n_reports,
+        goal.limit(params, n_reports),
+        goal.error(params, n_reports),
+        goal.figures(params, n_reports),
+    )
+
+
+def plan(
+    goal: PlanningGoal,
+    budget: Budget,
+    *,
+    n_reports: float | None = None,
+    share: float | None = None,
+    std_error: float | None = None,
+    most_bits: int = USUAL_BITS,
 ) -> Comparison:
-    """Search for the smallest detectable share.
+    """Search for the parameters that show the smallest share, or need the fewest reports.
 
     Parameters
     ----------
-    n_reports : float
-        N, at least 1.
+    goal : PlanningGoal
+        What is to be found.
+    budget : Budget
+        The two epsilons.
+    n_reports : float, optional
+        N. By default the fewest that show `share`, or have `std_error`; the best m depends on N
+        and N on m, so both are sought in turn until N stays.
+    share, std_error : float, optional
+        What is wanted if N isn't given; the share, if both are.
     most_bits : int
         Largest k.
 
     Raises
     ------
     PlanError
-        If no parameters are within the budget, or the best show nothing.
+        If no parameters are within the budget, the best show nothing, or no number of reports is
+        enough.
     """
-    plans = tuple(_best_of_each(budget, question, n_reports, most_bits))
-    best = min(plans, key=lambda plan: plan.limit)
+    if n_reports is None:
+        n_reports = _fewest_reports(goal, budget, share, std_error, most_bits)
+    plans = [
+        make_plan(goal, f"best, h = {params.h}", params, n_reports)
+        for params in _best_of_each(goal, budget, n_reports, most_bits)
+    ]
+    best = min(plans, key=lambda each: each.limit)
     if best.limit == math.inf:
         raise PlanError(
             f"reports = {n_reports:,.0f}: too few to show any share within the budget; "
             "collect more, or allow larger epsilons"
         )
-    return Comparison(
-        question,
-        budget,
-        replace(best, name="best"),
-        plans,
-        _paper(budget, question, n_reports),
-        _simple(best, budget, question, most_bits),
-    )
-
-
-def compare_for_share(
-    budget: Budget, question: Question, share: float, most_bits: int = MOST_BITS
-) -> Comparison:
-    """Search for the fewest reports that detect a share; otherwise as `compare`.
-
-    The best m depends on N and N on m, so both are sought in turn until N stays.
-    """
-    first = _best_of_each(budget, question, _FIRST_REPORTS, most_bits)
-    best = min(first, key=lambda plan: plan.limit).params
-
-    def needed_by_best(n_reports: float) -> float:
-        params = best
-        if n_reports != _FIRST_REPORTS:
-            params = best_params(best.h, budget, question, n_reports, most_bits)
-        return reports_needed(params, share, question)
-
-    needed = settled_reports(needed_by_best)
-    if math.isinf(needed):
-        raise PlanError(f"share = {share:g}: no number of reports detects it within the budget")
-    return compare(budget, question, math.ceil(needed), most_bits)
-
-
-def settled_reports(needed_by_best: Callable[[float], float]) -> float:
-    """Return the number of reports that the best parameters for it need; infinite if none.
-
-    Parameters
-    ----------
-    needed_by_best : callable
-        Of a number of reports, how many the best parameters for so many need.
-    """
-    n_reports = needed = _FIRST_REPORTS
-    for _ in range(_ROUNDS):
-        needed = needed_by_best(n_reports)
-        if math.isinf(needed) or abs(needed / n_reports - 1) < 1e-3:
-            break
-        n_reports = needed
-    return needed
+    best = replace(best, name="best")
+    return Comparison(budget, best, goal.rivals(best, plans, budget, most_bits))
 
 
 def evaluate(
+    goal: PlanningGoal,
     params: RapporParams,
-    question: Question,
-    n_reports: float | None,
-    share: float | None,
-    most_bits: int = MOST_BITS,
+    *,
+    n_reports: float | None = None,
+    share: float | None = None,
+    std_error: float | None = None,
+    most_bits: int = USUAL_BITS,
 ) -> Comparison:
     """Compare given parameters with the best at the epsilons that they spend.
 
     Parameters
     ----------
+    goal : PlanningGoal
+        What is to be found.
+    params : RapporParams
+        The given parameters.
     n_reports : float, optional
-        N; by default as many as the given parameters need to show `share`.
+        N; by default as many as the given parameters need.
+    share, std_error, most_bits
+        As `plan` has them.
 
     Raises
     ------
     PlanError
-        As `compare`, and if no number of reports shows the share.
+        As `plan`.
     """
     if n_reports is None:
-        needed = math.inf if share is None else reports_needed(params, share, question)
+        needed = reports_for(goal, params, share, std_error)
         if math.isinf(needed):
-            raise PlanError(f"share = {share}: no number of reports detects it with {params}")
+            raise _out_of_reach(share, std_error, f"with {params}")
         n_reports = math.ceil(needed)
     budget = Budget(params.epsilon_permanent, params.epsilon_report)
-    found = compare(budget, question, n_reports, most_bits)
-    return replace(found, given=make_plan("given", params, n_reports, question))
+    given = make_plan(goal, "given", params, n_reports)
+    return replace(plan(goal, budget, n_reports=n_reports, most_bits=most_bits), given=given)
 
 
-def string_params(metric: Metric) -> RapporParams:
-    """Return the parameters of a metric whose values are hashed and looked for in a list.
+def reports_for(
+    goal: PlanningGoal, params: RapporParams, share: float | None, std_error: float | None
+) -> float:
+    """Return how many reports show a share, or else have a standard error; infinite if none."""
+    if share is not None:
+        return goal.reports_needed(params, share)
+    if std_error is None:
+        raise PlanError("reports, share, error: one of them must be given")
+    return reports_reaching(lambda n: goal.error(params, n), std_error)
 
-    Raises
-    ------
-    PlanError
-        If its registry lists the values, so that nothing is searched for, or if nobody does.
-    """
-    if isinstance(metric.type, OpenStringType):
-        raise PlanError(
-            f"metrics.{metric.name}.type = {metric.type.name!r}: its strings stand in no list; "
-            "add --open"
-        )
-    if metric.type.width is not None:
-        raise PlanError(
-            f"metrics.{metric.name}.type = {metric.type.name!r}: must be a type whose values are "
-            "looked for among candidates, such as 'string'"
-        )
-    return metric.params
+
+def _fewest_reports(
+    goal: PlanningGoal,
+    budget: Budget,
+    share: float | None,
+    std_error: float | None,
+    most_bits: int,
+) -> int:
+    """Return how many reports the best parameters for so many need; the first round chooses h."""
+    choices = _best_of_each(goal, budget, _FIRST_REPORTS, most_bits)
+    params = min(choices, key=lambda each: goal.limit(each, _FIRST_REPORTS))
+    n_reports = _FIRST_REPORTS
+    for _ in range(_ROUNDS):
+        needed = reports_for(goal, params, share, std_error)
+        if math.isinf(needed):
+            raise _out_of_reach(share, std_error, "within the budget")
+        if abs(needed / n_reports - 1) < _SETTLED:
+            break
+        n_reports = needed
+        for choice in goal.candidates(budget, n_reports, most_bits):
+            if choice.h == params.h:
+                params = best_params(goal, choice, budget, n_reports)
+                break
+    return math.ceil(needed)
+
+
+def _out_of_reach(share: float | None, std_error: float | None, how: str) -> PlanError:
+    wanted = f"error = {std_error}" if share is None else f"share = {share:g}"
+    return PlanError(f"{wanted}: no number of reports reaches it {how}")
 
 
 def _best_of_each(
-    budget: Budget, question: Question, n_reports: float, most_bits: int
-) -> list[Plan]:
-    """Return the best plan of each h; if there is none for any, raise the last h's PlanError."""
-    plans, refusal = [], None
-    for h in _HASHES:
+    goal: PlanningGoal, budget: Budget, n_reports: float, most_bits: int
+) -> list[RapporParams]:
+    """Return the best of each h; if there is none for any, raise the last h's PlanError."""
+    found, refusal = [], None
+    for choice in goal.candidates(budget, n_reports, most_bits):
         try:
-            params = best_params(h, budget, question, n_reports, most_bits)
+            found.append(best_params(goal, choice, budget, n_reports))
         except PlanError as error:
             refusal = error
-            continue
-        plans.append(make_plan(f"best, h = {h}", params, n_reports, question))
-    if not plans:
+    if not found:
         assert refusal is not None  # noqa: S101 - every h was refused
         raise refusal
-    return plans
+    return found
 
 
 def best_params(
-    h: int, budget: Budget, question: Question, n_reports: float, most_bits: int
+    goal: PlanningGoal, choice: Candidates, budget: Budget, n_reports: float
 ) -> RapporParams:
     """Find q*, then k, then m, then q* again for those.
 
     Raises
     ------
     PlanError
-        If no parameters with h hashes are within the budget.
+        If no parameters with so many hashes are within the budget.
     """
-    k = min(_FIRST_BITS, most_bits)
-    m = _allowed_cohorts(_FIRST_COHORTS, k, h, question, n_reports)
-    limit_at = limit_by_rate(k, h, m, budget, question, n_reports)
-    q_star = best_rate(h, budget, limit_at)
 
-    def of_bits(eighth: int) -> float:
-        return limit_by_rate(8 * eighth, h, m, budget, question, n_reports)(q_star)
+    def limit(k: int, m: int, q_star: float) -> float:
+        return goal.limit(exact_params(k, choice.h, m, budget, q_star), n_reports)
 
-    def of_cohorts(cohorts: int) -> float:
-        return limit_by_rate(k, h, cohorts, budget, question, n_reports)(q_star)
+    def rate(k: int, m: int) -> float:
+        if choice.rate is not None:
+            return choice.rate
+        return best_rate(choice.h, budget, functools.partial(limit, k, m))
 
-    k = 8 * fewest_near_best(range(1, most_bits // 8 + 1), of_bits)
-    choices = sorted({_allowed_cohorts(cohorts, k, h, question, n_reports) for cohorts in _COHORTS})
-    m = fewest_near_best(choices, of_cohorts)
-    q_star = best_rate(h, budget, limit_by_rate(k, h, m, budget, question, n_reports))
-    return params_within(k, h, m, budget, q_star)
+    k, m = choice.first
+    first = math.nan if choice.refits else rate(k, m)
 
+    def tried(k: int, m: int) -> float:
+        return limit(k, m, rate(k, m) if choice.refits else first)
 
-def _allowed_cohorts(wanted: int, k: int, h: int, question: Question, n_reports: float) -> int:
-    """Return the nearest m with which tests work and each cohort has enough reports."""
-    most = min(int(n_reports / _REPORTS_A_COHORT), _MOST_COHORTS)
-    return min(max(fewest_cohorts(k, h, question.level), min(wanted, most)), _MOST_COHORTS)
+    k = fewest_near_best(choice.bits, lambda bits: tried(bits, m), choice.near_bits)
+    m = fewest_near_best(choice.cohorts(k), lambda cohorts: tried(k, cohorts))
+    return params_within(k, choice.h, m, budget, rate(k, m))
 
 
 def fewest_near_best(
-    choices: range | list[int], limit_of: Callable[[int], float], near: float = _NEAR
+    choices: Sequence[int], limit_of: Callable[[int], float], near: float = NEAR_BEST
 ) -> int:
     """Return the first of ascending choices whose limit is at most `near` times the best.
 
     A range is too long to try; on it the limit falls, so bisection finds the place.
     """
+    if len(choices) == 1:
+        return choices[0]
     if isinstance(choices, range):
         wanted = near * limit_of(choices[-1])
         return choices[bisect_left(choices[:-1], True, key=lambda each: limit_of(each) <= wanted)]
@@ -300,139 +425,90 @@ def fewest_near_best(
     return next(c for c, x in zip(choices, limits, strict=True) if x <= near * min(limits))
 
 
-def limit_by_rate(
-    k: int, h: int, m: int, budget: Budget, question: Question, n_reports: float
-) -> Callable[[float], float]:
-    """Return the limit as a function of q*, the budget being spent to the last."""
-
-    @functools.cache
-    def limit(q_star: float) -> float:
-        params = exact_params(k, h, m, budget, q_star)
-        return detection_limit(params, n_reports, question)
-
-    return limit
-
-
 def best_rate(h: int, budget: Budget, limit_at: Callable[[float], float]) -> float:
     """Return the q* of the least limit; where nothing is detectable, that of the least variance."""
     low, high = common_rates(h, budget)
-    margin = 1e-3 * (high - low)
-    if high - low < 1e-9:
+    margin = 1e-3 * (high - low)  # at either end p or q is 0 or 1, which the search must not touch
+    if high - low < 1e-9:  # the two epsilons are equal, so one q* spends both
         return (low + high) / 2
     found = optimize.minimize_scalar(
         lambda q_star: min(math.log(limit_at(float(q_star))), 1e3),
         bounds=(low + margin, high - margin),
         method="bounded",
-        options={"xatol": 4e-3 * (high - low)},
+        options={"xatol": _RATE_STEP * (high - low)},
     )
     q_star = float(found.x)
-    return q_star if limit_at(q_star) < math.inf else min(max(0.5, low), high)
+    return q_star if limit_at(q_star) < math.inf else least_noise_rate(h, budget)
 
 
-def _paper(budget: Budget, question: Question, n_reports: float) -> Plan | None:
-    """Return the paper's default at the budget, with the m that suits it best."""
-    k, h = 128, 2
-    plans = []
-    for cohorts in _COHORTS:
-        m = _allowed_cohorts(cohorts, k, h, question, n_reports)
-        try:
-            params = paper_within(k, m, budget)
-        except PlanError:
-            return None
-        plans.append(make_plan("the paper's default", params, n_reports, question))
-    return min(plans, key=lambda plan: plan.limit)
+def least_noise_rate(h: int, budget: Budget) -> float:
+    """Return the q* of the least variance of an absent value within a budget.
+
+    That is 1/2 (Wang et al. 2017, section 4.3), or what is nearest to it among those that can be.
+    """
+    low, high = common_rates(h, budget)
+    return min(max(0.5, low), high)
 
 
-def _simple(best: Plan, budget: Budget, question: Question, most_bits: int) -> Plan | None:
-    """Return the best plan whose f, p, q are multiples of .05 (or .01), k and m powers of two."""
-    bits = min(2 ** math.ceil(math.log2(best.params.k)), 2 ** int(math.log2(most_bits)))
-    cohorts = min(2 ** math.ceil(math.log2(best.params.m)), _MOST_COHORTS)
-    for steps in _ROUND_STEPS:
-        plans = [
-            make_plan("simple numbers", params, best.reports, question)
-            for h in _HASHES
-            for params in round_params(bits, h, cohorts, budget, steps)
-        ]
-        if plans:
-            return min(plans, key=lambda plan: plan.limit)
-    return None
-
-
-def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[RapporParams]:
-    """Return the least noisy parameters within a budget whose f, p and q are multiples of 1/steps.
+def fitted_curve(
+    label: str,
+    value: Callable[[RapporParams, float], float],
+    best: Plan,
+    rate: Callable[[Budget], float | None] = lambda _: None,
+) -> Curve:
+    """Return the curve of a number with a plan's k, h and m, and noise of its own for each budget.
 
     Parameters
     ----------
-    steps : int
-        Such as 20: multiples of .05.
-
-    Returns
-    -------
-    list of RapporParams
-        At most twelve, those with the least variance first.
+    label : str
+        What a picture calls it.
+    value : callable
+        The number, of parameters and N; the noise is where it is least.
+    best : Plan
+        The plan.
+    rate : callable
+        q* for a budget, if theory knows it; None: where `value` is least.
     """
-    least = math.ceil(permanent_noise(h, budget.permanent) * steps - 1e-9)
-    found = []
-    for up, low, high in itertools.product((least, least + 1), range(steps + 1), range(steps + 1)):
-        if low >= high or up >= steps or (up == 0) != (budget.permanent == math.inf):
-            continue
-        f, p, q = up / steps, low / steps, high / steps
-        p_star, q_star = p + f / 2 * (q - p), q - f / 2 * (q - p)
-        if p_star <= 0 or q_star >= 1:
-            continue
-        spent = h * math.log(q_star * (1 - p_star) / (p_star * (1 - q_star)))
-        if 0.5 * budget.report <= spent <= budget.report:
-            found.append(RapporParams(k, h, m, f, p, q))
-    found.sort(key=lambda params: coin_variance(params, bit_rate(k, h)))
-    return [
-        params
-        for params in found[:_MOST_ROUND]
-        if params.epsilon_permanent <= budget.permanent and params.epsilon_report <= budget.report
-    ]
+    k, h, m, *_ = best.params
+
+    def within(budget: Budget) -> RapporParams:
+        q_star = rate(budget)
+        if q_star is None:
+            q_star = best_rate(
+                h, budget, lambda q: value(exact_params(k, h, m, budget, q), best.reports)
+            )
+        return exact_params(k, h, m, budget, q_star)
+
+    return Curve(label, value, best.params, within)
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Detectable shares at one epsilon or number of reports; infinite: none, nan: not defined.
+def against_epsilon(found: Comparison, curves: Mapping[str, Curve]) -> list[dict[str, float]]:
+    """Return curves' points under `epsilon_report` and their names; nan where one has a gap.
 
-    Attributes
-    ----------
-    best, paper : float
-        Of the best plan and of the RAPPOR paper's default at the same epsilons.
+    From a quarter of the budget's epsilon of a report to four times, or the permanent epsilon.
     """
-
-    at: float
-    best: float
-    paper: float
-
-
-def limit_by_epsilon(found: Comparison) -> list[Point]:
-    """Return limits over epsilons of a report, with k, h and m of the plans and noise of its own.
-
-    From a quarter of the budget's to four times, or the permanent epsilon.
-    """
-    spent = found.budget.report
-    highest = min(4 * spent, found.budget.permanent)
+    permanent, spent = found.budget.permanent, found.budget.report
+    highest = min(_CURVE_EPSILONS * spent, permanent)
     points = []
-    for epsilon in np.geomspace(spent / 4, highest, _CURVE_POINTS).tolist():
-        budget = Budget(found.budget.permanent, min(epsilon, found.budget.permanent))
-        k, h, m, *_ = found.best.params
-        limit_at = limit_by_rate(k, h, m, budget, found.question, found.best.reports)
-        best, paper = limit_at(best_rate(h, budget, limit_at)), math.nan
-        if found.paper:
-            with contextlib.suppress(PlanError):
-                params = paper_within(found.paper.params.k, found.paper.params.m, budget)
-                paper = detection_limit(params, found.best.reports, found.question)
-        points.append(Point(epsilon, best, paper))
+    for epsilon in np.geomspace(spent / _CURVE_EPSILONS, highest, _CURVE_POINTS).tolist():
+        budget, point = Budget(permanent, min(epsilon, permanent)), {"epsilon_report": epsilon}
+        for name, curve in curves.items():
+            try:
+                point[name] = curve.value(curve.within(budget), found.best.reports)
+            except PlanError:
+                point[name] = math.nan
+        points.append(point)
     return points
 
 
-def limit_by_reports(found: Comparison) -> list[Point]:
-    """Return limits over N, from a hundredth of the plan's to a hundred times, at fixed noise."""
+def against_reports(found: Comparison, curves: Mapping[str, Curve]) -> list[dict[str, float]]:
+    """Return curves' points under `reports` and their names, at fixed noise.
+
+    From a hundredth of the plan's reports to a hundred times.
+    """
     n_reports = found.best.reports
-    points = []
-    for n in np.geomspace(n_reports / 100, n_reports * 100, _CURVE_POINTS).tolist():
-        best = detection_limit(found.best.params, n, found.question)
-        paper = detection_limit(found.paper.params, n, found.question) if found.paper else math.nan
-        points.append(Point(n, best, paper))
-    return points
+    low, high = n_reports / _CURVE_REPORTS, n_reports * _CURVE_REPORTS
+    return [
+        {"reports": n, **{name: curve.value(curve.params, n) for name, curve in curves.items()}}
+        for n in np.geomspace(low, high, _CURVE_POINTS).tolist()
+    ]
