@@ -64,6 +64,8 @@ def mean_positive_part(
     values : float64 array, shape (a,)
     chance : float64 array, shape (a,)
         Of each value; what is missing to 1 is the probability of 0.
+    n_draws : int
+        n, independent draws that are added up.
     resolution : float
         The window grows until what it may leave out is far below this.
     """
@@ -199,6 +201,8 @@ def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amp
 
     Parameters
     ----------
+    metric : Metric
+        What the reports are of.
     clients : int
         N, at least 1: clients that follow the protocol, report at the same times, each of one
         permanent response, and whose values the observer may know.
@@ -305,6 +309,12 @@ def blanket_delta(
 
     Parameters
     ----------
+    ratios : Ratios
+        Likelihood ratios of a report, for the worst pair of values.
+    n_reports : int
+        N, shuffled together.
+    epsilon : float
+        What the bound on delta is for.
     resolution : float
         A delta to which errors of the arithmetic, always added, should be small.
     """

@@ -64,6 +64,8 @@ def reports_to_know(params: RapporParams, probability: float) -> float:
 
     Parameters
     ----------
+    params : RapporParams
+        With f > 0, as `permanent_known` has them.
     probability : float
         That all bits are right, in (0, 1).
     """
@@ -170,6 +172,10 @@ def any_history_epsilon(metric: Metric, days: int, most_values: int) -> float:
 
     Parameters
     ----------
+    metric : Metric
+        What the reports are of.
+    days : int
+        T; one report each day.
     most_values : int
         Distinct values that a client can ever report. If it is one, later values are never heard.
     """

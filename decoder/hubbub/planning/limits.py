@@ -182,6 +182,8 @@ class Question:
         the share, too, and smaller ones if there are many to find.
     power : float
         Probability with which a string of the limit's share is to be found, above 1/2.
+    method : Method
+        How reports will be decoded.
     concentration : float or None
         Sum of the squared shares of the strings that aren't detected; None takes Zipf's law,
         below the limit.
@@ -251,8 +253,12 @@ def detection_limit(params: RapporParams, n_reports: float, question: Question) 
 
     Parameters
     ----------
+    params : RapporParams
+        The metric's parameters.
     n_reports : float
         N, over all cohorts.
+    question : Question
+        Among how many candidates, and with which power.
 
     Raises
     ------

@@ -127,8 +127,12 @@ class Figure:
 
     Attributes
     ----------
+    key : str
+        Its name in CSV and JSON.
     value : float
         Infinite: no bound; nan: doesn't apply.
+    theorem : str
+        What it rests on.
     """
 
     key: str
@@ -143,6 +147,10 @@ def metric_figures(
 
     Parameters
     ----------
+    metric : Metric
+        What the figures are of.
+    situation : Situation
+        How much a client reports, and who else does.
     budget : LifetimeBudget, optional
         The registry's; without it there is no bound but the metric's own caps.
     """
@@ -215,6 +223,10 @@ def registry_figures(
 
     Parameters
     ----------
+    registry : Registry
+        All metrics that a client may report.
+    situation : Situation
+        How much a client reports, and who else does.
     exclusive : sequence of collections of str
         Groups of metrics of which a client reports one at most, chosen without regard to values.
 

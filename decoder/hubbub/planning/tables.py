@@ -238,6 +238,12 @@ def _drawn(
 
     Parameters
     ----------
+    params : RapporParams
+        With a bit for each cell.
+    n_reports : float
+        N.
+    table : float64 array
+        Shares of the cells.
     draws : float64 array, shape (d, n)
         Standard normal.
     """

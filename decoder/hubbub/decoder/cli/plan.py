@@ -1,14 +1,13 @@
 """`hubbub-decoder plan strings|open|table`: parameters for a goal, before anything is collected.
 
-Each subcommand has the options that its goal can use; what they have in common is read once, in
-`_Shared`. Only what --help needs is imported at once.
+Each subcommand has the options that its goal can use; what they have in common ends in `_run`.
+Only what --help needs is imported at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -86,86 +85,8 @@ def _sizes(
         raise click.BadParameter(f"{text!r} must be numbers as 100x20", context, option) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """The options that all goals have, under their names."""
-
-    metric: str | None
-    metrics: str | None
-    reports: float | None
-    share: float | None
-    error: float | None
-    epsilon_permanent: float | None
-    epsilon_report: float | None
-    numbers: Mapping[str, float | None]
-    max_bits: int
-    name: str
-    outputs: tuple[str, ...]
-
-    def run(
-        self,
-        goal_of: Callable[[Metric | None], tuple[DescribedGoal, RapporParams | None]],
-        defaults: Mapping[str, int],
-    ) -> None:
-        """Plan within two epsilons, or evaluate parameters, and write what comes out.
-
-        Parameters
-        ----------
-        goal_of : callable
-            The goal and, of a metric of the registry, its parameters.
-        defaults : mapping of str to int
-            What numbers are that needn't be given, or can't be.
-        """
-        ways: dict[str, dict[str, object]] = {
-            "budget": {
-                "--epsilon-permanent": self.epsilon_permanent,
-                "--epsilon-report": self.epsilon_report,
-            },
-            "numbers": {f"--{name}": number for name, number in self.numbers.items()},
-            "registered": {"METRIC": self.metric, "--metrics": self.metrics},
-        }
-        _one_of({"--share": self.share, "--error": self.error}, least=0)
-        if self.reports is None and self.share is None and self.error is None:
-            raise click.UsageError(
-                "Missing option '--reports', '--share' or '--error': what is there, or wanted."
-            )
-        way = _way_taken(ways, {f"--{name}" for name in defaults})
-        from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415
-        from hubbub.planning import search  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
-        from hubbub.planning.noise import Budget  # noqa: PLC0415
-        from hubbub.planning.result import PlanResult  # noqa: PLC0415
-        from hubbub.protocol.checks import metric_name  # noqa: PLC0415
-        from hubbub.protocol.params import RapporParams  # noqa: PLC0415
-        from hubbub.protocol.registry import Registry  # noqa: PLC0415
-
-        with cli_errors():
-            metric_name("--name", self.name)
-            registered = way == "registered"
-            metric = Registry.load(self.metrics or "")[self.metric or ""] if registered else None
-            goal, params = goal_of(metric)
-            if way == "numbers":
-                given = {
-                    name: number for name, number in self.numbers.items() if number is not None
-                }
-                params = RapporParams(**{**defaults, **given})  # type: ignore[arg-type]
-            wanted: dict[str, Any] = {
-                "n_reports": self.reports,
-                "share": self.share,
-                "std_error": self.error,
-                "most_bits": self.max_bits // 8 * 8,
-            }
-            if params is None:
-                budget = Budget(self.epsilon_permanent or 0.0, self.epsilon_report or 0.0)
-                found = search.plan(goal, budget, **wanted)
-            else:
-                found = search.evaluate(goal, params, **wanted)
-            name = metric.name if metric else self.name
-            result = PlanResult(goal, found, name, self.share, self.error)
-            write_results(result, self.outputs, width=_WIDTH_OFF_TERMINAL)
-
-
-def _shared_options(numbers: str, most_bits: int) -> Callable[[_Command], _Command]:
-    """Return a decorator with the options of `_Shared`.
+def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Command]:
+    """Return a decorator with the options that `_run` takes.
 
     Parameters
     ----------
@@ -288,7 +209,7 @@ def plan() -> None:
     type=_Number(0, math.inf),
     help="Strings that will be looked for, as 1e5.",
 )
-@_shared_options("khmfpq", _USUAL_BITS)
+@_common_options("khmfpq", _USUAL_BITS)
 @click.option(
     "--method",
     default="regression",
@@ -327,7 +248,7 @@ def strings(
         question = Question(candidates, alpha, power, Method(method), concentration)
         return StringsGoal(question), string_params(metric) if metric else None
 
-    _shared("khmfpq", shared).run(goal_of, {})
+    _run(goal_of, {}, **shared)
 
 
 @plan.command("open")
@@ -344,7 +265,7 @@ def strings(
     metavar="BYTES,...",
     help="Instead of --longest: lengths of the prefixes, as 4,7.",
 )
-@_shared_options("kmfpq", _USUAL_BITS)
+@_common_options("kmfpq", _USUAL_BITS)
 @_concentration
 def open_strings(
     longest: int | None,
@@ -361,8 +282,7 @@ def open_strings(
           --epsilon-permanent inf --epsilon-report 4
       hubbub-decoder plan open --reports 1e6 typed_words --metrics metrics.toml
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    asked = _shared("kmfpq", shared)
-    _one_of({"--longest": longest, "--steps": steps, "METRIC": asked.metric}, least=0)
+    _one_of({"--longest": longest, "--steps": steps, "METRIC": shared["metric"]}, least=0)
 
     def goal_of(metric: Metric | None) -> tuple[DescribedGoal, RapporParams | None]:
         from hubbub.planning import open_strings as planning  # noqa: PLC0415
@@ -372,10 +292,10 @@ def open_strings(
             of_metric, params = planning.open_params(metric)
             return planning.OpenGoal(of_metric, question), params
         chosen = steps or planning.choose_steps(longest or planning.TYPICAL_LENGTH)
-        planning.check_cohorts(chosen, int(asked.numbers["m"] or 1))
+        planning.check_cohorts(chosen, shared["m"] or 1)
         return planning.OpenGoal(chosen, question), None
 
-    asked.run(goal_of, {"h": 1})
+    _run(goal_of, {"h": 1}, **shared)
 
 
 @plan.command()
@@ -385,7 +305,7 @@ def open_strings(
     metavar="NxM",
     help="How many values each of two or three fields has, as 100x20; METRIC has its own.",
 )
-@_shared_options("khmfpq", _MOST_BITS)
+@_common_options("khmfpq", _MOST_BITS)
 def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: Any) -> None:
     """Plan for a table of several fields, which are one value (type joint).
 
@@ -397,8 +317,7 @@ def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: A
     Where each cell has a bit, --k, --h and --m may be left out; more cells than --max-bits are
     hashed.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    asked = _shared("khmfpq", shared)
-    _one_of({"--cells": cells, "METRIC": asked.metric})
+    _one_of({"--cells": cells, "METRIC": shared["metric"]})
 
     def goal_of(metric: Metric | None) -> tuple[DescribedGoal, RapporParams | None]:
         from hubbub.planning.joint import TableGoal, joint_goal  # noqa: PLC0415
@@ -407,12 +326,77 @@ def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: A
             return joint_goal(metric, alpha, power), metric.params
         return TableGoal(cells or (), alpha, power), None
 
-    asked.run(goal_of, {"k": -(-math.prod(cells or ()) // 8) * 8, "h": 1, "m": 1})
+    _run(goal_of, {"k": -(-math.prod(cells or ()) // 8) * 8, "h": 1, "m": 1}, **shared)
 
 
-def _shared(numbers: str, options: dict[str, Any]) -> _Shared:
-    """Return what `_shared_options` read."""
-    return _Shared(numbers={name: options.pop(name) for name in numbers}, **options)
+def _run(
+    goal_of: Callable[[Metric | None], tuple[DescribedGoal, RapporParams | None]],
+    defaults: Mapping[str, int],
+    *,
+    metric: str | None,
+    metrics: str | None,
+    reports: float | None,
+    share: float | None,
+    error: float | None,
+    epsilon_permanent: float | None,
+    epsilon_report: float | None,
+    max_bits: int,
+    name: str,
+    outputs: tuple[str, ...],
+    **numbers: Any,
+) -> None:
+    """Plan within two epsilons, or evaluate parameters, and write what comes out.
+
+    Parameters
+    ----------
+    goal_of : callable
+        The goal and, of a metric of the registry, its parameters.
+    defaults : mapping of str to int
+        What numbers are that needn't be given, or can't be.
+    metric, metrics, reports, share, error
+        The options of these names (`_common_options`).
+    epsilon_permanent, epsilon_report, max_bits, name, outputs
+        As well.
+    numbers
+        Those of k, h, m, f, p and q that can be given; None: it wasn't.
+    """
+    epsilons = {"--epsilon-permanent": epsilon_permanent, "--epsilon-report": epsilon_report}
+    given = {f"--{key}": number for key, number in numbers.items() if key not in defaults}
+    extra = {f"--{key}": number for key, number in numbers.items() if key in defaults}
+    registered = {"METRIC": metric, "--metrics": metrics}
+    _one_of({"--share": share, "--error": error}, least=0)
+    if reports is None and share is None and error is None:
+        raise click.UsageError(
+            "Missing option '--reports', '--share' or '--error': what is there, or wanted."
+        )
+    way = _way_taken(epsilons, {**given, **extra}, registered, optional=extra)
+    from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415
+    from hubbub.planning import search  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+    from hubbub.planning.noise import Budget  # noqa: PLC0415
+    from hubbub.planning.result import PlanResult  # noqa: PLC0415
+    from hubbub.protocol.checks import metric_name  # noqa: PLC0415
+    from hubbub.protocol.params import RapporParams  # noqa: PLC0415
+    from hubbub.protocol.registry import Registry  # noqa: PLC0415
+
+    with cli_errors():
+        metric_name("--name", name)
+        found = Registry.load(metrics or "")[metric or ""] if way is registered else None
+        goal, params = goal_of(found)
+        wanted: dict[str, Any] = {
+            "n_reports": reports,
+            "share": share,
+            "std_error": error,
+            "most_bits": max_bits // 8 * 8,
+        }
+        if way is epsilons:
+            budget = Budget(epsilon_permanent or 0.0, epsilon_report or 0.0)
+            comparison = search.plan(goal, budget, **wanted)
+        else:
+            chosen = {key: number for key, number in numbers.items() if number is not None}
+            params = params or RapporParams(**(dict(defaults) | chosen))
+            comparison = search.evaluate(goal, params, **wanted)
+        result = PlanResult(goal, comparison, found.name if found else name, share, error)
+        write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)
 
 
 def _one_of(options: Mapping[str, object], least: int = 1) -> None:
@@ -424,20 +408,23 @@ def _one_of(options: Mapping[str, object], least: int = 1) -> None:
         raise click.UsageError(f"Missing option '{next(iter(options))}'.")
 
 
-def _way_taken(ways: Mapping[str, Mapping[str, object]], optional: set[str]) -> str:
-    """Return the name of the one group of options that was given, and given whole.
+def _way_taken(*ways: Mapping[str, object], optional: Container[str]) -> Mapping[str, object]:
+    """Return the one group of options that was given, and given whole; by default the first.
 
     Raises
     ------
     UsageError
         If options of two groups were given, or one that isn't optional is missing.
     """
-    given = {way: [name for name, value in group.items() if value is not None]
-             for way, group in ways.items()}  # fmt: skip
-    begun = {way: names[0] for way, names in given.items() if names}
-    _one_of(dict.fromkeys(begun.values(), True), least=0)
-    way = next(iter(begun), next(iter(ways)))
-    for name, value in ways[way].items():
+    firsts = {
+        name: way
+        for way in ways
+        for name in [next((name for name, value in way.items() if value is not None), None)]
+        if name
+    }
+    _one_of(dict.fromkeys(firsts, True), least=0)
+    way = next(iter(firsts.values()), ways[0])
+    for name, value in way.items():
         if value is None and name not in optional:
             raise click.UsageError(f"Missing option '{name}'.")
     return way
