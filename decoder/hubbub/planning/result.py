@@ -317,7 +317,8 @@ class PlanResult(Result):
             f"{100 * found.best.limit:.3g}% at {place(found.best):,.6g}; beside it: "
             f"{', '.join(others) or 'nothing'}."
         )
-        labels = Labels(name, title, description, across, "smallest detectable share (%)")
+        measure = "share (%)" if "std_error" in curves else "smallest detectable share (%)"
+        labels = Labels(name, title, description, across, measure)
         return XYChart(labels, tuple(series), log_x=True, log_y=True)
 
 

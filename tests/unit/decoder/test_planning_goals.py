@@ -6,6 +6,8 @@ import math
 from functools import cache
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hubbub.decoder.errors import PlanError
 from hubbub.planning.joint import TableGoal
@@ -22,7 +24,6 @@ from hubbub.planning.search import (
     plan,
 )
 from hubbub.planning.strings import StringsGoal
-from hubbub.protocol.params import RapporParams
 
 ONE_TIME, LIFELONG = Budget(math.inf, 4.0), Budget(6.0, 3.0)
 BUDGETS = [ONE_TIME, LIFELONG, Budget(math.inf, 0.5), Budget(2.0, 2.0)]
@@ -52,6 +53,25 @@ def test_every_plan_keeps_the_budget_and_the_most_bits(name: str, budget: Budget
         assert each.params.epsilon_report <= budget.report
         assert each.params.epsilon_permanent <= budget.permanent
     assert found.best.params.epsilon_report > 0.998 * budget.report
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.sampled_from(list(GOALS)),
+    st.floats(0.3, 12),
+    st.floats(0.05, 1),
+    st.floats(5, 8),
+    st.booleans(),
+)
+def test_any_budget_is_kept_and_spent(
+    name: str, permanent: float, part: float, power: float, once: bool
+) -> None:
+    budget = Budget(math.inf if once else permanent, part * permanent)
+    reports = 10.0**power / min(budget.report, 1) ** 2  # as many as show something
+    for each in plan(GOALS[name], budget, n_reports=reports, most_bits=256).plans:
+        assert each.params.epsilon_permanent <= budget.permanent
+        assert each.params.epsilon_report <= budget.report
+        assert each.limit == GOALS[name].limit(each.params, reports)
 
 
 @goals
@@ -94,17 +114,17 @@ def test_given_parameters_stand_beside_the_best_at_their_epsilons(name: str) -> 
     params = best.params._replace(p=min(best.params.p * 2, 0.4))
     for wanted in ({"n_reports": 1e6}, {"share": 0.02}, {"std_error": 0.002}):
         found = evaluate(goal, params, most_bits=256, **wanted)
-        given = found.given
-        assert given is not None
-        assert given == make_plan(goal, "given", params, given.reports)
-        assert found.subject is given
-        assert found.plans[:2] == (given, found.best)
+        same = found.given
+        assert same is not None
+        assert repr(same) == repr(make_plan(goal, "given", params, same.reports))
+        assert found.subject is same
+        assert found.plans[:2] == (same, found.best)
         assert found.best.params.epsilon_report <= params.epsilon_report
-        assert found.best.limit < given.limit * 1.05
+        assert found.best.limit < same.limit * 1.05
         if "share" in wanted:
-            assert given.limit == pytest.approx(0.02, rel=0.01)
+            assert same.limit == pytest.approx(0.02, rel=0.01)
         if "std_error" in wanted:
-            assert given.std_error == pytest.approx(0.002, rel=0.01)
+            assert same.std_error == pytest.approx(0.002, rel=0.01)
 
 
 @goals
@@ -151,6 +171,6 @@ def test_figures_and_rows_are_the_goals_columns(name: str) -> None:
 def test_a_goals_own_parameters_are_found_to_need_no_better() -> None:
     """The best parameters, evaluated, are the best again."""
     goal, best = GOALS["listed"], planned("listed", LIFELONG).best
-    found = evaluate(goal, RapporParams(*best.params), n_reports=1e6, most_bits=256)
+    found = evaluate(goal, best.params, n_reports=1e6, most_bits=256)
     assert found.given is not None
     assert found.best.limit == pytest.approx(found.given.limit, rel=0.01)
