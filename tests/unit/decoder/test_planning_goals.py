@@ -139,6 +139,7 @@ def test_curves_pass_through_the_plan_and_fall(name: str, budget: Budget) -> Non
             values = [point[curve] for point in points if math.isfinite(point[curve])]
             assert len(values) > 10
             assert values == sorted(values, reverse=True)
+            assert values[0] > 2 * values[-1]
     middle = by_reports[len(by_reports) // 2]
     assert middle["reports"] == pytest.approx(1e6)
     assert middle["detectable_share"] == pytest.approx(found.best.limit, rel=1e-3)

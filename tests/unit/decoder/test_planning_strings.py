@@ -68,6 +68,13 @@ def test_simple_numbers_are_simple() -> None:
     assert simple.limit < 1.1 * found().best.limit
 
 
+@pytest.mark.parametrize("share", [0.0005, 0.05, 0.2])
+def test_reports_and_the_best_parameters_for_them_agree(share: float) -> None:
+    """However far from the million reports that the search begins with."""
+    best = plan(GOAL, PAPERS_BUDGET, share=share).best
+    assert GOAL.reports_needed(best.params, share) == pytest.approx(best.reports, rel=2e-3)
+
+
 def test_bits_can_be_bounded() -> None:
     comparison = plan(GOAL, PAPERS_BUDGET, n_reports=1e6, most_bits=32)
     assert comparison.rival(SIMPLE) is not None
