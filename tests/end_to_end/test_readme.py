@@ -170,8 +170,8 @@ def decoded(readme: str, metric: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("job", "shown"),
     [
-        ("plan --reports 1e6 --candidates", "[metrics.example]"),
-        ("plan --reports 1e6 --cells", "[[metrics.example.fields]]"),
+        ("plan strings --reports 1e6 --candidates", "[metrics.example]"),
+        ("plan table --reports 1e6 --cells", "[[metrics.example.fields]]"),
         ("privacy", "homepage"),
     ],
 )

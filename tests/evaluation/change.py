@@ -24,7 +24,7 @@ from evaluation.transcripts import (
 from hubbub.client import Metric, Registry
 from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.formats.terminal import stdout_console
-from hubbub.decoder.privacy.histories import any_history_epsilon, same_times_epsilon
+from hubbub.planning.histories import any_history_epsilon, same_times_epsilon
 from significance import FloatArray
 
 _EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "metrics.toml"

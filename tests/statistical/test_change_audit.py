@@ -29,7 +29,7 @@ from evaluation.transcripts import (
 )
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Encoder, Metric, Report
-from hubbub.decoder.privacy.histories import (
+from hubbub.planning.histories import (
     any_history_epsilon,
     linked_epsilon,
     same_times_epsilon,

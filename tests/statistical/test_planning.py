@@ -14,8 +14,8 @@ from scipy import optimize, stats
 from evaluation.planning.joint_trials import JointSetting, run_trial
 from evaluation.planning.trials import Setting, found_and_planted, limit_ratio
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.planning.limits import Method, Question, string_errors
-from hubbub.decoder.planning.noise import Budget
+from hubbub.planning.limits import Method, Question, string_errors
+from hubbub.planning.noise import Budget
 from hubbub.protocol.params import RapporParams
 
 _COLLECTIONS = 12
@@ -102,11 +102,15 @@ def test_joint_tables_have_the_errors_of_their_plan(setting: JointSetting) -> No
     trials = np.array([run_trial(setting, plan, seed) for seed in range(_TABLES)], dtype=float)
     cells, margins, variations, found, rejected = (trials[:, i] for i in (0, 1, 3, 4, 5))
     far = stats.norm.isf(_ALARM / 2)
-    for ratios, expected in ((cells, 1.0), (margins, 1.0), (variations, plan.total_variation)):
+    for ratios, expected in (
+        (cells, 1.0),
+        (margins, 1.0),
+        (variations, plan.figures["total_variation"]),
+    ):
         # The mean of a hundred skewed numbers, and a plan's own of several hundred: 1.2 for both.
         error = 1.2 * ratios.std(ddof=1) / math.sqrt(_TABLES)
         assert abs(ratios.mean() - expected) < far * error
     assert found.sum() >= stats.binom.ppf(_ALARM / 2, _TABLES, 0.9)
     assert found.sum() <= stats.binom.isf(_ALARM / 2, _TABLES, 0.9)
-    if math.isfinite(plan.association):
+    if math.isfinite(plan.figures["partner_share"]):
         assert rejected.sum() >= stats.binom.ppf(_ALARM, _TABLES, 0.8)

@@ -193,7 +193,7 @@ class TypeDecoder(ABC, Generic[_Type]):
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the likelihood ratios of the worst pair of values, in each direction that differs.
 
-        From them follows how much shuffled reports hide (`hubbub.decoder.privacy.amplification`).
+        From them follows how much shuffled reports hide (`hubbub.planning.amplification`).
 
         Parameters
         ----------

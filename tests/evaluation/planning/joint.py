@@ -16,8 +16,8 @@ from rich.table import Table
 from evaluation.planning.joint_trials import JointSetting, JointTrial, run_trial
 from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.formats.terminal import stdout_console
-from hubbub.decoder.planning.joint import JointPlan
-from hubbub.decoder.planning.noise import Budget
+from hubbub.planning.noise import Budget
+from hubbub.planning.search import Plan
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _WIDTH_OFF_TERMINAL = 160
@@ -64,7 +64,7 @@ def main(seeds: int, workers: int) -> None:
     stdout_console(_WIDTH_OFF_TERMINAL).print(make_table(results))
 
 
-def make_table(results: Sequence[tuple[JointSetting, JointPlan, list[JointTrial]]]) -> Table:
+def make_table(results: Sequence[tuple[JointSetting, Plan, list[JointTrial]]]) -> Table:
     """Return a Markdown table with a line a setting."""
     table = Table(box=box.MARKDOWN)
     for heading in ("table", "epsilons", "reports", "cells", "margins", "conditional",
@@ -73,16 +73,17 @@ def make_table(results: Sequence[tuple[JointSetting, JointPlan, list[JointTrial]
     for setting, plan, trials in results:
         found = np.array(trials, dtype=np.float64)
         means = found.mean(axis=0)
-        has_test = math.isfinite(plan.association)
+        partners = plan.figures["partner_share"]
+        has_test = math.isfinite(partners)
         table.add_row(
             " x ".join(map(str, setting.sizes)),
             f"{setting.budget.permanent:g}, {setting.budget.report:g}",
             f"{setting.reports:,}",
             *(f"{math.sqrt(mean):.3f}" for mean in means[:3]),
-            f"{plan.total_variation:.4f}, {means[3]:.4f}",
+            f"{plan.figures['total_variation']:.4f}, {means[3]:.4f}",
             f"{plan.limit:.3%}",
             f"{means[4]:.3f}",
-            f"{plan.association:.1%}" if has_test else "",
+            f"{plan.figures['partner_share']:.1%}" if has_test else "",
             f"{means[5]:.3f}" if has_test else "",
         )
     return table

@@ -21,21 +21,19 @@ from hubbub.decoder.categories.shares import (
 from hubbub.decoder.joint.independence import assess_independence
 from hubbub.decoder.joint.one_hot import one_hot_estimates
 from hubbub.decoder.joint.table import FieldLabels
-from hubbub.decoder.planning.joint import (
-    JointPlan,
-    plan_joint,
-)
-from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.tables import (
+from hubbub.planning.joint import TableGoal
+from hubbub.planning.noise import Budget
+from hubbub.planning.search import Plan, plan
+from hubbub.planning.tables import (
     TEST_LEVEL,
     TableErrors,
-    TableQuestion,
     partner_table,
     typical_table,
 )
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import MOST_BITS
 
 _SURE = 5.0  # standard errors that a value's share must have for ratios to be about normal
 
@@ -49,14 +47,14 @@ class JointSetting:
     reports: int
 
     @property
-    def question(self) -> TableQuestion:
-        """The question with the planner's usual error rates."""
-        return TableQuestion(self.sizes)
+    def goal(self) -> TableGoal:
+        """The goal with the planner's usual error rates."""
+        return TableGoal(self.sizes)
 
     @property
-    def plan(self) -> JointPlan:
+    def plan(self) -> Plan:
         """What the planner chooses."""
-        return plan_joint(self.budget, self.question, self.reports).best
+        return plan(self.goal, self.budget, n_reports=self.reports, most_bits=MOST_BITS).best
 
 
 class JointTrial(NamedTuple):
@@ -82,7 +80,7 @@ class JointTrial(NamedTuple):
     rejected: bool
 
 
-def run_trial(setting: JointSetting, plan: JointPlan, seed: int) -> JointTrial:
+def run_trial(setting: JointSetting, plan: Plan, seed: int) -> JointTrial:
     """Collect a typical table once, one with a cell at the limit, and one with partners."""
     rng = np.random.default_rng([seed, setting.reports])
     table = typical_table(setting.sizes)
@@ -123,7 +121,7 @@ def _pairs(table: FloatArray) -> FloatArray:
     return np.asarray(table.reshape(table.shape[0], -1, table.shape[-1]).sum(axis=1))
 
 
-def _metric(plan: JointPlan, sizes: tuple[int, ...]) -> Metric:
+def _metric(plan: Plan, sizes: tuple[int, ...]) -> Metric:
     fields = tuple(
         Field(f"field_{i}", EnumType(tuple(map(str, range(size))))) for i, size in enumerate(sizes)
     )
@@ -133,7 +131,7 @@ def _metric(plan: JointPlan, sizes: tuple[int, ...]) -> Metric:
 
 
 def _estimate(
-    setting: JointSetting, plan: JointPlan, table: FloatArray, rng: np.random.Generator
+    setting: JointSetting, plan: Plan, table: FloatArray, rng: np.random.Generator
 ) -> CategoryEstimates:
     """Draw a table's counts by their exact law, and estimate it as the decoder does."""
     params, n = plan.params, setting.reports
@@ -144,7 +142,7 @@ def _estimate(
     return estimate_categories(counts, _metric(plan, setting.sizes))
 
 
-def _is_found(setting: JointSetting, plan: JointPlan, rng: np.random.Generator) -> bool:
+def _is_found(setting: JointSetting, plan: Plan, rng: np.random.Generator) -> bool:
     if not plan.limit < 1:
         return False
     table = typical_table(setting.sizes)
@@ -152,13 +150,15 @@ def _is_found(setting: JointSetting, plan: JointPlan, rng: np.random.Generator) 
     table *= (1 - plan.limit) / table.sum()
     table.flat[-1] = plan.limit
     estimates = _estimate(setting, plan, table, rng)
-    return bool(estimates.log_p_value[-1] <= np.log(setting.question.level))
+    return bool(estimates.log_p_value[-1] <= np.log(setting.goal.question.level))
 
 
-def _is_rejected(setting: JointSetting, plan: JointPlan, rng: np.random.Generator) -> bool:
-    if not plan.association < 1:
+def _is_rejected(setting: JointSetting, plan: Plan, rng: np.random.Generator) -> bool:
+    if not plan.figures["partner_share"] < 1:
         return False
-    cells = _estimate(setting, plan, partner_table(setting.sizes, plan.association), rng)
+    cells = _estimate(
+        setting, plan, partner_table(setting.sizes, plan.figures["partner_share"]), rng
+    )
     labels = tuple(
         FieldLabels(f"field_{i}", tuple(map(str, range(size))))
         for i, size in enumerate(setting.sizes)

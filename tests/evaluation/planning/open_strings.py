@@ -19,14 +19,9 @@ from rich.table import Table
 from evaluation.planning.open_trials import OpenRuns, run_search
 from hubbub.decoder.cli.progress import progress_bar
 from hubbub.decoder.formats.terminal import stdout_console
-from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.open_strings import (
-    OpenPlan,
-    choose_steps,
-    make_open_plan,
-    open_question,
-    plan_open,
-)
+from hubbub.planning.noise import Budget
+from hubbub.planning.open_strings import OpenGoal, choose_steps, open_question
+from hubbub.planning.search import Plan, make_plan, plan
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _WIDTH_OFF_TERMINAL = 160
@@ -42,12 +37,15 @@ class OpenSetting(NamedTuple):
     epsilon: float
 
     @property
-    def plan(self) -> OpenPlan:
-        """What the planner chooses."""
-        budget = Budget(float("inf"), self.epsilon)
-        question = open_question(power=_POWER)
+    def goal(self) -> OpenGoal:
+        """Strings of the population's length."""
         steps = choose_steps(_DOMAINS if self.population == "domains" else _NAMES)
-        return plan_open(budget, question, self.reports, steps).best
+        return OpenGoal(steps, open_question(power=_POWER))
+
+    @property
+    def plan(self) -> Plan:
+        """What the planner chooses."""
+        return plan(self.goal, Budget(float("inf"), self.epsilon), n_reports=self.reports).best
 
 
 SETTINGS = (
@@ -79,48 +77,55 @@ def main(seeds: int, choices: bool, workers: int) -> None:
     """
     os.environ.update(_ONE_THREAD)
     context = multiprocessing.get_context("spawn")
-    cases = list(_choices()) if choices else [(setting, setting.plan) for setting in SETTINGS]
+    cases = (
+        list(_choices())
+        if choices
+        else [(setting, setting.goal, setting.plan) for setting in SETTINGS]
+    )
     results = []
     with ProcessPoolExecutor(workers, mp_context=context) as pool, progress_bar("searching") as bar:
         tasks = [
-            [pool.submit(run_search, setting.population, plan, seed) for seed in range(seeds)]
-            for setting, plan in cases
+            [
+                pool.submit(run_search, setting.population, goal, chosen, seed)
+                for seed in range(seeds)
+            ]
+            for setting, goal, chosen in cases
         ]
-        for (setting, plan), runs in zip(cases, tasks, strict=True):
+        for (setting, goal, chosen), runs in zip(cases, tasks, strict=True):
             found = OpenRuns.of(setting.population, [run.result() for run in runs])
-            results.append((setting, plan, found))
+            results.append((setting, goal, chosen, found))
             bar(len(results), len(cases))
     stdout_console(_WIDTH_OFF_TERMINAL).print(make_table(results))
 
 
-def _choices() -> Iterator[tuple[OpenSetting, OpenPlan]]:
+def _choices() -> Iterator[tuple[OpenSetting, OpenGoal, Plan]]:
     """Yield other choices than the planner's."""
     setting = OpenSetting("census", 10**6, 4.0)
     chosen = setting.plan
-    question = open_question(power=_POWER)
     shapes = [(steps, 256, 256) for steps in ((4, 7), (3, 5, 7), (4,), (5,))]
     shapes += [((4, 7), k, m) for k, m in ((64, 256), (256, 64), (512, 128))]
     for steps, k, m in shapes:
         params = chosen.params._replace(k=k, m=m)
-        yield setting, make_open_plan("", steps, params, setting.reports, question)
+        goal = OpenGoal(steps, setting.goal.question)
+        yield setting, goal, make_plan(goal, "", params, setting.reports)
 
 
-def make_table(results: Sequence[tuple[OpenSetting, OpenPlan, OpenRuns]]) -> Table:
+def make_table(results: Sequence[tuple[OpenSetting, OpenGoal, Plan, OpenRuns]]) -> Table:
     """Return a Markdown table with a line a setting."""
     table = Table(box=box.MARKDOWN)
     for heading in ("population", "epsilon", "reports", "steps; k, m", "predicted", "measured",
                     "ratio", "right", "false"):  # fmt: skip
         table.add_column(heading, justify="right")
-    for setting, plan, runs in results:
+    for setting, goal, chosen, runs in results:
         measured = runs.share_found(_POWER)
         table.add_row(
             setting.population,
             f"{setting.epsilon:g}",
             f"{setting.reports:,}",
-            f"{', '.join(map(str, plan.steps))}; {plan.params.k}, {plan.params.m}",
-            f"{plan.limit:.3%}",
+            f"{', '.join(map(str, goal.steps))}; {chosen.params.k}, {chosen.params.m}",
+            f"{chosen.limit:.3%}",
             f"{measured:.3%}",
-            f"{measured / plan.limit:.2f}",
+            f"{measured / chosen.limit:.2f}",
             f"{runs.n_found:.1f}",
             f"{runs.n_false:.1f}",
         )

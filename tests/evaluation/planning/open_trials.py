@@ -17,7 +17,8 @@ from hubbub.decoder import CohortCounts
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.candidates.listing import hash_words, positions_in
 from hubbub.decoder.open_strings.decoding import decode_open_strings
-from hubbub.decoder.planning.open_strings import OpenPlan
+from hubbub.planning.open_strings import OpenGoal
+from hubbub.planning.search import Plan
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
@@ -76,12 +77,12 @@ class Search(NamedTuple):
     n_false: int
 
 
-def run_search(population: str, plan: OpenPlan, seed: int) -> Search:
+def run_search(population: str, goal: OpenGoal, plan: Plan, seed: int) -> Search:
     """Search a population of `hubbub.simulations.populations.LISTS` once."""
     people = LISTS[population]()
     rng = np.random.default_rng([seed, round(plan.reports)])
-    metric_type = OpenStringType(plan.steps, plan.params.m)
-    params = plan.params._replace(m=plan.n_steps * plan.params.m)
+    metric_type = OpenStringType(goal.steps, plan.params.m)
+    params = plan.params._replace(m=goal.n_steps * plan.params.m)
     counts = count_open_reports(people, metric_type, params, round(plan.reports), rng)
     decoding = decode_open_strings(counts, params, metric_type).decoding
     rows = np.flatnonzero(decoding.detected).tolist()

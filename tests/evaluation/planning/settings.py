@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from evaluation.planning.trials import Setting
-from hubbub.decoder.planning.limits import Method, Question
-from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.search import compare
+from hubbub.planning.limits import Method, Question
+from hubbub.planning.noise import Budget
+from hubbub.planning.search import plan
+from hubbub.planning.strings import PAPER as PAPER_PLAN
+from hubbub.planning.strings import StringsGoal
 from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
@@ -45,9 +47,10 @@ LIKELIHOOD = tuple(
 def contest() -> tuple[Setting, Setting]:
     """Return the paper's default and the plan for its two epsilons, at a million reports."""
     budget = Budget(PAPER.epsilon_permanent, PAPER.epsilon_report)
-    found = compare(budget, Question(1e5), 1e6)
-    assert found.paper is not None
+    found = plan(StringsGoal(Question(1e5)), budget, n_reports=1e6)
+    paper = found.rival(PAPER_PLAN)
+    assert paper is not None
     return (
-        Setting(found.paper.params, 1_000_000, 1e5),
+        Setting(paper.params, 1_000_000, 1e5),
         Setting(found.best.params, 1_000_000, 1e5),
     )

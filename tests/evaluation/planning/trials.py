@@ -17,8 +17,8 @@ from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, de
 from hubbub.decoder.arrays import BoolArray, FloatArray
 from hubbub.decoder.candidates.listing import bit_positions, hashed
 from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.planning.limits import Method, Question, detection_limit
 from hubbub.decoder.reports.packed import pack
+from hubbub.planning.limits import Method, Question, detection_limit
 from hubbub.protocol.params import RapporParams
 
 _MOST_PLANTED = 10

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
-from hubbub.decoder.privacy.amplification import (
+from hubbub.decoder.rappor.csv_files import DecodingParams
+from hubbub.decoder.ratios import bit_ratios, filter_ratios
+from hubbub.decoder.type_decoder import decoder_of
+from hubbub.planning.amplification import (
     amplify,
     blanket_delta,
     blanket_epsilon,
@@ -26,10 +29,7 @@ from hubbub.decoder.privacy.amplification import (
     highest_local,
     smallest_epsilon,
 )
-from hubbub.decoder.privacy.histories import most_periods, response_epsilon
-from hubbub.decoder.rappor.csv_files import DecodingParams
-from hubbub.decoder.ratios import bit_ratios, filter_ratios
-from hubbub.decoder.type_decoder import decoder_of
+from hubbub.planning.histories import most_periods, response_epsilon
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType

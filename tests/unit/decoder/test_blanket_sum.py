@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hubbub.decoder.privacy.amplification import mean_positive_part
+from hubbub.planning.amplification import mean_positive_part
 
 
 def enumerated(values: np.ndarray, chance: np.ndarray, n: int) -> float:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.limits import (
+from hubbub.planning.limits import (
     Method,
     Question,
     corrected,
@@ -20,7 +20,7 @@ from hubbub.decoder.planning.limits import (
     reports_needed,
     string_errors,
 )
-from hubbub.decoder.planning.noise import count_variance
+from hubbub.planning.noise import count_variance
 from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)

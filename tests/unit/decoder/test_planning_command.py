@@ -1,66 +1,150 @@
-"""`hubbub-decoder plan` on the command line."""
+"""`hubbub-decoder plan strings|open|table` on the command line."""
 
 from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from factories import make_metric, registry_toml
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.linking import link_information, right_links
-from hubbub.decoder.planning.limits import Method, Question, detection_limit
+from hubbub.planning.joint import TableGoal
+from hubbub.planning.limits import Method, Question, detection_limit
+from hubbub.planning.open_strings import OpenGoal, open_question
+from hubbub.planning.result import DescribedGoal
+from hubbub.planning.strings import StringsGoal
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.joint import Field, JointType, number_of_values
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from unit.decoder.pages import Page, assert_self_contained
 
 EPSILONS = ("--epsilon-permanent", "4.4", "--epsilon-report", "1.1")
-ASKED = ("--reports", "1e6", "--candidates", "1e5", *EPSILONS)
+ONE_TIME = ("--epsilon-permanent", "inf", "--epsilon-report", "4")
+GOALS = {
+    "strings": ("strings", "--candidates", "1e5"),
+    "open": ("open",),
+    "table": ("table", "--cells", "6x4"),
+}
+GIVEN = ("--k", "128", "--h", "2", "--m", "64", "--f", "0.5", "--p", "0.5", "--q", "0.75")
+NOISE = ("--f", "0", "--p", "0.018", "--q", "0.5")
+NUMBERS = {
+    "strings": GIVEN,
+    "open": ("--steps", "4,7", "--k", "256", "--m", "256", *NOISE),
+    "table": NOISE,
+}
+PARAMS = {
+    "strings": RapporParams(128, 2, 64, 0.5, 0.5, 0.75),
+    "open": RapporParams(256, 1, 256, 0.0, 0.018, 0.5),
+    "table": RapporParams(24, 1, 1, 0.0, 0.018, 0.5),
+}
+SIX_BY_FOUR = JointType(
+    tuple(Field(f"field_{n}", EnumType(tuple(map(str, range(n))))) for n in (6, 4))
+)
+TYPES = {"strings": StringType(), "open": OpenStringType((4, 7), 256), "table": SIX_BY_FOUR}
+goals = pytest.mark.parametrize("goal", GOALS)
 
 
-def plan(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["plan", *arguments])
+def plan(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["plan", *map(str, arguments)])
 
 
-def planned_metric(stdout: str) -> str:
-    """Return the registry that the printed entry makes."""
-    return 'application = "com.example.test"\n' + stdout[stdout.index("[metrics.") :]
-
-
-def test_plan_prints_an_entry_that_a_registry_takes_and_that_keeps_the_budget() -> None:
-    result = plan(*ASKED, "--name", "homepage")
+def planned(goal: str, *arguments: str | Path) -> Result:
+    """Plan with a million reports."""
+    result = plan(*GOALS[goal], "--reports", "1e6", *arguments)
     assert result.exit_code == 0, result.output
-    metric = Registry.parse(planned_metric(result.stdout))["homepage"]
-    assert metric.epsilon_permanent <= 4.4
-    assert metric.epsilon_report <= 1.1
-    for word in ("best", "simple numbers", "the paper's default", "optimal unary encoding"):
-        assert word in result.stdout
+    return result
 
 
-@pytest.mark.parametrize(("permanent", "report"), [("inf", "1"), ("2", "2")])
-def test_one_time_plans_are_marked_as_such(permanent: str, report: str) -> None:
-    result = plan("--reports", "1e6", "--candidates", "100", "--epsilon-permanent", permanent,
-                  "--epsilon-report", report)  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert Registry.parse(planned_metric(result.stdout))["example"].one_time
-    assert "linked" not in result.stdout
+def entry(stdout: str) -> Metric:
+    """Return the metric of the printed entry."""
+    text = 'application = "com.example.test"\n' + stdout[stdout.index("[metrics.") :]
+    (metric,) = Registry.parse(text.replace('"..."', '"text"')).values()
+    return metric
+
+
+def registered(folder: Path, *metrics: Metric) -> Path:
+    path = folder / "metrics.toml"
+    path.write_text(registry_toml(*metrics), encoding="utf-8")
+    return path
+
+
+@goals
+@pytest.mark.parametrize("epsilons", [EPSILONS, ONE_TIME, ("--epsilon-permanent", "2",
+                                      "--epsilon-report", "2")])  # fmt: skip
+def test_plans_are_entries_that_a_registry_takes_and_that_keep_the_budget(
+    goal: str, epsilons: tuple[str, ...]
+) -> None:
+    result = planned(goal, *epsilons, "--name", "homepage")
+    metric = entry(result.stdout)
+    assert metric.name == "homepage"
+    assert metric.epsilon_permanent <= float(epsilons[1])
+    assert metric.epsilon_report <= float(epsilons[3])
+    assert metric.one_time == (epsilons is not EPSILONS)
+    assert ("are linked" in result.stdout) == (epsilons is EPSILONS)
+    assert type(metric.type) is type(TYPES[goal])
 
 
 @pytest.mark.parametrize(
-    "asked", [("--candidates", "1e4"), ("--open",), ("--cells", "10x4")], ids=lambda a: a[0]
+    ("arguments", "words"),
+    [
+        (
+            (*GOALS["strings"], *EPSILONS),
+            ["best", "simple numbers", "the paper's default", "optimal unary encoding"],
+        ),
+        ((*GOALS["strings"], *EPSILONS, "--share", "0.008"), ["One held by 0.800% is found with"]),
+        ((*GOALS["strings"], *EPSILONS, "--error", "0.0005"), ["An error of 0.05% takes"]),
+        (
+            ("open", *ONE_TIME),
+            [
+                "A string held by 0.279% is found with probability 0.9",
+                "Each of 3 steps has 333,333 reports",
+                "9.6 bits of a pseudonym",
+                "Strings of more than 71 bytes can't be found",
+            ],
+        ),
+        (("open", "--longest", "40", *ONE_TIME), ["steps = [4, 7, 10, 14]"]),
+        (
+            (*GOALS["table"], *ONE_TIME),
+            ["total variation", "The test of independence", "Side by side", "3 bytes"],
+        ),
+        ((*GOALS["table"], "--share", "0.0005", *ONE_TIME), ["One held by 0.050% is found with"]),
+        (("table", "--cells", "2×40", "--max-bits", "64", *ONE_TIME), ["80 cells are hashed into"]),
+    ],
 )
-def test_how_well_daily_reports_are_linked_is_said(asked: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_a_plan_means_is_said(arguments: tuple[str, ...], words: list[str]) -> None:
+    result = plan(*arguments, "--reports", "1e6")
+    assert result.exit_code == 0, result.output
+    for word in words:
+        assert word in result.stdout
+
+
+def test_pairs_of_values_are_booleans_and_hashed_cells_have_k_h_and_m() -> None:
+    result = plan("table", "--cells", "2×40", "--reports", "1e5", "--max-bits", "64", *ONE_TIME)
+    metric_type = entry(result.stdout).type
+    assert isinstance(metric_type, JointType)
+    assert isinstance(metric_type.fields[0].type, BooleanType)
+    assert [number_of_values(field.type) for field in metric_type.fields] == [2, 40]
+    assert metric_type.hashed
+    assert entry(result.stdout).params.k <= 64
+
+
+@goals
+def test_how_well_daily_reports_are_linked_is_said(goal: str, tmp_path: Path) -> None:
     """By the same prediction as `hubbub-decoder privacy` prints; cohorts of all steps count."""
     output = tmp_path / "plan.csv"
-    result = plan("--reports", "1e6", *asked, *EPSILONS, "--output", str(output))
-    assert result.exit_code == 0, result.output
-    metric = planned_metric(result.stdout).replace('"..."', '"text"')
-    for number, name in enumerate(("first", "second")):
-        metric = metric.replace(f"field_{number + 1}", name)
-    (found,) = Registry.parse(metric).values()
+    result = planned(goal, *EPSILONS, "--output", output)
+    found = entry(result.stdout)
     two, many = (
         100 * right_links(found.params, found.type.width, 1_000_000, known=known)
         for known in (False, True)
@@ -72,42 +156,61 @@ def test_how_well_daily_reports_are_linked_is_said(asked: tuple[str, ...], tmp_p
     assert nats == pytest.approx(link_information(found.params, found.type.width))
 
 
-def test_share_alone_asks_for_the_number_of_reports() -> None:
-    result = plan("--share", "0.01", "--candidates", "1e4", *EPSILONS)
+@goals
+def test_results_are_written_in_all_formats(goal: str, tmp_path: Path) -> None:
+    paths = [tmp_path / f"plan.{suffix}" for suffix in ("csv", "json", "svg", "png")]
+    outputs = [word for path in paths for word in ("--output", path)]
+    result = plan(*GOALS[goal], "--share", "0.01", *EPSILONS, "--max-bits", "64", *outputs)
     assert result.exit_code == 0, result.output
-    assert "reports for 1.000%" in result.stdout
-
-
-def test_share_and_reports_tell_the_power() -> None:
-    result = plan(*ASKED, "--share", "0.008")
-    assert "One held by 0.800% is found with probability 0." in result.stdout
-
-
-def test_results_are_written_as_csv_and_json(tmp_path: Path) -> None:
-    outputs = ("--output", str(tmp_path / "plan.csv"), "--output", str(tmp_path / "plan.json"))
-    assert plan(*ASKED, *outputs).exit_code == 0
-    document = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
-    with (tmp_path / "plan.csv").open(encoding="utf-8", newline="") as file:
+    assert "reports for 1.000%" in " ".join(result.stdout.split())
+    document = json.loads(paths[1].read_text(encoding="utf-8"))
+    with paths[0].open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["name"] for row in rows] == [row["name"] for row in document["rows"]]
-    assert float(rows[0]["detectable_share"]) == pytest.approx(
-        document["rows"][0]["detectable_share"]
-    )
-    assert document["question"]["candidates"] == 100_000
+    assert len(rows) == len(document["rows"])
+    for row, same in zip(rows, document["rows"], strict=True):
+        assert list(row) == list(same)
+        for key, value in same.items():
+            if isinstance(value, float):
+                assert float(row[key]) == pytest.approx(value, rel=1e-8)
+            else:
+                assert row[key] == ("" if value is None else str(value).replace("False", "false"))
+    assert document["rows"][0]["detectable_share"] == pytest.approx(0.01, rel=0.01)
+    assert document["question"]["share"] == 0.01
     assert len(document["by_reports"]) == len(document["by_epsilon_report"])
+    assert paths[2].read_bytes().startswith(b"<?xml")
+    assert paths[3].read_bytes().startswith(b"\x89PNG")
 
 
-def test_plots_are_drawn(tmp_path: Path) -> None:
-    for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
-        path = tmp_path / f"plan.{suffix}"
-        assert plan(*ASKED, "--max-bits", "64", "--output", str(path)).exit_code == 0
-        assert path.read_bytes().startswith(start)
+def test_columns_of_a_goals_own_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    planned("open", *ONE_TIME, "--output", path)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    (row,) = document["rows"]
+    assert row["steps"] == "4 7"
+    assert row["share_if_listed"] < row["detectable_share"]
+    assert document["question"]["effective_candidates"] == 3000
+    three = ("table", "--cells", "4x3x2", "--error", "0.001", *ONE_TIME)
+    assert plan(*three, "--output", path).exit_code == 0
+    document = json.loads(path.read_text(encoding="utf-8"))
+    (row,) = document["rows"]
+    assert row["std_error"] == pytest.approx(0.001, rel=1e-3)
+    assert row["partner_share"] is None
+    assert row["hashed"] is False
+    assert len(document["question"]["margin_std_errors_apart"]) == 3
+
+
+def test_curves_reach_epsilons_that_no_short_decimals_have(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    planned("table", *ONE_TIME[:3], "9", "--output", path)
+    last = json.loads(path.read_text(encoding="utf-8"))["by_epsilon_report"][-1]
+    assert last["epsilon_report"] == pytest.approx(36)
+    assert 0 < last["std_error"] < 1e-7
 
 
 def test_svg_is_readable_needs_nothing_else_and_can_be_repeated(tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.svg" for name in ("one", "other")]
     for path in paths:
-        assert plan(*ASKED, "--max-bits", "64", "--output", str(path)).exit_code == 0
+        planned("strings", *EPSILONS, "--max-bits", "64", "--output", path)
     one, other = (path.read_text(encoding="utf-8") for path in paths)
     assert one == other
     page = Page(one.partition("?>")[2])
@@ -124,56 +227,42 @@ def test_plot_without_matplotlib_says_what_to_install(
     for module in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if "site-packages" not in p])
-    result = plan(*ASKED, "--output", str(tmp_path / "plan.png"))
+    asked = (*GOALS["strings"], "--reports", "1e6", *EPSILONS)
+    result = plan(*asked, "--output", tmp_path / "plan.png")
     assert result.exit_code == 1
     assert "needs matplotlib: pip install 'hubbub[simulations]'" in result.stderr
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("--reports", "-5"), "Invalid value for '--reports': -5 must be above 0"),
-        (("--reports", "many"), "'many' is not a number"),
-        (("--reports", "nan"), "nan must be above 0"),
-        (("--reports", "50"), "reports = 50: too few to show any share within the budget"),
-        (("--share", "1"), "Invalid value for '--share': 1 must be above 0 and below 1"),
-        (("--candidates", "0.1"), "candidates = 0.1"),
-        (("--power", "0.4"), "0.4 must be above 0.5 and below 1"),
-        (("--epsilon-report", "9"), "epsilon report = 9: must be at most epsilon permanent = 4.4"),
-        (("--epsilon-report", "1e-9"), "too small for any parameters"),
-        (("--epsilon-report", "inf"), "inf must be above 0"),
-        (("--max-bits", "4"), "4 is not in the range 8<=x<=4096"),
-        (("--name", "No Name"), "--name: the name must be"),
-        (("--output", "plan.txt"), "'plan.txt' must end in .png, .svg, .json or .csv"),
-    ],
-)
-def test_mistakes_are_named(arguments: tuple[str, ...], reason: str) -> None:
-    result = plan(*ASKED, *arguments)
-    assert result.exit_code != 0
-    assert reason in result.stderr
-    assert result.stdout == ""
-
-
-def test_neither_reports_nor_share_is_refused() -> None:
-    result = plan("--candidates", "10", *EPSILONS)
-    assert result.exit_code == 2
-    assert "Missing option '--reports' or '--share'" in result.stderr
-
-
-GIVEN = {"--k": "128", "--h": "2", "--m": "64", "--f": "0.5", "--p": "0.5", "--q": "0.75"}
-SIX = tuple(word for option in GIVEN.items() for word in option)
-EVALUATE = ("--evaluate", "--candidates", "1e5")
+@goals
+def test_given_parameters_are_evaluated_one_by_one_or_from_the_registry(
+    goal: str, tmp_path: Path
+) -> None:
+    """k, h and m may be left out where each cell has a bit, as in metrics.toml."""
+    params, one_by_one = PARAMS[goal], planned(goal, *NUMBERS[goal])
+    planning: dict[str, DescribedGoal] = {
+        "strings": StringsGoal(Question(1e5)),
+        "open": OpenGoal((4, 7), open_question()),
+        "table": TableGoal((6, 4)),
+    }
+    assert f" {planning[goal].limit(params, 1e6):.3%} " in one_by_one.stdout
+    assert "One report spends an epsilon of" in one_by_one.stdout
+    assert "The best parameters at these epsilons" in one_by_one.stdout
+    metric = make_metric(
+        "words", metric_type=TYPES[goal], params=params, one_time=goal != "strings"
+    )
+    path = registered(tmp_path, metric)
+    asked = GOALS[goal] if goal == "strings" else GOALS[goal][:1]
+    named = plan(*asked, "--reports", "1e6", "words", "--metrics", path)
+    assert named.exit_code == 0, named.output
+    assert named.stdout == one_by_one.stdout.replace("metrics.example", "metrics.words")
 
 
 def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    arguments = (*EVALUATE, "--reports", "1e6", *SIX, "--output", str(path))
-    result = plan(*arguments)
-    assert result.exit_code == 0, result.output
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    given, best = rows[0], rows[1]
-    params = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
+    path, picture = tmp_path / "plan.json", tmp_path / "plan.svg"
+    result = planned("strings", *GIVEN, "--output", path, "--output", picture)
+    given, best, *_ = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    params = PARAMS["strings"]
     assert [given[key] for key in "khmfpq"] == list(params)
     assert given["detectable_share"] == detection_limit(params, 1e6, Question(1e5))
     assert best["epsilon_report"] <= given["epsilon_report"] == params.epsilon_report
@@ -183,72 +272,151 @@ def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path: Pa
     assert f"a share {times:.2f} times as small" in result.stdout
     likelihood = detection_limit(params, 1e6, Question(1e5, method=Method.LIKELIHOOD))
     assert f"With method likelihood the limit is {likelihood:.3%}." in result.stdout
-    assert Registry.parse(planned_metric(result.stdout))["example"].params.h == 1
-
-
-def test_given_parameters_may_be_a_registrys(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.toml"
-    path.write_text(planned_metric(plan(*ASKED, "--name", "homepage").stdout), encoding="utf-8")
-    result = plan(*EVALUATE, "--reports", "1e6", "homepage", "--metrics", str(path))
-    assert result.exit_code == 0, result.output
-    assert "The search finds no better parameters" in result.stdout
-
-
-def test_given_parameters_and_a_share_tell_the_reports(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    asked = (*EVALUATE, "--share", "0.01", *SIX, "--output", str(path))
-    assert plan(*asked).exit_code == 0
-    given = json.loads(path.read_text(encoding="utf-8"))["rows"][0]
-    assert given["detectable_share"] == pytest.approx(0.01, rel=1e-3)
-
-
-def test_given_parameters_are_points_of_the_picture(tmp_path: Path) -> None:
-    path = tmp_path / "plan.svg"
-    asked = (*EVALUATE, "--reports", "1e6", "--max-bits", "64", *SIX)
-    assert plan(*asked, "--output", str(path)).exit_code == 0
-    texts = Page(path.read_text(encoding="utf-8").partition("?>")[2]).texts["text"]
+    assert entry(result.stdout).params.h == 1
+    texts = Page(picture.read_text(encoding="utf-8").partition("?>")[2]).texts["text"]
     assert texts.count("given") == texts.count("the best") == 2
 
 
+@goals
+@pytest.mark.parametrize("wanted", ["--share", "--error"])
+def test_given_parameters_and_a_target_tell_the_reports(
+    goal: str, wanted: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.json"
+    result = plan(*GOALS[goal], wanted, "0.01", *NUMBERS[goal], "--output", path)
+    assert result.exit_code == 0, result.output
+    given = json.loads(path.read_text(encoding="utf-8"))["rows"][0]
+    column = {"--share": "detectable_share", "--error": "std_error"}[wanted]
+    assert given[column] == pytest.approx(0.01, rel=0.02)
+
+
+def test_the_best_parameters_of_a_registry_cant_be_bettered(tmp_path: Path) -> None:
+    path = registered(tmp_path, entry(planned("strings", *EPSILONS).stdout))
+    result = plan(*GOALS["strings"], "--reports", "1e6", "example", "--metrics", path)
+    assert "The search finds no better parameters" in result.stdout
+
+
 def test_too_few_cohorts_are_told() -> None:
-    result = plan(*EVALUATE, "--reports", "1e6", *SIX, "--m", "2")
-    assert result.exit_code == 0
-    assert "m = 2: below 12 cohorts no test at this level works" in result.stdout
-    assert "below" not in plan(*EVALUATE, "--reports", "1e6", *SIX).stdout
+    few = planned("strings", *GIVEN, "--m", "2").stdout
+    assert "m = 2: below 12 cohorts no test at this level works" in few
+    assert "below" not in planned("strings", *GIVEN).stdout
+
+
+def test_tuples_with_a_string_are_planned_as_candidates(tmp_path: Path) -> None:
+    fields = (Field("crash", BooleanType()), Field("driver", StringType()))
+    params = RapporParams(256, 1, 64, 0.0, 0.018, 0.5)
+    metric = make_metric("crashes", metric_type=JointType(fields), params=params, one_time=True)
+    asked = ("--reports", "1e6", "crashes", "--metrics", registered(tmp_path, metric))
+    assert "has a field of strings" in plan("table", *asked).stderr
+    result = plan("strings", *asked, "--candidates", "2000", "--max-bits", "64")
+    assert result.exit_code == 0, result.output
+    assert "candidates with probability 0.9" in result.stdout
+
+
+@goals
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--reports", "-5"), "Invalid value for '--reports': -5 must be above 0"),
+        (("--reports", "many"), "'many' is not a number"),
+        (("--reports", "nan"), "nan must be above 0"),
+        (("--reports", "3"), "reports = 3: too few to show any share within the budget"),
+        (("--share", "1"), "Invalid value for '--share': 1 must be above 0 and below 1"),
+        (("--share", "0.1", "--error", "0.1"), "--share and --error can't be combined"),
+        (("--power", "0.4"), "0.4 must be above 0.5 and below 1"),
+        (("--epsilon-report", "9"), "epsilon report = 9: must be at most epsilon permanent = 4.4"),
+        (("--epsilon-report", "1e-9"), "too small for any parameters"),
+        (("--epsilon-report", "inf"), "inf must be above 0"),
+        (("--max-bits", "4"), "4 is not in the range 8<=x<=4096"),
+        (("--max-bits", "4104"), "4104 is not in the range 8<=x<=4096"),
+        (("--name", "No Name"), "--name: the name must be"),
+        (("--output", "plan.txt"), "'plan.txt' must end in .png, .svg, .json or .csv"),
+        (("--k", "128"), "--epsilon-permanent and --k can't be combined"),
+        (("--metrics", "a.toml"), "--epsilon-permanent and --metrics can't be combined"),
+    ],
+)
+def test_mistakes_are_named(goal: str, arguments: tuple[str, ...], reason: str) -> None:
+    result = plan(*GOALS[goal], "--reports", "1e6", *EPSILONS, *arguments)
+    assert result.exit_code != 0
+    assert reason in " ".join(result.stderr.split())
+    assert result.stdout == ""
+
+
+EXAMPLES = ("--metrics", "docs/examples/metrics.toml")
+STRINGS, OPEN, TABLE = (GOALS[goal] for goal in GOALS)
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ((*ASKED, "--k", "128"), "--k: belongs to --evaluate"),
-        ((*ASKED, "homepage"), "METRIC: belongs to --evaluate"),
-        (("--reports", "1e6", "--candidates", "9"), "Missing option '--epsilon-permanent'."),
-        ((*EVALUATE, "--reports", "9", *SIX[:-2]), "Missing option '--q' of --evaluate"),
-        ((*EVALUATE, *SIX), "Missing option '--reports' or '--share'"),
-        ((*EVALUATE, "--reports", "1e6", *SIX, *EPSILONS), "--epsilon-permanent: follows from"),
-        ((*EVALUATE, "--reports", "1e6", *SIX, "homepage"), "--k: METRIC of --metrics has"),
-        ((*EVALUATE, "--reports", "1e6", "homepage"), "Missing option '--metrics' of --evaluate"),
-        ((*EVALUATE, "--reports", "1e6", *SIX, "--k", "9"), "k = 9: must be a multiple of 8"),
-        ((*EVALUATE, "--reports", "1e6", *SIX, "--p", ".75"), "p = q = 0.75: must differ"),
-        ((*EVALUATE, "--reports", "50", *SIX), "reports = 50: too few to show any share"),
-        ((*EVALUATE, "--share", "1e-12", *SIX), "share = 1e-12: no number of reports detects it"),
+        (("strings", *EPSILONS), "Missing option '--candidates'"),
+        ((*STRINGS, *EPSILONS, "--candidates", "0.1"), "candidates = 0.1"),
+        (STRINGS, "Missing option '--epsilon-permanent'."),
+        ((*STRINGS, *EPSILONS[:2]), "Missing option '--epsilon-report'."),
+        ((*STRINGS, *GIVEN[:-2]), "Missing option '--q'."),
+        ((*STRINGS, *GIVEN, "homepage"), "--k and METRIC can't be combined"),
+        ((*STRINGS, "homepage"), "Missing option '--metrics'."),
+        ((*STRINGS, *EXAMPLES), "Missing option 'METRIC'."),
+        ((*STRINGS, *GIVEN, "--k", "9"), "k = 9: must be a multiple of 8"),
+        ((*STRINGS, *GIVEN, "--p", ".75"), "p = q = 0.75: must differ"),
+        ((*STRINGS, "--steps", "4"), "No such option: --steps"),
         (
-            (*EVALUATE, "--reports", "1e6", "theme", "--metrics", "docs/examples/metrics.toml"),
+            (*STRINGS, "theme", *EXAMPLES),
             "metrics.theme.type = 'enum': must be a type whose values are looked for",
         ),
+        (
+            (*STRINGS, "typed_words", *EXAMPLES),
+            "metrics.typed_words.type = 'open-string': its strings stand in no list",
+        ),
+        ((*OPEN, *EPSILONS, "--candidates", "1e5"), "No such option: --candidates"),
+        ((*OPEN, *EPSILONS, "--method", "regression"), "No such option: --method"),
+        ((*OPEN, "--longest", "9", "--steps", "4"), "--longest and --steps can't be combined"),
+        ((*OPEN, "--longest", "0"), "0 is not in the range 1<=x<=64"),
+        ((*OPEN, "--steps", "7,4"), "--steps"),
+        ((*OPEN, "--steps", "4,x"), "'4,x' must be integers as 4,7"),
+        ((*OPEN, "--steps", "4", "typed_words", *EXAMPLES), "--steps and METRIC can't be combined"),
+        ((*OPEN, *EPSILONS, "--max-bits", "8"), "max-bits = 8: must be at least 64"),
+        ((*OPEN, *NUMBERS["open"], "--h", "1"), "No such option: --h"),
+        ((*OPEN, "theme", *EXAMPLES), "metrics.theme.type = 'enum': must be 'open-string'"),
+        (
+            (*OPEN, *NUMBERS["open"], "--m", "22000"),
+            "m = 22000: must be at most 21845, the cohorts of each of 3 steps",
+        ),
+        (("table", *EPSILONS), "Missing option '--cells'."),
+        (("table", "--cells", "100", *EPSILONS), "cells = 100: must be 2 or 3 numbers of values"),
+        (("table", "--cells", "axb", *EPSILONS), "'axb' must be numbers as 100x20"),
+        (("table", "--cells", "6x1", *EPSILONS), "each field must have 2 to 4,096 values"),
+        ((*TABLE, *EPSILONS, "--concentration", "0.1"), "No such option: --concentration"),
+        ((*TABLE, *NOISE[2:]), "Missing option '--f'."),
+        ((*TABLE, *NOISE, "--m", "4"), "h = 1, m = 4: must be 1 where each of 24 cells has a bit"),
+        (("table", "theme", *EXAMPLES), "metrics.theme.type = 'enum': must be 'joint'"),
+        ((*TABLE, "theme", *EXAMPLES), "--cells and METRIC can't be combined"),
     ],
 )
-def test_mistakes_about_given_parameters_are_named(arguments: tuple[str, ...], reason: str) -> None:
-    result = plan(*arguments)
+def test_options_that_a_goal_cannot_use_are_named(arguments: tuple[str, ...], reason: str) -> None:
+    result = plan(*arguments, "--reports", "1e6")
     assert result.exit_code != 0
-    assert reason in result.stderr
+    message = " ".join(result.stderr.split()).replace("option '", "option: ")  # click 8.1: a colon
+    assert reason.replace("option '", "option: ") in message
     assert result.stdout == ""
 
 
-def test_help_explains_every_option() -> None:
-    text = plan("--help").stdout
-    for option in ("--reports", "--share", "--candidates", "--epsilon-permanent", "--alpha",
-                   "--epsilon-report", "--power", "--method", "--concentration", "--max-bits",
-                   "--name", "--output", "--evaluate", "--metrics", "--cells", "--error",
-                   *GIVEN):  # fmt: skip
+@goals
+def test_neither_reports_nor_a_target_is_refused(goal: str) -> None:
+    result = plan(*GOALS[goal], *EPSILONS)
+    assert result.exit_code == 2
+    assert "Missing option '--reports', '--share' or '--error'" in result.stderr
+    unreachable = plan(*GOALS[goal], *EPSILONS, "--share", "1e-13")
+    assert "share = 1e-13: no number of reports reaches it" in unreachable.stderr
+
+
+@goals
+def test_help_explains_every_option(goal: str) -> None:
+    text = plan(goal, "--help").stdout
+    own = {"strings": ("--candidates", "--method", "--h"), "open": ("--longest", "--steps"),
+           "table": ("--cells", "--h")}[goal]  # fmt: skip
+    for option in ("--reports", "--share", "--error", "--epsilon-permanent", "--epsilon-report",
+                   "--alpha", "--power", "--max-bits", "--name", "--output", "--metrics",
+                   "--k", "--m", "--f", "--p", "--q", *own):  # fmt: skip
         assert option in text
+    assert math.prod(name in plan("--help").stdout for name in GOALS)

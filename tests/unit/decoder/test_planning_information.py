@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.decoder.planning.limits import (
+from hubbub.planning.limits import (
     Information,
     bit_rate,
     distinct_bits,

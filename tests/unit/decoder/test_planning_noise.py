@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.planning.noise import (
+from hubbub.planning.noise import (
     Budget,
     common_rates,
     paper_within,

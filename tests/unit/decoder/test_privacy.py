@@ -13,19 +13,19 @@ from scipy import stats
 from factories import make_metric, make_params, make_registry
 from hubbub.client.ledger import AnswerKey, Ledger, Verdict
 from hubbub.decoder.errors import PlanError
-from hubbub.decoder.privacy.figures import (
-    Figure,
-    Situation,
-    metric_figures,
-    registry_figures,
-)
-from hubbub.decoder.privacy.histories import (
-    Budget,
+from hubbub.planning.histories import (
+    LifetimeBudget,
     any_history_epsilon,
     constant_epsilon,
     linked_epsilon,
     most_periods,
     same_times_epsilon,
+)
+from hubbub.planning.privacy import (
+    Figure,
+    Situation,
+    metric_figures,
+    registry_figures,
 )
 from hubbub.protocol.errors import UnknownMetricError
 from hubbub.protocol.metric_types.booleans import BooleanType
@@ -233,14 +233,14 @@ def test_the_budget_is_divided_as_the_clients_account_divides_it(
         lifetime_epsilon=lifetime,
     )
     assume(lifetime > registry["a"].price)  # or not even the first value is admitted
-    most_values = Budget.of(registry).most_values(registry["a"])
+    most_values = LifetimeBudget.of(registry).most_values(registry["a"])
     assert most_values == 1 + changed_answers(registry, "a")
 
 
 def test_a_budget_without_room_for_a_change_bounds_any_history() -> None:
     metric = make_metric("a")
     registry = make_registry(metric, lifetime_epsilon=1.5 * metric.price)
-    figures = metric_figures(registry["a"], Situation(), Budget.of(registry))
+    figures = metric_figures(registry["a"], Situation(), LifetimeBudget.of(registry))
     found = {figure.key: figure for figure in figures}["epsilon_any_history"]
     assert found.value == metric.epsilon_permanent
     assert "lifetime_epsilon has no room for a change" in found.theorem

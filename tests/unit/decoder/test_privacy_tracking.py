@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.decoder.privacy.histories import permanent_known, reports_to_know, share_of_ones
+from hubbub.planning.histories import permanent_known, reports_to_know, share_of_ones
 from hubbub.protocol.params import RapporParams
 
 CHROME = make_params()

@@ -84,7 +84,7 @@ def test_help_explains_the_three_ways_of_input() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("plan", "--reports", "1e6", "--candidates", "1e5", "--epsilon-permanent", "4.4",
+        ("plan", "strings", "--reports", "1e6", "--candidates", "1e5", "--epsilon-permanent", "4.4",
          "--epsilon-report", "1.1"),
         ("privacy", "{}/none.toml"),
     ],

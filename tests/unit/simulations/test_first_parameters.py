@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.decoder.planning.limits import Question, detection_limit
-from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.planning.search import compare
+from hubbub.planning.limits import Question, detection_limit
+from hubbub.planning.noise import Budget
+from hubbub.planning.search import plan
+from hubbub.planning.strings import StringsGoal
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.cli.group import run
@@ -42,6 +43,6 @@ def test_smallest_share_is_within_half_a_percent_of_the_plans(
     params: RapporParams, candidates: float, reports: float
 ) -> None:
     budget = Budget(params.epsilon_permanent, params.epsilon_report)
-    best = compare(budget, Question(candidates), reports).best
+    best = plan(StringsGoal(Question(candidates)), budget, n_reports=reports).best
     limit = detection_limit(params, reports, Question(candidates))
     assert limit <= 1.005 * best.limit, best.params

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.decoder.planning.noise import Budget, count_variance, oue_variance
+from hubbub.planning.noise import Budget, count_variance, oue_variance
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.paper.formulas import (
     count_deviation,

@@ -1,27 +1,28 @@
-"""`hubbub-decoder plan`: parameters for a question, before anything is collected.
+"""`hubbub-decoder plan strings|open|table`: parameters for a goal, before anything is collected.
 
+Each subcommand has the options that its goal can use; what they have in common ends in `_run`.
 Only what --help needs is imported at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hubbub.decoder.cli.options import cli_errors, only_files
 
 if TYPE_CHECKING:
-    from hubbub.decoder.planning.noise import Budget
-    from hubbub.decoder.results.result import Result
+    from hubbub.planning.result import DescribedGoal
     from hubbub.protocol.metrics import Metric
     from hubbub.protocol.params import RapporParams
 
-_WIDTH_OFF_TERMINAL = 150
-_USUAL_BITS, _MOST_BITS = 1024, 4096
+_WIDTH_OFF_TERMINAL = 160  # the widest table of plans fits
+_MOST_BITS = 4096  # `hubbub.protocol.params.MOST_BITS`, which --help mustn't import
+_USUAL_BITS = 1024  # `hubbub.planning.search.USUAL_BITS`
+_Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
@@ -84,381 +85,346 @@ def _sizes(
         raise click.BadParameter(f"{text!r} must be numbers as 100x20", context, option) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """What was asked for, under the options' names."""
+def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Command]:
+    """Return a decorator with the options that `_run` takes.
 
-    metric: str | None
-    reports: float | None
-    share: float | None
-    candidates: float | None
-    is_open: bool
-    cells: tuple[int, ...] | None
-    error: float | None
-    longest: int | None
-    steps: tuple[int, ...] | None
-    epsilon_permanent: float | None
-    epsilon_report: float | None
-    evaluate: bool
-    metrics: str | None
-    k: int | None
-    h: int | None
-    m: int | None
-    f: float | None
-    p: float | None
-    q: float | None
-    alpha: float
-    power: float
-    method: str | None
-    concentration: float | None
-    max_bits: int | None
-    name: str
-    outputs: tuple[str, ...]
+    Parameters
+    ----------
+    numbers : str
+        Which of k, h, m, f, p and q can be given.
+    most_bits : int
+        Default of --max-bits.
+    """
+    meanings = {
+        "k": "bits of a report",
+        "h": "hash functions",
+        "m": "cohorts",
+        "f": "permanent noise",
+        "p": "chance that a 0 is reported as 1",
+        "q": "chance that a 1 is reported as 1",
+    }
+    options = [
+        click.argument("metric", required=False),
+        click.option(
+            "--reports", type=_Number(0, math.inf), help="Reports that will be there, as 1e6."
+        ),
+        click.option(
+            "--share",
+            type=_Number(0, 1),
+            help="Share of the population to be found. Without --reports: how many it takes.",
+        ),
+        click.option(
+            "--error",
+            type=_Number(0, 1),
+            help="Instead of --share: standard error of the share of what nobody has.",
+        ),
+        click.option(
+            "--epsilon-permanent",
+            type=_Number(0, math.inf, name="epsilon", infinite=True),
+            help="What all reports of one value may reveal together; inf for one-time collection.",
+        ),
+        click.option(
+            "--epsilon-report", type=_Number(0, math.inf), help="What one report may reveal."
+        ),
+        *(
+            click.option(
+                f"--{name}",
+                type=int if name in "khm" else float,
+                help=f"Instead of the two epsilons, to be evaluated: {meanings[name]}.",
+            )
+            for name in numbers
+        ),
+        click.option(
+            "--metrics",
+            metavar="FILE",
+            help="Instead of epsilons and numbers: the registry that METRIC stands in.",
+        ),
+        click.option(
+            "--alpha",
+            default=0.05,
+            show_default=True,
+            type=_Number(0, 1),
+            help="Chance of even one false name among the detected.",
+        ),
+        click.option(
+            "--power",
+            default=0.9,
+            show_default=True,
+            type=_Number(0.5, 1),
+            help="Probability with which what has the share is to be found.",
+        ),
+        click.option(
+            "--max-bits",
+            default=most_bits,
+            show_default=True,
+            type=click.IntRange(8, _MOST_BITS),
+            help="Most bits of a report.",
+        ),
+        click.option("--name", default="example", show_default=True, help="The metric's name."),
+        click.option(
+            "--output",
+            "outputs",
+            multiple=True,
+            callback=only_files(".png", ".svg", ".json", ".csv"),
+            metavar="FILE",
+            help="Also write the comparison to FILE.csv or FILE.json, or draw it as FILE.png or "
+            "FILE.svg. May be repeated.",
+        ),
+    ]
 
-    @property
-    def numbers(self) -> dict[str, object]:
-        """The parameters that --evaluate takes one by one."""
-        numbers = {name: getattr(self, name) for name in ("k", "h", "m", "f", "p", "q")}
-        if self.is_open:
-            del numbers["h"]
-            numbers["steps"] = self.steps
-        if self.cells:
-            for name, number in (("k", self.bits_of_cells), ("h", 1), ("m", 1)):
-                numbers[name] = numbers[name] or number
-        return {f"--{name}": value for name, value in numbers.items()}
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
 
-    @property
-    def budget(self) -> Budget:
-        """The epsilons, as the planner takes them."""
-        from hubbub.decoder.planning.noise import Budget  # noqa: PLC0415 - see `cli.group`
-
-        return Budget(self.epsilon_permanent or 0.0, self.epsilon_report or 0.0)
-
-    @property
-    def bits(self) -> int:
-        """Most bits of a report, whole bytes."""
-        return (self.max_bits or (_MOST_BITS if self.is_table else _USUAL_BITS)) // 8 * 8
-
-    @property
-    def bits_of_cells(self) -> int:
-        """A bit a cell, whole bytes."""
-        return -(-math.prod(self.cells or ()) // 8) * 8
-
-    @property
-    def is_table(self) -> bool:
-        """Whether it is about cells: of --cells, or of a METRIC without strings to look for."""
-        return self.cells is not None or (
-            self.metric is not None and self.candidates is None and not self.is_open
-        )
-
-    def params(self, h: int | None = None) -> RapporParams:
-        """Return the given numbers as parameters, with an h that they don't say."""
-        from hubbub.protocol.params import RapporParams  # noqa: PLC0415 - see `cli.group`
-
-        numbers: dict[str, Any] = {key[2:]: number for key, number in self.numbers.items()}
-        numbers.pop("steps", None)
-        return RapporParams(**({"h": h} if h else {}), **numbers)
-
-    def registered(self) -> Metric | None:
-        """Return the metric that is to be evaluated, if it is named."""
-        from hubbub.protocol.registry import Registry  # noqa: PLC0415 - see `cli.group`
-
-        return Registry.load(self.metrics or "")[self.metric] if self.metric is not None else None
+    return decorate
 
 
-@click.command()
-@click.argument("metric", required=False)
-@click.option("--reports", type=_Number(0, math.inf), help="Reports that will be there, as 1e6.")
-@click.option(
-    "--share",
-    type=_Number(0, 1),
-    help="Share of the population to be found. Without --reports: how many it takes.",
+_concentration = click.option(
+    "--concentration",
+    type=click.FloatRange(0, 1),
+    help="Sum of the squared shares of all strings that won't be detected: their bits are noise, "
+    "too.  [default: that of Zipf's law]",
 )
+
+
+@click.group()
+def plan() -> None:
+    """Choose k, h, m, f, p and q within two epsilons.
+
+    Of all parameters that spend no more than --epsilon-permanent and --epsilon-report, find those
+    with which --reports show the rarest string or cell, or with which --share needs the fewest
+    reports. Or evaluate parameters that there are already: --k, --h, --m, --f, --p and --q, or a
+    METRIC of --metrics. The epsilons then follow, and the best parameters at these are shown, too.
+
+    The table compares the best parameters with others. Below it is the entry for metrics.toml.
+    docs/planning.md has the theory and how well simulations agree with it.
+    """
+
+
+@plan.command()
 @click.option(
     "--candidates",
+    required=True,
     type=_Number(0, math.inf),
     help="Strings that will be looked for, as 1e5.",
 )
+@_common_options("khmfpq", _USUAL_BITS)
 @click.option(
-    "--open",
-    "is_open",
-    is_flag=True,
-    help="Instead of --candidates: nobody lists the strings, they are found prefix by prefix "
-    "(type open-string).",
+    "--method",
+    default="regression",
+    show_default=True,
+    type=click.Choice(["regression", "likelihood"]),
+    help="How reports will be decoded: from bit counts, or each as a whole.",
 )
-@click.option(
-    "--cells",
-    callback=_sizes,
-    metavar="NxM",
-    help="Instead of --candidates: a table of two or three fields with so many values each, as "
-    "100x20 (type joint).",
-)
-@click.option(
-    "--error",
-    type=_Number(0, 1),
-    help="With --cells, instead of --share: standard error of a rare cell's share.",
-)
+@_concentration
+def strings(
+    candidates: float,
+    alpha: float,
+    power: float,
+    method: str,
+    concentration: float | None,
+    **shared: Any,
+) -> None:
+    """Plan for strings that will be looked for in a list.
+
+    \b
+      hubbub-decoder plan strings --reports 1e6 --candidates 1e5 \\
+          --epsilon-permanent 4.4 --epsilon-report 1.1
+      hubbub-decoder plan strings --share 0.005 --candidates 1e5 \\
+          --epsilon-permanent 4.4 --epsilon-report 1.1 --output plan.png
+      hubbub-decoder plan strings --reports 1e6 --candidates 1e5 \\
+          --k 128 --h 2 --m 64 --f 0.5 --p 0.25 --q 0.75
+      hubbub-decoder plan strings --reports 1e6 --candidates 1e5 homepage --metrics metrics.toml
+
+    The best parameters are compared with round numbers, with the RAPPOR paper's default moved to
+    the same epsilons, and with the best of every number of hashes.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+
+    def goal_of(metric: Metric | None) -> tuple[DescribedGoal, RapporParams | None]:
+        from hubbub.planning.limits import Method, Question  # noqa: PLC0415
+        from hubbub.planning.strings import StringsGoal, string_params  # noqa: PLC0415
+
+        question = Question(candidates, alpha, power, Method(method), concentration)
+        return StringsGoal(question), string_params(metric) if metric else None
+
+    _run(goal_of, {}, **shared)
+
+
+@plan.command("open")
 @click.option(
     "--longest",
     type=click.IntRange(1, 64),
     metavar="BYTES",
-    help="With --open: how long all but a few strings are, from which --steps follow; 8 for "
-    "names, 40 for domains.  [default: 8]",
+    help="How long all but a few strings are, from which --steps follow; 8 for names, 40 for "
+    "domains.  [default: 8]",
 )
 @click.option(
     "--steps",
     callback=_ascending,
     metavar="BYTES,...",
-    help="With --open, instead of --longest: lengths of the prefixes, as 4,7.",
+    help="Instead of --longest: lengths of the prefixes, as 4,7.",
 )
-@click.option(
-    "--epsilon-permanent",
-    type=_Number(0, math.inf, name="epsilon", infinite=True),
-    help="What all reports of one value may reveal together; inf for one-time collection.",
-)
-@click.option("--epsilon-report", type=_Number(0, math.inf), help="What one report may reveal.")
-@click.option(
-    "--evaluate",
-    is_flag=True,
-    help="Instead of the two epsilons: say what given parameters achieve, and how much more the "
-    "best would at the epsilons that they spend.",
-)
-@click.option("--k", type=int, help="With --evaluate: bits of a report.")
-@click.option("--h", type=int, help="With --evaluate: hash functions.")
-@click.option("--m", type=int, help="With --evaluate: cohorts.")
-@click.option("--f", type=float, help="With --evaluate: permanent noise.")
-@click.option("--p", type=float, help="With --evaluate: chance that a 0 is reported as 1.")
-@click.option("--q", type=float, help="With --evaluate: chance that a 1 is reported as 1.")
-@click.option(
-    "--metrics",
-    metavar="FILE",
-    help="With --evaluate, instead of the six: the registry that METRIC stands in.",
-)
-@click.option(
-    "--alpha",
-    default=0.05,
-    show_default=True,
-    type=_Number(0, 1),
-    help="Chance of even one false name among the detected.",
-)
-@click.option(
-    "--power",
-    default=0.9,
-    show_default=True,
-    type=_Number(0.5, 1),
-    help="Probability with which a string of the share is to be found.",
-)
-@click.option(
-    "--method",
-    type=click.Choice(["regression", "likelihood"]),
-    help="How reports will be decoded: from bit counts, or each as a whole.  [default: regression]",
-)
-@click.option(
-    "--concentration",
-    type=click.FloatRange(0, 1),
-    help="Sum of the squared shares of all strings that won't be detected: their bits are noise, "
-    "too.  [default: that of Zipf's law over the candidates]",
-)
-@click.option(
-    "--max-bits",
-    type=click.IntRange(8, _MOST_BITS),
-    help="Most bits of a report; where --cells has more cells, they are hashed.  [default: 1024; "
-    "4096 with --cells]",
-)
-@click.option("--name", default="example", show_default=True, help="The metric's name.")
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    callback=only_files(".png", ".svg", ".json", ".csv"),
-    metavar="FILE",
-    help="Also write the comparison to FILE.csv or FILE.json, or draw it as FILE.png or FILE.svg. "
-    "May be repeated.",
-)
-def plan(**options: Any) -> None:
-    """Choose k, h, m, f, p and q within two epsilons.
-
-    Of all parameters that spend no more than --epsilon-permanent and --epsilon-report, find those
-    with which --reports show the rarest string, or with which --share needs the fewest reports.
+@_common_options("kmfpq", _USUAL_BITS)
+@_concentration
+def open_strings(
+    longest: int | None,
+    steps: tuple[int, ...] | None,
+    alpha: float,
+    power: float,
+    concentration: float | None,
+    **shared: Any,
+) -> None:
+    """Plan for strings that nobody lists: they are found prefix by prefix (type open-string).
 
     \b
-      hubbub-decoder plan --reports 1e6 --candidates 1e5 \\
-          --epsilon-permanent 4.4 --epsilon-report 1.1
-      hubbub-decoder plan --share 0.005 --candidates 1e5 \\
-          --epsilon-permanent 4.4 --epsilon-report 1.1 --output plan.png
-
-    Or evaluate parameters that there are already, of which the epsilons follow:
-
-    \b
-      hubbub-decoder plan --evaluate --reports 1e6 --candidates 1e5 \\
-          --k 128 --h 2 --m 64 --f 0.5 --p 0.25 --q 0.75
-      hubbub-decoder plan --evaluate --reports 1e6 --candidates 1e5 \\
-          homepage --metrics metrics.toml
-
-    Or plan for strings that nobody lists:
-
-    \b
-      hubbub-decoder plan --open --reports 1e6 --longest 8 \\
+      hubbub-decoder plan open --reports 1e6 --longest 8 \\
           --epsilon-permanent inf --epsilon-report 4
-
-    Or for a table of several fields, which are one value:
-
-    \b
-      hubbub-decoder plan --cells 100x20 --reports 1e6 \\
-          --epsilon-permanent inf --epsilon-report 4
-
-    The table compares the best parameters with round numbers, with the RAPPOR paper's default moved
-    to the same epsilons, and with the best of every number of hashes. Below it is the entry for
-    metrics.toml. docs/planning.md has the theory and how well simulations agree with it.
+      hubbub-decoder plan open --reports 1e6 typed_words --metrics metrics.toml
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    asked = _Options(**options)
-    _check(asked)
+    _one_of({"--longest": longest, "--steps": steps, "METRIC": shared["metric"]}, least=0)
+
+    def goal_of(metric: Metric | None) -> tuple[DescribedGoal, RapporParams | None]:
+        from hubbub.planning import open_strings as planning  # noqa: PLC0415
+
+        question = planning.open_question(alpha, power, concentration)
+        if metric:
+            of_metric, params = planning.open_params(metric)
+            return planning.OpenGoal(of_metric, question), params
+        chosen = steps or planning.choose_steps(longest or planning.TYPICAL_LENGTH)
+        planning.check_cohorts(chosen, shared["m"] or 1)
+        return planning.OpenGoal(chosen, question), None
+
+    _run(goal_of, {"h": 1}, **shared)
+
+
+@plan.command()
+@click.option(
+    "--cells",
+    callback=_sizes,
+    metavar="NxM",
+    help="How many values each of two or three fields has, as 100x20; METRIC has its own.",
+)
+@_common_options("khmfpq", _MOST_BITS)
+def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: Any) -> None:
+    """Plan for a table of several fields, which are one value (type joint).
+
+    \b
+      hubbub-decoder plan table --cells 100x20 --reports 1e6 \\
+          --epsilon-permanent inf --epsilon-report 4
+      hubbub-decoder plan table --cells 100x20 --reports 1e6 --f 0 --p 0.018 --q 0.5
+
+    Where each cell has a bit, --k, --h and --m may be left out; more cells than --max-bits are
+    hashed.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    _one_of({"--cells": cells, "METRIC": shared["metric"]})
+
+    def goal_of(metric: Metric | None) -> tuple[DescribedGoal, RapporParams | None]:
+        from hubbub.planning.joint import TableGoal, joint_goal  # noqa: PLC0415
+
+        if metric:
+            return joint_goal(metric, alpha, power), metric.params
+        return TableGoal(cells or (), alpha, power), None
+
+    _run(goal_of, {"k": -(-math.prod(cells or ()) // 8) * 8, "h": 1, "m": 1}, **shared)
+
+
+def _run(
+    goal_of: Callable[[Metric | None], tuple[DescribedGoal, RapporParams | None]],
+    defaults: Mapping[str, int],
+    *,
+    metric: str | None,
+    metrics: str | None,
+    reports: float | None,
+    share: float | None,
+    error: float | None,
+    epsilon_permanent: float | None,
+    epsilon_report: float | None,
+    max_bits: int,
+    name: str,
+    outputs: tuple[str, ...],
+    **numbers: Any,
+) -> None:
+    """Plan within two epsilons, or evaluate parameters, and write what comes out.
+
+    Parameters
+    ----------
+    goal_of : callable
+        The goal and, of a metric of the registry, its parameters.
+    defaults : mapping of str to int
+        What numbers are that needn't be given, or can't be.
+    metric, metrics, reports, share, error
+        The options of these names (`_common_options`).
+    epsilon_permanent, epsilon_report, max_bits, name, outputs
+        As well.
+    numbers
+        Those of k, h, m, f, p and q that can be given; None: it wasn't.
+    """
+    epsilons = {"--epsilon-permanent": epsilon_permanent, "--epsilon-report": epsilon_report}
+    given = {f"--{key}": number for key, number in numbers.items() if key not in defaults}
+    extra = {f"--{key}": number for key, number in numbers.items() if key in defaults}
+    registered = {"METRIC": metric, "--metrics": metrics}
+    _one_of({"--share": share, "--error": error}, least=0)
+    if reports is None and share is None and error is None:
+        raise click.UsageError(
+            "Missing option '--reports', '--share' or '--error': what is there, or wanted."
+        )
+    way = _way_taken(epsilons, {**given, **extra}, registered, optional=extra)
     from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415
-    from hubbub.protocol.checks import metric_name  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+    from hubbub.planning import search  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+    from hubbub.planning.noise import Budget  # noqa: PLC0415
+    from hubbub.planning.result import PlanResult  # noqa: PLC0415
+    from hubbub.protocol.checks import metric_name  # noqa: PLC0415
+    from hubbub.protocol.params import RapporParams  # noqa: PLC0415
+    from hubbub.protocol.registry import Registry  # noqa: PLC0415
 
     with cli_errors():
-        metric_name("--name", asked.name)
-        if asked.is_table:
-            result = _plan_table(asked)
+        metric_name("--name", name)
+        found = Registry.load(metrics or "")[metric or ""] if way is registered else None
+        goal, params = goal_of(found)
+        wanted: dict[str, Any] = {
+            "n_reports": reports,
+            "share": share,
+            "std_error": error,
+            "most_bits": max_bits // 8 * 8,
+        }
+        if way is epsilons:
+            budget = Budget(epsilon_permanent or 0.0, epsilon_report or 0.0)
+            comparison = search.plan(goal, budget, **wanted)
         else:
-            result = _plan_open(asked) if asked.is_open else _plan_listed(asked)
-        write_results(result, asked.outputs, width=_WIDTH_OFF_TERMINAL)
+            chosen = {key: number for key, number in numbers.items() if number is not None}
+            params = params or RapporParams(**(dict(defaults) | chosen))
+            comparison = search.evaluate(goal, params, **wanted)
+        result = PlanResult(goal, comparison, found.name if found else name, share, error)
+        write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)
 
 
-def _check(asked: _Options) -> None:
-    """Refuse options that are missing or contradict each other, before anything is opened."""
-    if asked.is_table:
-        _refuse({"--candidates": asked.candidates}, "must be left out; --cells says how many.")
-        _refuse({"--open": asked.is_open or None}, "must be left out; --cells aren't strings.")
-        if asked.metric is not None:
-            _refuse({"--cells": asked.cells}, "must be left out; METRIC has its own.")
-        _refuse(
-            {"--method": asked.method, "--concentration": asked.concentration},
-            "belongs to strings, not to --cells.",
-        )
-    else:
-        _refuse({"--error": asked.error}, "belongs to --cells.")
-    if asked.reports is None and asked.share is None and asked.error is None:
-        raise click.UsageError("Missing option '--reports' or '--share': what is there, or wanted.")
-    if asked.share is not None:
-        _refuse({"--error": asked.error}, "must be left out; --share says what is wanted.")
-    if asked.is_open:
-        _refuse({"--candidates": asked.candidates}, "must be left out, for --open has no list.")
-        _refuse(
-            {"--method": asked.method},
-            "must be left out, for --open is decoded from bit counts.",
-        )
-        _refuse({"--h": asked.h}, "must be left out; strings of --open have one hash.")
-        if asked.steps is not None:
-            _refuse({"--longest": asked.longest}, "must be left out; --steps are given.")
-    else:
-        _refuse({"--longest": asked.longest, "--steps": asked.steps}, "belongs to --open.")
-        if not asked.is_table:
-            _require({"--candidates": asked.candidates}, "(or '--open' or '--cells')")
-    epsilons: dict[str, object] = {
-        "--epsilon-permanent": asked.epsilon_permanent,
-        "--epsilon-report": asked.epsilon_report,
+def _one_of(options: Mapping[str, object], least: int = 1) -> None:
+    """Raise UsageError if several of the options were given, or fewer than must be."""
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} can't be combined.")
+    if len(given) < least:
+        raise click.UsageError(f"Missing option '{next(iter(options))}'.")
+
+
+def _way_taken(*ways: Mapping[str, object], optional: Container[str]) -> Mapping[str, object]:
+    """Return the one group of options that was given, and given whole; by default the first.
+
+    Raises
+    ------
+    UsageError
+        If options of two groups were given, or one that isn't optional is missing.
+    """
+    firsts = {
+        name: way
+        for way in ways
+        for name in [next((name for name, value in way.items() if value is not None), None)]
+        if name
     }
-    registered: dict[str, object] = {"METRIC": asked.metric, "--metrics": asked.metrics}
-    numbers = asked.numbers
-    if not asked.evaluate:
-        numbers = {f"--{name}": getattr(asked, name) for name in ("k", "h", "m", "f", "p", "q")}
-        _refuse(numbers | registered, "belongs to --evaluate.")
-        _require(epsilons)
-        return
-    _refuse(epsilons, "follows from the parameters that --evaluate is given.")
-    _refuse({"--longest": asked.longest}, "must be left out; --evaluate takes --steps.")
-    if asked.metric is None and asked.metrics is None:
-        _require(numbers, "of --evaluate (or METRIC and '--metrics')")
-    else:
-        _refuse(numbers, "METRIC of --metrics has parameters already.")
-        _require(registered, "of --evaluate")
-
-
-def _plan_listed(asked: _Options) -> Result:
-    """Plan for strings that will stand in a list."""
-    from hubbub.decoder.planning import search  # noqa: PLC0415
-    from hubbub.decoder.planning.limits import Method, Question  # noqa: PLC0415
-    from hubbub.decoder.planning.result import PlanResult  # noqa: PLC0415
-
-    method = Method(asked.method or Method.REGRESSION.value)
-    question = Question(
-        asked.candidates or 0.0, asked.alpha, asked.power, method, asked.concentration
-    )
-    name, reports, share = asked.name, asked.reports, asked.share
-    if asked.evaluate:
-        metric = asked.registered()
-        name = metric.name if metric else name
-        params = search.string_params(metric) if metric else asked.params()
-        found = search.evaluate(params, question, reports, share, asked.bits)
-    elif reports is not None:
-        found = search.compare(asked.budget, question, reports, asked.bits)
-    else:
-        found = search.compare_for_share(asked.budget, question, share or 0.0, asked.bits)
-    return PlanResult(found, share, name)
-
-
-def _plan_open(asked: _Options) -> Result:
-    """Plan for strings that nobody lists."""
-    from hubbub.decoder.planning import open_strings  # noqa: PLC0415
-    from hubbub.decoder.planning.open_result import OpenPlanResult  # noqa: PLC0415
-
-    question = open_strings.open_question(asked.alpha, asked.power, asked.concentration)
-    name, reports, share = asked.name, asked.reports, asked.share
-    if asked.evaluate:
-        metric = asked.registered()
-        if metric:
-            name = metric.name
-            steps, params = open_strings.open_params(metric)
-        else:
-            steps, params = asked.steps or (), asked.params(1)
-            open_strings.check_cohorts(steps, params.m)
-        found = open_strings.evaluate_open(steps, params, question, reports, share, asked.bits)
-        return OpenPlanResult(found, share, name)
-    steps = asked.steps or open_strings.choose_steps(asked.longest or open_strings.TYPICAL_LENGTH)
-    if reports is not None:
-        found = open_strings.plan_open(asked.budget, question, reports, steps, asked.bits)
-    else:
-        found = open_strings.plan_open_for_share(
-            asked.budget, question, share or 0.0, steps, asked.bits
-        )
-    return OpenPlanResult(found, share, name)
-
-
-def _plan_table(asked: _Options) -> Result:
-    """Plan for a table of several fields."""
-    from hubbub.decoder.planning import joint  # noqa: PLC0415
-    from hubbub.decoder.planning.joint_result import JointPlanResult  # noqa: PLC0415
-    from hubbub.decoder.planning.tables import TableQuestion  # noqa: PLC0415
-
-    name, reports, share, error = asked.name, asked.reports, asked.share, asked.error
-    metric = asked.registered()
-    if metric:
-        name = metric.name
-        question = joint.joint_question(metric, asked.alpha, asked.power)
-    else:
-        question = TableQuestion(asked.cells or (), asked.alpha, asked.power)
-    if asked.evaluate:
-        params = metric.params if metric else asked.params()
-        found = joint.evaluate_joint(params, question, reports, share, error, asked.bits)
-    elif reports is not None:
-        found = joint.plan_joint(asked.budget, question, reports, asked.bits)
-    elif share is not None:
-        found = joint.plan_joint_for_share(asked.budget, question, share, asked.bits)
-    else:
-        found = joint.plan_joint_for_error(asked.budget, question, error or 0.0, asked.bits)
-    return JointPlanResult(found, share, name, error)
-
-
-def _require(options: Mapping[str, object], of: str = "") -> None:
-    """Raise UsageError if one of the options wasn't given."""
-    for name, value in options.items():
-        if value is None:
-            raise click.UsageError(f"Missing option '{name}' {of}".strip() + ".")
-
-
-def _refuse(options: Mapping[str, object], why: str) -> None:
-    """Raise UsageError if one of the options was given."""
-    for name, value in options.items():
-        if value is not None:
-            raise click.UsageError(f"{name}: {why}")
+    _one_of(dict.fromkeys(firsts, True), least=0)
+    way = next(iter(firsts.values()), ways[0])
+    for name, value in way.items():
+        if value is None and name not in optional:
+            raise click.UsageError(f"Missing option '{name}'.")
+    return way

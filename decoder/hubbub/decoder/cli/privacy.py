@@ -105,13 +105,13 @@ def privacy(
             param_hint="'--reports'",
         )
     from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415
-    from hubbub.decoder.privacy.figures import (  # noqa: PLC0415
+    from hubbub.planning.histories import LifetimeBudget  # noqa: PLC0415
+    from hubbub.planning.privacy import (  # noqa: PLC0415
         Situation,
         metric_figures,
         registry_figures,
     )
-    from hubbub.decoder.privacy.histories import Budget  # noqa: PLC0415
-    from hubbub.decoder.privacy.result import PrivacyResult  # noqa: PLC0415
+    from hubbub.planning.privacy_result import PrivacyResult  # noqa: PLC0415
     from hubbub.protocol.registry import Registry  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
 
     with cli_errors():
@@ -119,7 +119,7 @@ def privacy(
         situation = Situation(days, values, household, reports, delta)
         groups = [tuple(name.strip() for name in group.split(",")) for group in exclusive]
         together = registry_figures(registry, situation, groups)
-        budget = Budget.of(registry)
+        budget = LifetimeBudget.of(registry)
         figures = {name: metric_figures(registry[name], situation, budget) for name in registry}
         result = PrivacyResult(registry, situation, figures, together)
         write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)

@@ -171,7 +171,7 @@ class Count(click.ParamType[int]):
 @click.option(
     "--steps", metavar="LENGTHS", help="Lengths of open strings' prefixes in bytes, such as 4,7.",
 )  # fmt: skip
-# As `hubbub-decoder plan` chooses for a million reports, 900 candidates, epsilons 4.39 and 2.04.
+# By `hubbub-decoder plan strings` for a million reports, 900 candidates, epsilons 4.39 and 2.04.
 @click.option(
     "--k",
     default=480,

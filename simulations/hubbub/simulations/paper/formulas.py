@@ -9,7 +9,7 @@ import math
 
 from scipy import special
 
-from hubbub.decoder.planning.noise import Budget, common_rates, count_variance, rare_rate
+from hubbub.planning.noise import Budget, common_rates, count_variance, rare_rate
 from hubbub.protocol.params import RapporParams
 
 

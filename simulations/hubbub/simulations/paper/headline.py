@@ -13,10 +13,10 @@ import numpy as np
 
 from hubbub.collector.poisoning import forgery_shift
 from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.planning.noise import Budget
-from hubbub.decoder.privacy import amplification
-from hubbub.decoder.privacy.histories import permanent_known
 from hubbub.decoder.ratios import filter_ratios
+from hubbub.planning import amplification
+from hubbub.planning.histories import permanent_known
+from hubbub.planning.noise import Budget
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
 from hubbub.simulations.paper import formulas

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.linking import link_information, linked_clients, right_links
-from hubbub.decoder.privacy.amplification import amplify, central_epsilon
-from hubbub.decoder.privacy.histories import (
+from hubbub.decoder.type_decoder import decoder_of
+from hubbub.planning.amplification import amplify, central_epsilon
+from hubbub.planning.histories import (
     ROUNDED_UP,
-    Budget,
+    LifetimeBudget,
     any_history_epsilon,
     constant_epsilon,
     linked_epsilon,
@@ -25,7 +26,6 @@ from hubbub.decoder.privacy.histories import (
     reports_to_know,
     same_times_epsilon,
 )
-from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 
@@ -127,8 +127,12 @@ class Figure:
 
     Attributes
     ----------
+    key : str
+        Its name in CSV and JSON.
     value : float
         Infinite: no bound; nan: doesn't apply.
+    theorem : str
+        What it rests on.
     """
 
     key: str
@@ -137,16 +141,20 @@ class Figure:
 
 
 def metric_figures(
-    metric: Metric, situation: Situation, budget: Budget | None = None
+    metric: Metric, situation: Situation, budget: LifetimeBudget | None = None
 ) -> tuple[Figure, ...]:
     """Return all figures of a metric; those after shuffling only if the number of reports is known.
 
     Parameters
     ----------
-    budget : Budget, optional
+    metric : Metric
+        What the figures are of.
+    situation : Situation
+        How much a client reports, and who else does.
+    budget : LifetimeBudget, optional
         The registry's; without it there is no bound but the metric's own caps.
     """
-    budget = budget or Budget()
+    budget = budget or LifetimeBudget()
     theorem = decoder_of(metric).theorem
     of_days, composed = OF_DAYS, f"{OF_DAYS}; {SEQUENTIAL}"
     if metric.memory == "period":
@@ -215,6 +223,10 @@ def registry_figures(
 
     Parameters
     ----------
+    registry : Registry
+        All metrics that a client may report.
+    situation : Situation
+        How much a client reports, and who else does.
     exclusive : sequence of collections of str
         Groups of metrics of which a client reports one at most, chosen without regard to values.
 
@@ -234,7 +246,7 @@ def registry_figures(
             if name in grouped:
                 raise PlanError(f"exclusive: metric {name!r} stands in it twice")
             grouped.add(name)
-    budget = Budget.of(registry)
+    budget = LifetimeBudget.of(registry)
     composed = f"{SEQUENTIAL}; {PARALLEL}" if exclusive else SEQUENTIAL
     senses = {
         "": {name: _spent(metric, situation, budget) for name, metric in registry.items()},
@@ -264,16 +276,16 @@ def registry_figures(
     return tuple(figures)
 
 
-def _spent(metric: Metric, situation: Situation, budget: Budget) -> float:
+def _spent(metric: Metric, situation: Situation, budget: LifetimeBudget) -> float:
     values = min(situation.values, budget.most_values(metric))
     return same_times_epsilon(metric, situation.days, values)
 
 
-def _any(metric: Metric, situation: Situation, budget: Budget) -> float:
+def _any(metric: Metric, situation: Situation, budget: LifetimeBudget) -> float:
     return any_history_epsilon(metric, situation.days, budget.most_values(metric))
 
 
-def _why_any(metric: Metric, situation: Situation, budget: Budget) -> str:
+def _why_any(metric: Metric, situation: Situation, budget: LifetimeBudget) -> str:
     if metric.memory == "period":
         return OF_PERIODS.format(most_periods(metric, situation.days))
     if metric.one_time:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from hubbub.decoder.privacy.figures import Figure, Situation
 from hubbub.decoder.results.result import (
     Block,
     Columns,
@@ -17,6 +16,7 @@ from hubbub.decoder.results.result import (
     Types,
     columns_of,
 )
+from hubbub.planning.privacy import Figure, Situation
 from hubbub.protocol.registry import Registry
 
 _EVERYBODY = 1e10  # more than there are people

@@ -16,9 +16,9 @@ from hubbub.decoder.errors import PlanError
 from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.params import RapporParams
 
-_LEAST = 1e-6
-_DIGITS = (4, 6, 9, 12, 15)
-_TRIES = 40
+_LEAST = 1e-6  # epsilon of a report: below, p and q differ by less than decimals can show
+_DIGITS = (4, 6, 9, 12, 15)  # of f, p and q, tried in turn; a double has 15
+_TRIES = 40  # for each: a try takes off at least what was too much, so few are enough
 _NOTHING = 1e-13  # what rounding leaves of a p that is 0, or a q that is 1
 _WASTED = 1e-3  # of an epsilon, by rounding: more than that is worth more digits
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +26,13 @@ from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.errors import PlanError
 from hubbub.protocol.params import RapporParams
 
-_NEGLIGIBLE = 1e-13  # of the information: classes of reports that add less are left out
-_RARE = 1e-5  # probability of an overlap of two strings that is left out
-_STEPS = 200
-_CLOSE = 1e-7
-_MOST_REPORTS = 1e18
-_EULER = 0.5772156649015329
+_NEGLIGIBLE = 1e-13  # of the information: what is left out, however often, is below rounding
+_RARE = 1e-5  # probability of an overlap that is left out: 0.4% of the variance, measured
+_STEPS = 200  # measured: two to twenty; more as unlisted strings weigh more
+_CLOSE = 1e-7  # relative: far below the four digits that are printed, so that curves are smooth
+_MOST_REPORTS = 1e18  # a hundred million of every human: more than there will be
+_NO_SHARE = 1e3  # stands for an infinite limit in logarithms: above any share, so its sign is right
+_EULER = 0.5772156649015329  # Euler's constant, of the harmonic numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,8 @@ class Question:
         the share, too, and smaller ones if there are many to find.
     power : float
         Probability with which a string of the limit's share is to be found, above 1/2.
+    method : Method
+        How reports will be decoded.
     concentration : float or None
         Sum of the squared shares of the strings that aren't detected; None takes Zipf's law,
         below the limit.
@@ -249,8 +253,12 @@ def detection_limit(params: RapporParams, n_reports: float, question: Question) 
 
     Parameters
     ----------
+    params : RapporParams
+        The metric's parameters.
     n_reports : float
         N, over all cohorts.
+    question : Question
+        Among how many candidates, and with which power.
 
     Raises
     ------
@@ -283,10 +291,25 @@ def detection_power(
 def reports_needed(params: RapporParams, share: float, question: Question) -> float:
     """Return the number of reports at which `share` is the detection limit; infinite if none."""
     _require("share", share, 0, 1, open_ended=True)
+    return reports_reaching(lambda n: detection_limit(params, n, question), share)
+
+
+def reports_reaching(value: Callable[[float], float], wanted: float) -> float:
+    """Return the number of reports at which a value that falls with them is what is wanted.
+
+    Infinite if no number up to 10^18 is enough, such as where unlisted strings' bits leave an error
+    that more reports don't lower.
+
+    Parameters
+    ----------
+    value : callable
+        Of a number of reports, such as a limit; may be infinite.
+    wanted : float
+        Above 0.
+    """
 
     def excess(log_reports: float) -> float:
-        limit = detection_limit(params, math.exp(log_reports), question)
-        return math.log(min(limit, 1e3) / share)
+        return math.log(min(value(math.exp(log_reports)), _NO_SHARE) / wanted)
 
     high = math.log(_MOST_REPORTS)
     if excess(high) > 0:

@@ -29,28 +29,29 @@ import numpy as np
 from scipy import fft, optimize, stats
 
 from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.privacy.histories import (
+from hubbub.decoder.ratios import Ratios
+from hubbub.decoder.type_decoder import decoder_of
+from hubbub.planning.histories import (
     ROUNDED_UP,
     linked_epsilon,
     most_periods,
     response_epsilon,
 )
-from hubbub.decoder.ratios import Ratios
-from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 
+# Finer lattices lower the bound, coarser ones only raise it: a choice of time, not of truth.
 _CELLS_OF_A_DEVIATION = 24
-_FEWEST_CELLS, _MOST_CELLS = 2**12, 2**19
+_FEWEST_CELLS, _MOST_CELLS = 2**12, 2**19  # of a transform: 4 MB at most
 _HALF_WIDTHS = (12.0, 24.0, 48.0, 96.0, 192.0)  # of the window, in standard deviations
 _SMALL = 1e-3  # of the resolution: what may fall outside the window
-_UNIT = 2.0**-52
-_TINY = 1e-300
-_NEVER = 1e-12
+_UNIT = 2.0**-52  # of a double's rounding
+_TINY = 1e-300  # stands for 0 in logarithms and quotients: the least power of ten but for a few
+_NEVER = 1e-12  # relative: what rounding leaves of a value that can't be positive
 _ROUNDING = 1e-9  # relative: of sums of doubles, and of means that the lattice keeps but for those
-_RELATIVE = 2e-4
+_RELATIVE = 2e-4  # of epsilon, of which four digits are printed; it is rounded up
 _SLACK = 1e-11  # relative: of tails of binomials, and of sums of a few thousand doubles
-_LEFT_OUT = 1e-18
-_BLOCKS = 8000
+_LEFT_OUT = 1e-18  # probability in either tail, which is added: far below any delta
+_BLOCKS = 8000  # of numbers of clones: fewer raise the bound, which holds for any
 
 
 def mean_positive_part(
@@ -63,6 +64,8 @@ def mean_positive_part(
     values : float64 array, shape (a,)
     chance : float64 array, shape (a,)
         Of each value; what is missing to 1 is the probability of 0.
+    n_draws : int
+        n, independent draws that are added up.
     resolution : float
         The window grows until what it may leave out is far below this.
     """
@@ -198,6 +201,8 @@ def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amp
 
     Parameters
     ----------
+    metric : Metric
+        What the reports are of.
     clients : int
         N, at least 1: clients that follow the protocol, report at the same times, each of one
         permanent response, and whose values the observer may know.
@@ -304,6 +309,12 @@ def blanket_delta(
 
     Parameters
     ----------
+    ratios : Ratios
+        Likelihood ratios of a report, for the worst pair of values.
+    n_reports : int
+        N, shuffled together.
+    epsilon : float
+        What the bound on delta is for.
     resolution : float
         A delta to which errors of the arithmetic, always added, should be small.
     """

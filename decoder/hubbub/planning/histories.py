@@ -24,9 +24,9 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 
-_MOST = 2**40
+_MOST = 2**40  # reports: 3 billion years of days
 _TIE = 1e-9  # as a share of n: what rounding can do to an equal number of ones and zeros
-ROUNDED_UP = 1 + 1e-12
+ROUNDED_UP = 1 + 1e-12  # of a bound: some thousand roundings of doubles
 _TOLERANCE = 1 + 1e-9  # of the client's account: docs/protocol, section 6
 
 
@@ -64,6 +64,8 @@ def reports_to_know(params: RapporParams, probability: float) -> float:
 
     Parameters
     ----------
+    params : RapporParams
+        With f > 0, as `permanent_known` has them.
     probability : float
         That all bits are right, in (0, 1).
     """
@@ -109,7 +111,7 @@ def _line(n: int, low: float, high: float, prior: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class LifetimeBudget:
     """How a client divides its lifetime_epsilon (docs/protocol, section 6).
 
     Attributes
@@ -124,7 +126,7 @@ class Budget:
     changes: float = math.inf
 
     @classmethod
-    def of(cls, registry: Registry) -> Budget:
+    def of(cls, registry: Registry) -> LifetimeBudget:
         """Return the division for a client that never knew another registry."""
         reserve = math.fsum(metric.reserve for metric in registry.values())
         if registry.lifetime_epsilon is None:
@@ -170,6 +172,10 @@ def any_history_epsilon(metric: Metric, days: int, most_values: int) -> float:
 
     Parameters
     ----------
+    metric : Metric
+        What the reports are of.
+    days : int
+        T; one report each day.
     most_values : int
         Distinct values that a client can ever report. If it is one, later values are never heard.
     """

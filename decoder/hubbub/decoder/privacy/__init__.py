@@ -1,1 +1,0 @@
-"""What a registry's metrics reveal, and the theorem behind each figure."""

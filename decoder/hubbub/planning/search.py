@@ -1,0 +1,514 @@
+"""The best parameters for a goal within a budget: one search, one comparison, one pair of curves.
+
+A goal states which share some parameters show and among which parameters it is worth looking; for
+each number of hashes the search finds the noise (one number, see `noise`), then the fewest bits and
+cohorts that come close to the best; the smallest limit wins. Nothing is tabulated: the limit is
+computed anew for each trial, so whatever the theory says decides. Invariant: what is returned
+stays within the budget, as `noise.params_within` rounds it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from scipy import optimize
+
+from hubbub.decoder.errors import PlanError
+from hubbub.planning.limits import Question, reports_reaching
+from hubbub.planning.noise import (
+    Budget,
+    common_rates,
+    count_variance,
+    exact_params,
+    oue_variance,
+    params_within,
+)
+from hubbub.protocol.params import RapporParams
+
+USUAL_BITS = 1024
+"""Most bits of a report of strings, 128 bytes. Measured with 100,000 candidates: four times as many
+lower the limit by 0.3% at the paper's epsilons, 1% at (inf, 4) and 7% at (inf, 6)."""
+
+NEAR_BEST = 1.01
+"""A limit within 1% of the best counts as the best: the theory itself is off by 4% to 7% where
+docs/planning.md finds it worst."""
+
+_RATE_STEP = 4e-3  # of q*'s range: the limit is flat at its least, and moves by under a thousandth
+_FIRST_REPORTS = 1e6  # where the search for a number of reports starts; any number would do
+_ROUNDS = 8  # of it: most settle in three; where k jumps to and fro, the last one counts
+_SETTLED = 1e-3  # a tenth of what `NEAR_BEST` may cost: m no longer changes
+_CURVE_POINTS = 25  # four per octave of epsilon and six per decade of reports: smooth to the eye
+_CURVE_EPSILONS, _CURVE_REPORTS = 4, 100  # how far curves go to either side of the plan
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Parameters with h hashes among which the search looks.
+
+    Attributes
+    ----------
+    h : int
+        Hashes.
+    bits : sequence of int
+        Ascending numbers of bits. On a range the limit falls, so it is bisected.
+    cohorts : callable
+        Ascending numbers of cohorts for a number of bits.
+    first : tuple of int
+        k and m with which the noise is sought first.
+    rate : float or None
+        q*, if theory knows the best; None: it is searched for.
+    refits : bool
+        Whether q* is sought anew for each k and m that is tried, rather than for the first and the
+        last: better where bits are few to choose among, too long where they are many.
+    near_bits : float
+        How many times the best limit that of fewer bits may be.
+    """
+
+    h: int
+    bits: Sequence[int]
+    cohorts: Callable[[int], Sequence[int]]
+    first: tuple[int, int]
+    rate: float | None = None
+    refits: bool = False
+    near_bits: float = NEAR_BEST
+
+
+class PlanningGoal(Protocol):
+    """What is to be found: which share parameters show, and which parameters come into question."""
+
+    @property
+    def question(self) -> Question:
+        """How many candidates are tested at which level, and with which power they are found."""
+
+    def limit(self, params: RapporParams, n_reports: float) -> float:
+        """Return the smallest share that N reports show with the power; infinite if none."""
+
+    def error(self, params: RapporParams, n_reports: float) -> float:
+        """Return the standard error of the share of a value that nobody has."""
+
+    def power(self, params: RapporParams, n_reports: float, share: float) -> float:
+        """Return the probability with which N reports show a share."""
+
+    def reports_needed(self, params: RapporParams, share: float) -> float:
+        """Return at how many reports a share is the limit; infinite if at none."""
+
+    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, float]:
+        """Return what else the parameters achieve, under the names of columns."""
+
+    def candidates(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[Candidates]:
+        """Return among which parameters to search, one entry per number of hashes.
+
+        Raises
+        ------
+        PlanError
+            If the goal needs more bits, or fewer reports.
+        """
+
+    def rivals(self, best: Plan, others: Sequence[Plan], budget: Budget, most_bits: int) -> Plans:
+        """Return the plans to be shown beside the best.
+
+        Parameters
+        ----------
+        best : Plan
+            The best that was found.
+        others : sequence of Plan
+            The best of each number of hashes.
+        budget : Budget
+            What may be spent.
+        most_bits : int
+            Largest k.
+        """
+
+    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+        """Return what is to be drawn against epsilon and N, the limit first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Parameters, and what they achieve.
+
+    Attributes
+    ----------
+    name : str
+        What the table calls it.
+    params : RapporParams
+        Of one report; of open strings, of one step.
+    reports : float
+        N.
+    limit : float
+        Share that N reports show with the goal's power; infinite if none.
+    std_error : float
+        Of the share of a value that nobody has.
+    figures : mapping of str to float
+        What else the goal states of them (`PlanningGoal.figures`).
+    """
+
+    name: str
+    params: RapporParams
+    reports: float
+    limit: float
+    std_error: float
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def oue_ratio(self) -> float:
+        """How much more an absent value's estimate varies than the best one-hot noise's.
+
+        Both at the report's epsilon; without collisions (Wang et al. 2017).
+        """
+        return count_variance(self.params) / oue_variance(self.params.epsilon_report)
+
+
+Plans = tuple[Plan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a search found.
+
+    Attributes
+    ----------
+    budget : Budget
+        What may be spent; with given parameters, what they spend.
+    best : Plan
+        What was chosen.
+    rivals : tuple of Plan
+        What it is compared with, under the names that the table shows.
+    given : Plan or None
+        Parameters that were to be evaluated.
+    """
+
+    budget: Budget
+    best: Plan
+    rivals: Plans = ()
+    given: Plan | None = None
+
+    @property
+    def subject(self) -> Plan:
+        """The plan that it is about: the given one, or the best."""
+        return self.given or self.best
+
+    @property
+    def plans(self) -> Plans:
+        """All plans, in the order of the table."""
+        return tuple(plan for plan in (self.given, self.best, *self.rivals) if plan)
+
+    def rival(self, name: str) -> Plan | None:
+        """Return the rival of a name, if there is one."""
+        return next((plan for plan in self.rivals if plan.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One number against epsilon and against N.
+
+    Attributes
+    ----------
+    label : str
+        What a picture calls it.
+    value : callable
+        The number, of parameters and N.
+    params : RapporParams
+        Those of the plan, with which N varies.
+    within : callable
+        Those with which a budget is spent; a `PlanError` leaves a gap.
+    """
+
+    label: str
+    value: Callable[[RapporParams, float], float]
+    params: RapporParams
+    within: Callable[[Budget], RapporParams]
+
+
+def make_plan(goal: PlanningGoal, name: str, params: RapporParams, n_reports: float) -> Plan:
+    """Return parameters with what they achieve (raises PlanError if they are no answer)."""
+    return Plan(
+        name,
+        params,
+        n_reports,
+        goal.limit(params, n_reports),
+        goal.error(params, n_reports),
+        goal.figures(params, n_reports),
+    )
+
+
+def plan(
+    goal: PlanningGoal,
+    budget: Budget,
+    *,
+    n_reports: float | None = None,
+    share: float | None = None,
+    std_error: float | None = None,
+    most_bits: int = USUAL_BITS,
+) -> Comparison:
+    """Search for the parameters that show the smallest share, or need the fewest reports.
+
+    Parameters
+    ----------
+    goal : PlanningGoal
+        What is to be found.
+    budget : Budget
+        The two epsilons.
+    n_reports : float, optional
+        N. By default the fewest that show `share`, or have `std_error`; the best m depends on N
+        and N on m, so both are sought in turn until N stays.
+    share, std_error : float, optional
+        What is wanted if N isn't given; the share, if both are.
+    most_bits : int
+        Largest k.
+
+    Raises
+    ------
+    PlanError
+        If no parameters are within the budget, the best show nothing, or no number of reports is
+        enough.
+    """
+    if n_reports is None:
+        n_reports = _fewest_reports(goal, budget, share, std_error, most_bits)
+    plans = [
+        make_plan(goal, f"best, h = {params.h}", params, n_reports)
+        for params in _best_of_each(goal, budget, n_reports, most_bits)
+    ]
+    best = min(plans, key=lambda each: each.limit)
+    if best.limit == math.inf:
+        raise PlanError(
+            f"reports = {n_reports:,.0f}: too few to show any share within the budget; "
+            "collect more, or allow larger epsilons"
+        )
+    best = replace(best, name="best")
+    return Comparison(budget, best, goal.rivals(best, plans, budget, most_bits))
+
+
+def evaluate(
+    goal: PlanningGoal,
+    params: RapporParams,
+    *,
+    n_reports: float | None = None,
+    share: float | None = None,
+    std_error: float | None = None,
+    most_bits: int = USUAL_BITS,
+) -> Comparison:
+    """Compare given parameters with the best at the epsilons that they spend.
+
+    Parameters
+    ----------
+    goal : PlanningGoal
+        What is to be found.
+    params : RapporParams
+        The given parameters.
+    n_reports : float, optional
+        N; by default as many as the given parameters need.
+    share, std_error, most_bits
+        As `plan` has them.
+
+    Raises
+    ------
+    PlanError
+        As `plan`.
+    """
+    if n_reports is None:
+        needed = reports_for(goal, params, share, std_error)
+        if math.isinf(needed):
+            raise _out_of_reach(share, std_error, f"with {params}")
+        n_reports = math.ceil(needed)
+    budget = Budget(params.epsilon_permanent, params.epsilon_report)
+    given = make_plan(goal, "given", params, n_reports)
+    return replace(plan(goal, budget, n_reports=n_reports, most_bits=most_bits), given=given)
+
+
+def reports_for(
+    goal: PlanningGoal, params: RapporParams, share: float | None, std_error: float | None
+) -> float:
+    """Return how many reports show a share, or else have a standard error; infinite if none."""
+    if share is not None:
+        return goal.reports_needed(params, share)
+    if std_error is None:
+        raise PlanError("reports, share, error: one of them must be given")
+    return reports_reaching(lambda n: goal.error(params, n), std_error)
+
+
+def _fewest_reports(
+    goal: PlanningGoal,
+    budget: Budget,
+    share: float | None,
+    std_error: float | None,
+    most_bits: int,
+) -> int:
+    """Return how many reports the best parameters for so many need; the first round chooses h."""
+    choices = _best_of_each(goal, budget, _FIRST_REPORTS, most_bits)
+    params = min(choices, key=lambda each: goal.limit(each, _FIRST_REPORTS))
+    n_reports = _FIRST_REPORTS
+    for _ in range(_ROUNDS):
+        needed = reports_for(goal, params, share, std_error)
+        if math.isinf(needed):
+            raise _out_of_reach(share, std_error, "within the budget")
+        if abs(needed / n_reports - 1) < _SETTLED:
+            break
+        n_reports = needed
+        for choice in goal.candidates(budget, n_reports, most_bits):
+            if choice.h == params.h:
+                params = best_params(goal, choice, budget, n_reports)
+                break
+    return math.ceil(needed)
+
+
+def _out_of_reach(share: float | None, std_error: float | None, how: str) -> PlanError:
+    wanted = f"error = {std_error}" if share is None else f"share = {share:g}"
+    return PlanError(f"{wanted}: no number of reports reaches it {how}")
+
+
+def _best_of_each(
+    goal: PlanningGoal, budget: Budget, n_reports: float, most_bits: int
+) -> list[RapporParams]:
+    """Return the best of each h; if there is none for any, raise the last h's PlanError."""
+    found, refusal = [], None
+    for choice in goal.candidates(budget, n_reports, most_bits):
+        try:
+            found.append(best_params(goal, choice, budget, n_reports))
+        except PlanError as error:
+            refusal = error
+    if not found:
+        assert refusal is not None  # noqa: S101 - every h was refused
+        raise refusal
+    return found
+
+
+def best_params(
+    goal: PlanningGoal, choice: Candidates, budget: Budget, n_reports: float
+) -> RapporParams:
+    """Find q*, then k, then m, then q* again for those.
+
+    Raises
+    ------
+    PlanError
+        If no parameters with so many hashes are within the budget.
+    """
+
+    def limit(k: int, m: int, q_star: float) -> float:
+        return goal.limit(exact_params(k, choice.h, m, budget, q_star), n_reports)
+
+    def rate(k: int, m: int) -> float:
+        if choice.rate is not None:
+            return choice.rate
+        return best_rate(choice.h, budget, functools.partial(limit, k, m))
+
+    k, m = choice.first
+    first = math.nan if choice.refits else rate(k, m)
+
+    def tried(k: int, m: int) -> float:
+        return limit(k, m, rate(k, m) if choice.refits else first)
+
+    k = fewest_near_best(choice.bits, lambda bits: tried(bits, m), choice.near_bits)
+    m = fewest_near_best(choice.cohorts(k), lambda cohorts: tried(k, cohorts))
+    return params_within(k, choice.h, m, budget, rate(k, m))
+
+
+def fewest_near_best(
+    choices: Sequence[int], limit_of: Callable[[int], float], near: float = NEAR_BEST
+) -> int:
+    """Return the first of ascending choices whose limit is at most `near` times the best.
+
+    A range is too long to try; on it the limit falls, so bisection finds the place.
+    """
+    if len(choices) == 1:
+        return choices[0]
+    if isinstance(choices, range):
+        wanted = near * limit_of(choices[-1])
+        return choices[bisect_left(choices[:-1], True, key=lambda each: limit_of(each) <= wanted)]
+    limits = [limit_of(choice) for choice in choices]
+    return next(c for c, x in zip(choices, limits, strict=True) if x <= near * min(limits))
+
+
+def best_rate(h: int, budget: Budget, limit_at: Callable[[float], float]) -> float:
+    """Return the q* of the least limit; where nothing is detectable, that of the least variance."""
+    low, high = common_rates(h, budget)
+    margin = 1e-3 * (high - low)  # at either end p or q is 0 or 1, which the search must not touch
+    if high - low < 1e-9:  # the two epsilons are equal, so one q* spends both
+        return (low + high) / 2
+    found = optimize.minimize_scalar(
+        lambda q_star: min(math.log(limit_at(float(q_star))), 1e3),
+        bounds=(low + margin, high - margin),
+        method="bounded",
+        options={"xatol": _RATE_STEP * (high - low)},
+    )
+    q_star = float(found.x)
+    return q_star if limit_at(q_star) < math.inf else least_noise_rate(h, budget)
+
+
+def least_noise_rate(h: int, budget: Budget) -> float:
+    """Return the q* of the least variance of an absent value within a budget.
+
+    That is 1/2 (Wang et al. 2017, section 4.3), or what is nearest to it among those that can be.
+    """
+    low, high = common_rates(h, budget)
+    return min(max(0.5, low), high)
+
+
+def fitted_curve(
+    label: str,
+    value: Callable[[RapporParams, float], float],
+    best: Plan,
+    rate: Callable[[Budget], float | None] = lambda _: None,
+) -> Curve:
+    """Return the curve of a number with a plan's k, h and m, and noise of its own for each budget.
+
+    Parameters
+    ----------
+    label : str
+        What a picture calls it.
+    value : callable
+        The number, of parameters and N; the noise is where it is least.
+    best : Plan
+        The plan.
+    rate : callable
+        q* for a budget, if theory knows it; None: where `value` is least.
+    """
+    k, h, m, *_ = best.params
+
+    def within(budget: Budget) -> RapporParams:
+        q_star = rate(budget)
+        if q_star is None:
+            q_star = best_rate(
+                h, budget, lambda q: value(exact_params(k, h, m, budget, q), best.reports)
+            )
+        return exact_params(k, h, m, budget, q_star)
+
+    return Curve(label, value, best.params, within)
+
+
+def against_epsilon(found: Comparison, curves: Mapping[str, Curve]) -> list[dict[str, float]]:
+    """Return curves' points under `epsilon_report` and their names; nan where one has a gap.
+
+    From a quarter of the budget's epsilon of a report to four times, or the permanent epsilon.
+    """
+    permanent, spent = found.budget.permanent, found.budget.report
+    highest = min(_CURVE_EPSILONS * spent, permanent)
+    points = []
+    for epsilon in np.geomspace(spent / _CURVE_EPSILONS, highest, _CURVE_POINTS).tolist():
+        budget, point = Budget(permanent, min(epsilon, permanent)), {"epsilon_report": epsilon}
+        for name, curve in curves.items():
+            try:
+                point[name] = curve.value(curve.within(budget), found.best.reports)
+            except PlanError:
+                point[name] = math.nan
+        points.append(point)
+    return points
+
+
+def against_reports(found: Comparison, curves: Mapping[str, Curve]) -> list[dict[str, float]]:
+    """Return curves' points under `reports` and their names, at fixed noise.
+
+    From a hundredth of the plan's reports to a hundred times.
+    """
+    n_reports = found.best.reports
+    low, high = n_reports / _CURVE_REPORTS, n_reports * _CURVE_REPORTS
+    return [
+        {"reports": n, **{name: curve.value(curve.params, n) for name, curve in curves.items()}}
+        for n in np.geomspace(low, high, _CURVE_POINTS).tolist()
+    ]

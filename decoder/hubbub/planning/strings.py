@@ -1,0 +1,274 @@
+"""Strings of a list as a goal: hashes, bits and cohorts, and the paper's default beside them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from hubbub.decoder.errors import PlanError
+from hubbub.decoder.results.result import Types
+from hubbub.planning.limits import (
+    Method,
+    Question,
+    bit_rate,
+    coin_variance,
+    detection_limit,
+    detection_power,
+    fewest_cohorts,
+    reports_needed,
+    string_errors,
+)
+from hubbub.planning.noise import Budget, paper_within, permanent_noise
+from hubbub.planning.search import (
+    Candidates,
+    Comparison,
+    Curve,
+    Plan,
+    fitted_curve,
+    make_plan,
+)
+from hubbub.planning.wording import entry_text, share_text
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+
+PAPER, SIMPLE = "the paper's default", "simple numbers"
+"""Names of two rivals."""
+
+_HASHES = range(1, 9)  # h = 1 wins, and each further hash is worse (docs/planning.md)
+_MOST_COHORTS = 1024  # 16 times as many lower the limit by under 1%; by 5% at (8, 6), 1e9 reports
+_REPORTS_PER_COHORT = 100  # fewer are outside of what docs/planning.md measures
+# Steps of a third to a half: the limit is flat in m, and `NEAR_BEST` takes the first that will do.
+_COHORTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_FIRST_BITS, _FIRST_COHORTS = 256, 64  # q* sought there is within 1% of the best; at 64, 16 not
+_ROUND_STEPS = (20, 100)  # as fractions of 1: multiples of .05, else of .01
+_MOST_ROUND = 12  # of h: variance orders them nearly as the limit does, which takes longer
+
+
+@dataclass(frozen=True, slots=True)
+class StringsGoal:
+    """The rarest string of a list that reports show.
+
+    Attributes
+    ----------
+    question : Question
+        How many candidates there are, and what detecting one means.
+    """
+
+    question: Question
+
+    def limit(self, params: RapporParams, n_reports: float) -> float:
+        """Return the smallest share that N reports show."""
+        return detection_limit(params, n_reports, self.question)
+
+    def error(self, params: RapporParams, n_reports: float) -> float:
+        """Return the standard error of an absent string's share."""
+        return string_errors(params, n_reports, 0.0, self.question).absent
+
+    def power(self, params: RapporParams, n_reports: float, share: float) -> float:
+        """Return the probability with which N reports show a share."""
+        return detection_power(params, n_reports, share, self.question)
+
+    def reports_needed(self, params: RapporParams, share: float) -> float:
+        """Return at how many reports a share is the limit."""
+        return reports_needed(params, share, self.question)
+
+    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, float]:  # noqa: ARG002
+        """Return nothing more."""
+        return {}
+
+    def candidates(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[Candidates]:  # noqa: ARG002
+        """Return all multiples of 8 bits and some numbers of cohorts, for 1 to 8 hashes."""
+        return [self.hashed(h, n_reports, most_bits) for h in _HASHES]
+
+    def hashed(self, h: int, n_reports: float, most_bits: int) -> Candidates:
+        """Return the candidates with h hashes."""
+        k = min(_FIRST_BITS, most_bits)
+        return Candidates(
+            h,
+            range(8, most_bits + 1, 8),
+            lambda bits: sorted({self._cohorts(m, bits, h, n_reports) for m in _COHORTS}),
+            (k, self._cohorts(_FIRST_COHORTS, k, h, n_reports)),
+        )
+
+    def _cohorts(self, wanted: int, k: int, h: int, n_reports: float) -> int:
+        """Return the nearest m with which tests work and each cohort has enough reports."""
+        most = min(int(n_reports / _REPORTS_PER_COHORT), _MOST_COHORTS)
+        fewest = fewest_cohorts(k, h, self.question.level)
+        return min(max(fewest, min(wanted, most)), _MOST_COHORTS)
+
+    def rivals(
+        self, best: Plan, others: Sequence[Plan], budget: Budget, most_bits: int
+    ) -> tuple[Plan, ...]:
+        """Return round numbers, the paper's default, and the best of each number of hashes."""
+        found = (self._simple(best, budget, most_bits), self._paper(best.reports, budget))
+        return (*(plan for plan in found if plan), *others)
+
+    def _paper(self, n_reports: float, budget: Budget) -> Plan | None:
+        """Return the paper's default at the budget, with the m that suits it best."""
+        k, h, plans = 128, 2, []
+        for cohorts in _COHORTS:
+            m = self._cohorts(cohorts, k, h, n_reports)
+            try:
+                params = paper_within(k, m, budget)
+            except PlanError:
+                return None
+            plans.append(make_plan(self, PAPER, params, n_reports))
+        return min(plans, key=lambda plan: plan.limit)
+
+    def _simple(self, best: Plan, budget: Budget, most_bits: int) -> Plan | None:
+        """Return the best plan of round noise, with k and m powers of two."""
+        bits = min(2 ** math.ceil(math.log2(best.params.k)), 2 ** int(math.log2(most_bits)))
+        cohorts = min(2 ** math.ceil(math.log2(best.params.m)), _MOST_COHORTS)
+        for steps in _ROUND_STEPS:
+            plans = [
+                make_plan(self, SIMPLE, params, best.reports)
+                for h in _HASHES
+                for params in round_params(bits, h, cohorts, budget, steps)
+            ]
+            if plans:
+                return min(plans, key=lambda plan: plan.limit)
+        return None
+
+    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+        """Return the best limit and, if it can be had, that of the paper's default."""
+        curves = {"detectable_share": fitted_curve("best", self.limit, found.best)}
+        paper = found.rival(PAPER)
+        if paper:
+            k, _, m, *_ = paper.params
+            within = partial(paper_within, k, m)
+            curves["paper"] = Curve("the RAPPOR paper's default", self.limit, paper.params, within)
+        return curves
+
+    @property
+    def columns(self) -> Types:
+        """No columns of its own."""
+        return {}
+
+    def row(self, plan: Plan) -> Mapping[str, object]:  # noqa: ARG002
+        """Return nothing more."""
+        return {}
+
+    def shown(self, plan: Plan) -> Mapping[str, str]:  # noqa: ARG002
+        """Return nothing more."""
+        return {}
+
+    def asked(self, found: Comparison) -> Mapping[str, object]:  # noqa: ARG002
+        """Return candidates, error rate, power, method, and what else sets bits."""
+        question = self.question
+        return {
+            "candidates": question.candidates,
+            "alpha": question.alpha,
+            "power": question.power,
+            "method": question.method.value,
+            "concentration": question.concentration,
+        }
+
+    def title(self, reports: str) -> str:
+        """Return what the table is about."""
+        return f"Smallest share that {reports} reports show"
+
+    def about_limit(self, plan: Plan) -> Iterator[str]:
+        """Yield which share is detected, among how many strings."""
+        question = self.question
+        string = f"A string held by {plan.limit:.3%} is" if plan.limit < math.inf else "No share is"
+        yield (
+            f"{string} detected among {question.candidates:,.0f} candidates with probability "
+            f"{question.power:g} (alpha {question.alpha:g}, Bonferroni; method "
+            f"{question.method.value})."
+        )
+
+    def remarks(self, found: Comparison) -> Iterator[str]:
+        """Yield the other method's limit, or the paper's default; what a list costs, and sizes."""
+        subject, paper = found.subject, found.rival(PAPER)
+        params, question = subject.params, self.question
+        if found.given:
+            other = {Method.REGRESSION: Method.LIKELIHOOD}.get(question.method, Method.REGRESSION)
+            limit = detection_limit(params, subject.reports, replace(question, method=other))
+            yield f"With method {other.value} the limit is {share_text(limit)}."
+            fewest = fewest_cohorts(params.k, params.h, question.level)
+            if params.m < fewest:
+                yield (
+                    f"m = {params.m}: below {fewest} cohorts no test at this level works as the "
+                    "theory takes it to; less is found than stated here."
+                )
+        elif paper:
+            yield (
+                "The RAPPOR paper's default at the same epsilons needs a share "
+                f"{paper.limit / subject.limit:.2f} times as large."
+            )
+        yield (
+            f"An estimate varies {subject.oue_ratio:.2f} times as much as with optimal unary "
+            "encoding (Wang et al. 2017), which knows the list of strings before it asks."
+        )
+        in_each = subject.reports / params.m
+        yield f"A report has {params.k // 8} bytes; {in_each:,.0f} are in each cohort."
+
+    def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
+        """Return the parameters, of hashed bits."""
+        return params, None
+
+    def entry(self, params: RapporParams, name: str) -> str:
+        """Return the entry of a string metric."""
+        return entry_text(params, name, "string")
+
+
+def string_params(metric: Metric) -> RapporParams:
+    """Return the parameters of a metric whose values are hashed and looked for in a list.
+
+    Raises
+    ------
+    PlanError
+        If its registry lists the values, so that nothing is searched for, or if nobody does.
+    """
+    if isinstance(metric.type, OpenStringType):
+        raise PlanError(
+            f"metrics.{metric.name}.type = {metric.type.name!r}: its strings stand in no list; "
+            "plan it as open"
+        )
+    if metric.type.width is not None:
+        raise PlanError(
+            f"metrics.{metric.name}.type = {metric.type.name!r}: must be a type whose values are "
+            "looked for among candidates, such as 'string'"
+        )
+    return metric.params
+
+
+def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[RapporParams]:
+    """Return the least noisy parameters within a budget whose f, p and q are multiples of 1/steps.
+
+    Parameters
+    ----------
+    k, h, m : int
+        Bits, hashes and cohorts.
+    budget : Budget
+        What may be spent, of which a report spends half at least.
+    steps : int
+        Such as 20: multiples of .05.
+
+    Returns
+    -------
+    list of RapporParams
+        At most twelve, those with the least variance first.
+    """
+    least = math.ceil(permanent_noise(h, budget.permanent) * steps - 1e-9)  # rounding of doubles
+    found = []
+    for up, low, high in itertools.product((least, least + 1), range(steps + 1), range(steps + 1)):
+        if low >= high or up >= steps or (up == 0) != (budget.permanent == math.inf):
+            continue
+        f, p, q = up / steps, low / steps, high / steps
+        p_star, q_star = p + f / 2 * (q - p), q - f / 2 * (q - p)
+        if p_star <= 0 or q_star >= 1:
+            continue
+        spent = h * math.log(q_star * (1 - p_star) / (p_star * (1 - q_star)))
+        if 0.5 * budget.report <= spent <= budget.report:
+            found.append(RapporParams(k, h, m, f, p, q))
+    found.sort(key=lambda params: coin_variance(params, bit_rate(k, h)))
+    return [
+        params
+        for params in found[:_MOST_ROUND]
+        if params.epsilon_permanent <= budget.permanent and params.epsilon_report <= budget.report
+    ]
