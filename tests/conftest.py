@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from databases import PostgresqlServer, running_postgresql
 from factories import registry_toml
-from hubbub.collector.store import DATABASES
+from hubbub.storage import DATABASES
 
 if TYPE_CHECKING:
     import numpy as np

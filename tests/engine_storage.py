@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 from factories import make_metric, make_params
-from hubbub.collector.errors import MissingFileError
-from hubbub.collector.exchange import storage
-from hubbub.collector.exchange.partitions import ParquetReader
-from hubbub.collector.exchange.storage import resolve
-from hubbub.collector.store import MetricVersion, open_store
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.decoder.reports.tasks import Task, plan_tasks
+from hubbub.storage import MetricVersion, open_store
+from hubbub.storage.errors import MissingFileError
+from hubbub.storage.files import locations
+from hubbub.storage.files.locations import resolve
+from hubbub.storage.files.partitions import ParquetReader
 from service.s3_server import BUCKET, Proxy, proxy_before, s3_server
 from unit.collector.exchanges import export_all, fill
 
@@ -39,9 +39,9 @@ def running_s3() -> Iterator[Proxy]:
     with s3_server() as url, proxy_before(url) as proxy, pytest.MonkeyPatch.context() as patch:
         for name, value in proxy.environment.items():
             patch.setenv(name, value)
-        storage._remote.cache_clear()  # of a bucket of this name on another server
+        locations._remote.cache_clear()  # of a bucket of this name on another server
         yield proxy
-        storage._remote.cache_clear()
+        locations._remote.cache_clear()
 
 
 class Export:

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.collector.exchange.exporting import export_partitions, plan_export
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder import decode_metric
 from hubbub.decoder.results.result import Result
 from hubbub.protocol.metric_types.booleans import BooleanType
@@ -22,6 +20,8 @@ from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
+from hubbub.storage import MetricVersion, NewBatch, open_store
+from hubbub.storage.files.exporting import export_partitions, plan_export
 from unit.decoder.joint_tables import BY_SITE, enum_metric, noise
 from unit.decoder.rendered import json_of
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
+from hubbub.storage import MetricVersion, NewBatch, open_store
 
 FIRST = dt.date(2026, 11, 1)
 DAYS, CHANGE = 14, 8

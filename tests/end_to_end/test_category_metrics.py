@@ -15,13 +15,13 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, make_params, make_secret, registry_toml
 from hubbub.client.encoder import Encoder
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.cli.group import main
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.records import Records
+from hubbub.storage import MetricVersion, NewBatch, open_store
 
 CLEAR = make_params(8, 1, 1, f=0.1, p=0.1, q=0.9)
 DAY = dt.date(2026, 11, 1)

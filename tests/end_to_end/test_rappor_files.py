@@ -18,13 +18,13 @@ from click.testing import CliRunner, Result
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.collector.cli import main as collector
-from hubbub.collector.exchange.parquet import write_records
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder import count_records
 from hubbub.decoder.candidates.listing import bit_positions
 from hubbub.decoder.cli.group import main
 from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
+from hubbub.storage import MetricVersion, NewBatch, open_store
+from hubbub.storage.files.parquet import write_records
 from rappor_clients import Files, Params, map_row, run_clients, write_files, write_reports_of
 from significance import z_limit
 

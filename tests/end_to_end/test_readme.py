@@ -20,13 +20,13 @@ import pytest
 from pyarrow import parquet
 
 from hubbub.client.testing import RecordingTelemetry
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
+from hubbub.storage import MetricVersion, NewBatch, open_store
 
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

@@ -18,10 +18,10 @@ import pytest
 from pyarrow import parquet
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.trends.result import TYPES
 from hubbub.protocol.records import Records
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from hubbub.storage import MetricVersion, NewBatch, open_store
 
 FIRST = dt.date(2026, 11, 1)
 METRIC = make_metric(params=make_params(k=32, h=2, m=8, f=0.1, p=0.1, q=0.9))

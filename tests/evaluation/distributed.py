@@ -25,7 +25,6 @@ from evaluation.calibration.cases import zipf
 from evaluation.engines import cpu_seconds, of_each_engine
 from evaluation.screening import ChildMemory
 from factories import make_metric, make_params
-from hubbub.collector.exchange.parquet import write_records
 from hubbub.decoder.candidates.listing import hashed
 from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.engines import open_engine
@@ -33,6 +32,7 @@ from hubbub.decoder.likelihood.choice import Choice, Method
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
+from hubbub.storage.files.parquet import write_records
 
 METRIC = make_metric(params=make_params(k=64, h=2, m=32))
 STRINGS = tuple(f"https://example.com/{i}" for i in range(40))

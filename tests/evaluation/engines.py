@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from factories import make_metric, make_params
-from hubbub.collector.exchange.parquet import write_records
 from hubbub.decoder.engines import ENGINES, open_engine
 from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.records import Records, record_width
+from hubbub.storage.files.parquet import write_records
 
 METRIC = make_metric(params=make_params(k=128, m=64))
 _DAYS = 10

@@ -26,9 +26,9 @@ from rich.table import Table
 from databases import running_postgresql
 from evaluation.soak.generator import generate
 from factories import registry_toml
-from hubbub.collector.store import open_store
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.storage import open_store
 from service.faults import resident_bytes
 
 _DAY = 86_400.0
@@ -38,7 +38,7 @@ _UPKEEP_SECONDS = 0.2
 _SLACK = {"ids": 1.5, "reports": 1.5, "counted_days": 1.5, "disk": 1.5, "memory": 1.05}
 """Without upkeep all but memory would grow by more; a log that will be emptied is disk, too.
 
-Holes in the heap of the C library were 6% in seven weeks (`hubbub.collector.store.receiving`).
+Holes in the heap of the C library were 6% in seven weeks (`hubbub.storage.receiving`).
 """
 
 

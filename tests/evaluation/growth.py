@@ -41,13 +41,13 @@ from rich.table import Table
 from databases import running_postgresql
 from evaluation.soak.generator import generate
 from factories import registry_toml
-from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
-from hubbub.collector.store.ids import IdTable, id_section, id_table
-from hubbub.collector.store.postgresql import SECTIONS_OF_A_SIZE
-from hubbub.collector.store.upkeep import Upkeep
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
+from hubbub.storage import MetricVersion, NewBatch, Store, open_store
+from hubbub.storage.ids import IdTable, id_section, id_table
+from hubbub.storage.postgresql import SECTIONS_OF_A_SIZE
+from hubbub.storage.upkeep import Upkeep
 from service.faults import cpu_seconds
 
 _ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10

@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from factories import make_metric, make_params
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.counts import (
     CohortCounts,
@@ -29,6 +28,7 @@ from hubbub.protocol.counts import (
 )
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
+from hubbub.storage import MetricVersion, NewBatch, open_store
 
 PARAMS = make_params()
 METRIC = make_metric(params=PARAMS)

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from databases import running_postgresql
-from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
 from hubbub.protocol.records import Records, record_width
+from hubbub.storage import MetricVersion, NewBatch, Store, open_store
 
 _KEY = MetricVersion("homepage", 1)
 _OVER = dt.date(2026, 3, 14)

@@ -27,10 +27,10 @@ from rich.table import Table
 
 from databases import running_postgresql
 from evaluation.engines import METRIC, cpu_seconds, random_records
-from hubbub.collector.exchange.exporting import export_partitions, plan_export
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.reports.loading import load_reports
+from hubbub.storage import MetricVersion, NewBatch, open_store
+from hubbub.storage.files.exporting import export_partitions, plan_export
 
 _DAYS = 10
 _FIRST = dt.date(2026, 11, 1)

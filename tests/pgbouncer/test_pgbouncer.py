@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import open_store
 from hubbub.simulations.experiments.processes import running_collector
+from hubbub.storage import open_store
+from hubbub.storage.errors import StoreError
 from pgbouncer.pools import pooled
 from service.loads import Accounts, Load, assert_delivered, send_all_again
 from service.posting import SECONDS

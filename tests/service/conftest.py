@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from factories import registry_toml
-from hubbub.collector.exchange import storage
 from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.storage.files import locations
 
 if TYPE_CHECKING:
     from service.operators import Operator
@@ -64,10 +64,10 @@ def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 def through_proxy(s3: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """Let what is read or written in this process go through the proxy, and be tried twice."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
-    monkeypatch.setattr(storage, "ATTEMPTS", 2)
-    storage._remote.cache_clear()
+    monkeypatch.setattr(locations, "ATTEMPTS", 2)
+    locations._remote.cache_clear()
     yield s3
-    storage._remote.cache_clear()
+    locations._remote.cache_clear()
 
 
 @pytest.fixture

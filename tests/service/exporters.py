@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from hubbub.collector.errors import StoreError
-from hubbub.collector.exchange.exporting import export_partitions, plan_export
-from hubbub.collector.store import open_store
+from hubbub.storage import open_store
+from hubbub.storage.errors import StoreError
+from hubbub.storage.files.exporting import export_partitions, plan_export
 
 OVERTAKEN, DONE = "overtaken", "done"
 _OVERTAKEN = "another export wrote this day at the same time"

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from factories import make_metric, make_report
 from hubbub.client import Batch, Metric, batch_to_json
-from hubbub.collector.store import MetricVersion, open_store
+from hubbub.storage import MetricVersion, open_store
 from service.posting import wait_until
 
 _METRIC = make_metric()

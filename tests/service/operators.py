@@ -13,9 +13,9 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.collector.exchange.partitions import ParquetReader
-from hubbub.collector.store import MetricVersion, Reader, StoredRecords, open_store
 from hubbub.decoder.cli import main
+from hubbub.storage import MetricVersion, Reader, StoredRecords, open_store
+from hubbub.storage.files.partitions import ParquetReader
 from service.s3_server import BUCKET, Proxy
 from unit.collector.exchanges import each, export_all, fill
 
@@ -25,7 +25,7 @@ METRIC = make_metric(params=make_params(k=32, h=2, m=8, f=0.1, p=0.1, q=0.9))
 KEY = MetricVersion("homepage", 1)
 WIDTH = 6
 _IMPATIENT = """
-from hubbub.collector.exchange import storage
+from hubbub.storage.files import locations
 from hubbub.{part}.cli import main
 
 storage.SILENT_SECONDS, storage.ATTEMPTS = 1.0, 2

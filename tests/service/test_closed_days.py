@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from hubbub.client import Batch
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.simulations.experiments.processes import running_collector
+from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.faults import kill
 from service.posting import make_batch, post
 

@@ -24,13 +24,6 @@ from click.testing import CliRunner
 from factories import make_metric, make_params, registry_toml
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.cli.group import main
-from hubbub.collector.store import (
-    MetricVersion,
-    NewBatch,
-    StoredCounts,
-    StoredRecords,
-    open_store,
-)
 from hubbub.decoder import decode_metric
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.results.result import Result
@@ -38,6 +31,13 @@ from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_coun
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from hubbub.storage import (
+    MetricVersion,
+    NewBatch,
+    StoredCounts,
+    StoredRecords,
+    open_store,
+)
 from service.posting import SECONDS, make_batch, post, send, wait_until
 
 KILLS = 2
@@ -50,7 +50,7 @@ OLD = [TODAY - dt.timedelta(days=age) for age in (40, 31, 2)]
 
 _COUNTING = """
 import asyncio, datetime as dt, sys
-from hubbub.collector.store import open_store, segments
+from hubbub.storage import open_store, segments
 
 segments._REPORTS_AT_ONCE = 20
 

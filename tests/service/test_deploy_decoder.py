@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from deploy_files import FOLDER, commands_of, kubernetes
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
+from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.posting import wait_until
 
 _REPORTS = 2000

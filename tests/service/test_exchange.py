@@ -21,11 +21,11 @@ import pyarrow.dataset as ds
 import pytest
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.collector.errors import StoreError
-from hubbub.collector.exchange.parquet import write_records
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.protocol.records import Records
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from hubbub.storage import MetricVersion, NewBatch, open_store
+from hubbub.storage.errors import StoreError
+from hubbub.storage.files.parquet import write_records
 from service.posting import stored_count, stored_records, wait_until
 
 SECONDS = 120

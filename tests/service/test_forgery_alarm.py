@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from factories import make_metric
 from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.arrays import ByteArray, IntArray
 from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients, as_records
+from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.posting import COMPACT, FORMS, post, send, wait_until, wait_until_published
 
 _METRIC = make_metric()

@@ -37,10 +37,10 @@ from hypothesis.stateful import (
 from databases import PostgresqlServer
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
-from hubbub.collector.store import MetricVersion, NewBatch, Store, StoredCounts, open_store
 from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
 from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.storage import MetricVersion, NewBatch, Store, StoredCounts, open_store
 from service.faults import is_alive, kill, processes_of, status_of
 from service.loads import stored_in
 from service.posting import make_batch, post, wait_until

@@ -19,10 +19,10 @@ import pytest
 from databases import PostgresqlServer
 from factories import make_metric, make_report
 from hubbub.client import Batch
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
-from hubbub.collector.store.upkeep import Upkeep
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
+from hubbub.storage import MetricVersion, NewBatch, open_store
+from hubbub.storage.upkeep import Upkeep
 from service.posting import post
 
 _KEY = MetricVersion("homepage", 1)

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.collector.access.auth import generate_secret
-from hubbub.collector.store import open_store
-from hubbub.collector.store.schema import REVISIONS
 from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.storage import open_store
+from hubbub.storage.schema import REVISIONS
 from service.posting import make_batch, post, send, wait_until, wait_until_published
 from unit.collector.batches import make_new_batch
 

@@ -28,9 +28,9 @@ from hubbub.client import Batch, Metric, Report
 from hubbub.client.transport import HttpSender, Outcome
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.cli.group import main
-from hubbub.collector.store import NewBatch, QuarantineDay, QuarantineKey, open_store
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.storage import NewBatch, QuarantineDay, QuarantineKey, open_store
 from service.loads import stored_in
 from service.posting import (
     COMPACT,
@@ -62,7 +62,7 @@ scopes = ["read", "export", "delete"]
 _REPLAYING = """
 import asyncio, sys
 import numpy as np
-from hubbub.collector.store import open_store, quarantine
+from hubbub.storage import open_store, quarantine
 
 quarantine._REPORTS_AT_ONCE = 20
 

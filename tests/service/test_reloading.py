@@ -15,8 +15,8 @@ import trustme
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.collector.access.auth import generate_secret
-from hubbub.collector.store import open_store
 from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.storage import open_store
 from service.faults import errors_kept_in, kill, workers_of
 from service.posting import Answer, make_batch, post, send, stored_count, wait_until
 

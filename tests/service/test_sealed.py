@@ -22,13 +22,13 @@ from factories import APPLICATION, make_metric, make_params, make_registry, regi
 from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.client import Batch, Report
 from hubbub.client.sealing import Sealer
-from hubbub.collector.store import MetricVersion, NewBatch, open_store, sealed_key
 from hubbub.protocol.hpke import Opener as RecordOpener
 from hubbub.protocol.hpke import PrivateKey
 from hubbub.protocol.records import Records
 from hubbub.protocol.sealed import MEDIA_TYPE, OVERHEAD, SealedReport, read_sealed
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from hubbub.storage import MetricVersion, NewBatch, open_store, sealed_key
 from service.drivers import DRIVERS, Opener
 from service.posting import make_batch, post, stored_records, wait_until
 
@@ -278,7 +278,7 @@ def test_reports_wait_while_no_key_is_in_force(parties: Parties, opened: Opener)
 
 
 SMALL_CHUNKS = """
-from hubbub.collector.exchange import opening
+from hubbub.storage.files import opening
 opening._CHUNK = 200
 from hubbub.collector.cli import main
 main()

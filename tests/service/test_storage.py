@@ -16,14 +16,14 @@ from factories import make_registry, make_report
 from hubbub.client import Batch
 from hubbub.client.sealing import Sealer
 from hubbub.collector.cli import main
-from hubbub.collector.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.collector.exchange.manifests import MANIFEST, Manifest, read_manifest
-from hubbub.collector.exchange.partitions import ParquetReader
-from hubbub.collector.exchange.storage import resolve
 from hubbub.collector.ingest.reader import BatchReader
-from hubbub.collector.store import open_store
 from hubbub.protocol.hpke import PrivateKey
 from hubbub.protocol.sealed import MEDIA_TYPE
+from hubbub.storage import open_store
+from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
+from hubbub.storage.files.locations import resolve
+from hubbub.storage.files.manifests import MANIFEST, Manifest, read_manifest
+from hubbub.storage.files.partitions import ParquetReader
 from service.operators import DAY, KEY, METRIC, SECONDS, Operator, records_of
 from service.s3_server import Proxy
 from unit.collector.exchanges import export_all, fill

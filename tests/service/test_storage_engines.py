@@ -15,11 +15,11 @@ from engine_storage import (
     check_vanished_object,
     running_s3,
 )
-from hubbub.collector.exchange.parquet import read_records, write_records
-from hubbub.collector.exchange.storage import resolve
 from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.protocol.records import Records
+from hubbub.storage.files.locations import resolve
+from hubbub.storage.files.parquet import read_records, write_records
 from service.faults import kill
 from service.s3_server import BUCKET, Proxy
 

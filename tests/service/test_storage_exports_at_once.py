@@ -8,11 +8,11 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from hubbub.collector.errors import StoreError
-from hubbub.collector.exchange.partitions import ParquetReader
-from hubbub.collector.store import open_store
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.reports.loading import load_reports
+from hubbub.storage import open_store
+from hubbub.storage.errors import StoreError
+from hubbub.storage.files.partitions import ParquetReader
 from service.exporters import DONE, export_again_and_again
 from service.operators import METRIC, Operator, records_of
 

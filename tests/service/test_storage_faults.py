@@ -14,11 +14,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from hubbub.collector.errors import MissingFileError, StorageError
-from hubbub.collector.exchange.manifests import MANIFEST
-from hubbub.collector.exchange.partitions import ParquetReader
-from hubbub.collector.exchange.rappor_reports import open_unpacked
-from hubbub.collector.exchange.storage import describe_fault, resolve, storage_errors
+from hubbub.storage.errors import MissingFileError, StorageError
+from hubbub.storage.files.locations import describe_fault, resolve, storage_errors
+from hubbub.storage.files.manifests import MANIFEST
+from hubbub.storage.files.partitions import ParquetReader
+from hubbub.storage.files.rappor_reports import open_unpacked
 from service.operators import DAY, KEY, SECONDS, Operator, records_of
 from service.s3_server import BUCKET, Fault, Proxy, Trouble
 

@@ -34,7 +34,7 @@ from unit.collector.test_store_migrations import execute
 _THIS = ("-m", "hubbub.collector")
 _NEXT = f"""
 import sys
-from hubbub.collector.store import schema
+from hubbub.storage import schema
 
 schema.REVISIONS += ("{EXPANDED}", "{CONTRACTED}")
 schema.SERVED_BY |= {SERVED_BY}

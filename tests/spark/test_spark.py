@@ -14,7 +14,6 @@ from engine_tasks import check_kept, die, die_once, refuse_three, scaled, write_
 from evaluation.calibration.cases import made_up_case, zipf
 from evaluation.calibration.trials import collect_reports
 from factories import make_metric, make_params
-from hubbub.collector.errors import ReportFileError
 from hubbub.decoder.engines import Engine, Keeper, open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.engines.spark import SparkEngine
@@ -23,6 +22,7 @@ from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import load_days, load_reports
 from hubbub.decoder.reports.tasks import DayFile, count_tasks, plan_tasks
 from hubbub.decoder.screening.decoding import screen
+from hubbub.storage.errors import ReportFileError
 from stored_metrics import WAYS, Stored, numbers_of
 
 METRIC = make_metric(params=make_params(k=24, h=2, m=5))

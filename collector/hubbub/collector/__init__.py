@@ -1,1 +1,1 @@
-"""The service that ingests reports. The decoder uses `hubbub.collector.store` without the web."""
+"""The service that ingests reports. The decoder uses `hubbub.storage` without the web."""

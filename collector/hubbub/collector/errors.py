@@ -1,44 +1,10 @@
-"""The errors of the collector, and how secrets are masked in their texts.
-
-Known are keys and tokens of ours, by their form, and passwords in addresses.
-"""
+"""The errors with which the collector refuses requests."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
-from typing import Self
 
-MASK = "***"
-_SECRET = re.compile(r"(hub_(?:ingest|admin|unseal)_)[A-Za-z0-9_-]+")
-# Up to the last @: a password that isn't percent-encoded, as it should be, may hold any character.
-_PASSWORD = re.compile(r"(://[^\s:/?#@]*):\S+@|([?&](?:ssl)?password=)[^\s&#'\"]+", re.IGNORECASE)
 _REASONS = {400: "malformed", 413: "too_large", 415: "media_type", 422: "invalid"}
-
-
-class StoreError(Exception):
-    """The store can't be opened, read or written, or holds something else than expected."""
-
-    @classmethod
-    def at(cls, url: str, fault: str) -> Self:
-        """Return the error of a fault of the store at an address, whose password is masked."""
-        return cls(f"store {mask_address(url)!r}: {fault}")
-
-
-class ReportFileError(StoreError):
-    """A file or directory of reports isn't what it should be; the message says where."""
-
-
-class CountsError(StoreError):
-    """A row of counts is damaged, or of other parameters; other rows are read as ever."""
-
-
-class MissingFileError(ReportFileError):
-    """A file of reports isn't there, or no longer."""
-
-
-class StorageError(StoreError):
-    """Object storage refuses, fails or is silent; the message says what to do."""
 
 
 class RefusalError(Exception):
@@ -79,10 +45,6 @@ class RefusalError(Exception):
         self.key = key
 
 
-class QuarantineFullError(StoreError):
-    """There is no room for what was to be kept apart; nothing of the batch was stored."""
-
-
 class BatchError(RefusalError):
     """A body that can't become a batch.
 
@@ -109,19 +71,3 @@ class BatchError(RefusalError):
         super().__init__(status, reason, detail)
         self.reports = reports or {}
         self.unknown = unknown
-
-
-def mask(text: str) -> str:
-    """Return the text with every key, token and password in an address replaced by ***."""
-
-    def without_password(match: re.Match[str]) -> str:
-        user, parameter = match.groups()
-        return f"{user}:{MASK}@" if parameter is None else f"{parameter}{MASK}"
-
-    return _PASSWORD.sub(without_password, _SECRET.sub(rf"\1{MASK}", text))
-
-
-def mask_address(url: str) -> str:
-    """Return an address without its password, which may hold any character, spaces too."""
-    url = re.sub(r"(://[^:/@]*):.*@", rf"\1:{MASK}@", url)
-    return re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from hubbub.collector.exchange.storage import resolve
 from hubbub.decoder.candidates.cache import read_candidates
 from hubbub.decoder.candidates.files import STDIN, is_in_parts, list_files
 from hubbub.decoder.candidates.listing import Candidates, hashed
@@ -71,6 +70,7 @@ from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
+from hubbub.storage.files.locations import resolve
 
 if TYPE_CHECKING:
     from hubbub.decoder.central.files import CentralRelease

@@ -16,9 +16,9 @@ import numpy as np
 from scipy import stats
 
 from factories import make_metric
-from hubbub.collector.store import MetricVersion, NewBatch, QuarantineKey, Store, open_store
-from hubbub.collector.store.upkeep import Upkeep
 from hubbub.protocol.records import Records
+from hubbub.storage import MetricVersion, NewBatch, QuarantineKey, Store, open_store
+from hubbub.storage.upkeep import Upkeep
 
 MOST_NEIGHBOURS = 16
 """By chance there are two; more than 16 with probability below 1e-9 (Poisson)."""

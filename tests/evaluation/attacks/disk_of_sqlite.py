@@ -13,7 +13,7 @@ from pathlib import Path
 
 from evaluation.attacks.arrival import MOST_NEIGHBOURS, Arrived, export, most_neighbours
 from evaluation.attacks.outcome import Outcome
-from hubbub.collector.store import backup_store
+from hubbub.storage import backup_store
 
 
 def attack(*, quick: bool) -> Iterator[Outcome]:

@@ -27,11 +27,11 @@ from databases import running_postgresql
 from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, batch_to_json
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
+from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.faults import cpu_seconds
 
 _CONNECTIONS = 256

@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from evaluation.benchmarks.timing import Comparison, compare
-from hubbub.collector.store.bloom import FilteredTables, IdFilter
-from hubbub.collector.store.ids import ID_BYTES, id_table
+from hubbub.storage.bloom import FilteredTables, IdFilter
+from hubbub.storage.ids import ID_BYTES, id_table
 
 _DAYS = 12
 _IDS = 7_000_000

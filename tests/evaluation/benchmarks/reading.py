@@ -15,8 +15,8 @@ from hubbub.client import Batch, Encoder, Metric, batch_to_json
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.body import decompress
 from hubbub.collector.ingest.reader import BatchReader
-from hubbub.collector.store import Declared
 from hubbub.protocol import compact
+from hubbub.storage import Declared
 
 _SIZES = (1, 10, 100, 1000)
 _WIDTHS = (8, 128, 1024)

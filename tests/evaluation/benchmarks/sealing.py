@@ -16,14 +16,14 @@ from factories import make_metric, make_registry, make_secret
 from hubbub.client import Batch, Encoder, Metric, Registry, Report
 from hubbub.client.sealing import Sealer
 from hubbub.client.transport import RequestEncoder
-from hubbub.collector.exchange.opening import RecordOpener, open_reports
 from hubbub.collector.ingest.reader import BatchReader
-from hubbub.collector.store import MetricVersion, NewBatch, Reader, open_store, sealed_key
 from hubbub.protocol.compact import MEDIA_TYPE as COMPACT
 from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.hpke import PrivateKey
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.sealed import MEDIA_TYPE, OVERHEAD, read_sealed
+from hubbub.storage import MetricVersion, NewBatch, Reader, open_store, sealed_key
+from hubbub.storage.files.opening import RecordOpener, open_reports
 
 _REPORTS = 100
 _TURN = 20  # batches

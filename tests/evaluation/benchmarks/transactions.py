@@ -15,10 +15,10 @@ from functools import partial
 
 from databases import running_postgresql
 from evaluation.benchmarks.timing import Comparison, compare
-from hubbub.collector.store.interfaces import Database
-from hubbub.collector.store.postgresql import open_database
-from hubbub.collector.store.schema import migrate
-from hubbub.collector.store.segments import segment_rows
+from hubbub.storage.interfaces import Database
+from hubbub.storage.postgresql import open_database
+from hubbub.storage.schema import migrate
+from hubbub.storage.segments import segment_rows
 from unit.collector.batches import make_random_batch
 
 _DAY = dt.date(2026, 3, 14)

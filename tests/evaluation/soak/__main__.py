@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from databases import running_postgresql
 from evaluation.soak.machine import fdatasync_seconds
 from factories import make_metric, registry_toml
-from hubbub.collector.store import MetricVersion, open_store
 from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.storage import MetricVersion, open_store
 from service.faults import processes_of, resident_bytes
 
 _POINTS = 10

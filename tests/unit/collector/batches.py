@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
-from hubbub.collector.store import MetricVersion, NewBatch, Store
 from hubbub.protocol.records import Records
+from hubbub.storage import MetricVersion, NewBatch, Store
 
 HOMEPAGE = MetricVersion("homepage", 1)
 WIDTH = 18

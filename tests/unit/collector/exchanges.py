@@ -10,11 +10,11 @@ from pathlib import Path
 
 from factories import make_metric
 from hubbub.client import Metric
-from hubbub.collector.exchange.exporting import WrittenPartition, export_partitions, plan_export
-from hubbub.collector.exchange.parquet import read_records
-from hubbub.collector.exchange.partitions import Partition, report_files
-from hubbub.collector.store import MetricVersion, NewBatch, Reader, Store
 from hubbub.protocol.records import Records, record_width
+from hubbub.storage import MetricVersion, NewBatch, Reader, Store
+from hubbub.storage.files.exporting import WrittenPartition, export_partitions, plan_export
+from hubbub.storage.files.parquet import read_records
+from hubbub.storage.files.partitions import Partition, report_files
 
 DAY = dt.date(2026, 3, 14)
 Contents = Mapping[Partition, Counter[bytes]]

@@ -9,7 +9,7 @@ import sys
 _MIXER = """
 import asyncio, datetime, os, sys
 import sqlalchemy as sa
-from hubbub.collector.store import mixing, open_store
+from hubbub.storage import mixing, open_store
 
 url, today, moment, sent, times = sys.argv[1:]
 mixing.REPORTS_OF_MIXED = 8

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.collector.store import schema
+from hubbub.storage import schema
 
 NOW = schema.REVISIONS[-1]
 EXPANDED = "9001"
@@ -41,7 +41,7 @@ def upgrade():
 
 def write_migrations(folder: Path) -> None:
     """Write all migrations of the next version into a new folder."""
-    ours = importlib.resources.files("hubbub.collector.store") / "migrations"
+    ours = importlib.resources.files("hubbub.storage") / "migrations"
     with importlib.resources.as_file(ours) as migrations:
         shutil.copytree(migrations, folder)
     (folder / "versions" / "v9001_expanding.py").write_text(_EXPANDING, encoding="utf-8")

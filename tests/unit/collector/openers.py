@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from factories import make_metric
-from hubbub.collector.store import open_store
+from hubbub.storage import open_store
 from unit.collector.batches import make_new_batch
 
 _DAY = dt.date(2026, 3, 14)

@@ -12,7 +12,7 @@ from hubbub.client import Batch, batch_to_json
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.service import Ports, ServiceFiles, running_ingest
-from hubbub.collector.store import Store, open_store
+from hubbub.storage import Store, open_store
 
 
 @contextlib.asynccontextmanager

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from evaluation.reference import compact as reference
 from hubbub.collector.ingest.compact_reader import CompactReader, ExpectedReports
-from hubbub.collector.store import MetricVersion, NewBatch
 from hubbub.protocol.errors import CompactError, TooManyReportsError
+from hubbub.storage import MetricVersion, NewBatch
 
 _VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors" / "compact.json"
 _ID = "0123456789abcdef" * 2

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.config.settings import AdminToken, ConfigError, IngestKey, SealedTo, Settings
 from hubbub.collector.config.sources import describe_default, load, to_toml, toml_value
-from hubbub.collector.errors import mask
+from hubbub.storage.errors import mask
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 HASH, OTHER_HASH = "0123456789abcdef" * 4, "fedcba9876543210" * 4

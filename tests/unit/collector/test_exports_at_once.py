@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.collector.errors import ReportFileError
-from hubbub.collector.exchange.manifests import (
+from hubbub.storage.errors import ReportFileError
+from hubbub.storage.files.locations import Location, resolve
+from hubbub.storage.files.manifests import (
     CommittedFile,
     FileNames,
     Manifest,
     commit,
     read_manifest,
 )
-from hubbub.collector.exchange.storage import Location, resolve
 
 SECONDS = 60
 REQUESTS = ("write_bytes", "entries", "remove", "read_bytes")

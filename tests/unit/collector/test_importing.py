@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Metric
-from hubbub.collector.errors import ReportFileError, StoreError
-from hubbub.collector.exchange.importing import CHUNK_BYTES, Imported, find_sources, import_file
-from hubbub.collector.exchange.parquet import write_records
-from hubbub.collector.exchange.partitions import Partition
-from hubbub.collector.store import MetricVersion, Store, open_store
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.storage import MetricVersion, Store, open_store
+from hubbub.storage.errors import ReportFileError, StoreError
+from hubbub.storage.files.importing import CHUNK_BYTES, Imported, find_sources, import_file
+from hubbub.storage.files.parquet import write_records
+from hubbub.storage.files.partitions import Partition
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import (
     DAY,

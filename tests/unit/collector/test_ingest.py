@@ -17,11 +17,11 @@ from factories import make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Metric, Report, batch_to_json
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
-from hubbub.collector.store import Declared, MetricVersion, NewBatch, QuarantineKey
 from hubbub.protocol import compact
 from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.records import Records, cohorts
+from hubbub.storage import Declared, MetricVersion, NewBatch, QuarantineKey
 
 _VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 _JSON = "application/json"

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, registry_toml
 from hubbub.collector.cli.stores import delete, export, import_, maintain
-from hubbub.collector.store import open_store
+from hubbub.storage import open_store
 from unit.collector.batches import HOMEPAGE, make_new_batch
 
 _DAY = dt.datetime.now(dt.UTC).date()

@@ -17,35 +17,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from factories import APPLICATION, make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Report
 from hubbub.client.sealing import Sealer
-from hubbub.collector.errors import BatchError, ReportFileError, StoreError
-from hubbub.collector.exchange import opening
-from hubbub.collector.exchange.exporting import export_partitions, plan_export
-from hubbub.collector.exchange.importing import find_sources
-from hubbub.collector.exchange.opening import (
-    CHANGED,
-    MALFORMED,
-    OTHER_KEY,
-    OTHER_LENGTH,
-    UNFIT,
-    UNKNOWN,
-    OpenResult,
-    open_reports,
-)
-from hubbub.collector.exchange.partitions import ParquetReader
-from hubbub.collector.exchange.storage import resolve
+from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.sampling import Sampler
 from hubbub.collector.operations.status import Stored, metric_statuses
-from hubbub.collector.store import (
-    SEALED,
-    MetricVersion,
-    NewBatch,
-    Store,
-    open_store,
-    sealed_key,
-)
-from hubbub.collector.store.upkeep import Upkeep
 from hubbub.protocol.hpke import PrivateKey, require_cryptography, seal
 from hubbub.protocol.records import Records
 from hubbub.protocol.sealed import (
@@ -56,6 +32,31 @@ from hubbub.protocol.sealed import (
     read_sealed,
     write_sealed,
 )
+from hubbub.storage import (
+    SEALED,
+    MetricVersion,
+    NewBatch,
+    Store,
+    open_store,
+    sealed_key,
+)
+from hubbub.storage.errors import ReportFileError, StoreError
+from hubbub.storage.files import opening
+from hubbub.storage.files.exporting import export_partitions, plan_export
+from hubbub.storage.files.importing import find_sources
+from hubbub.storage.files.locations import resolve
+from hubbub.storage.files.opening import (
+    CHANGED,
+    MALFORMED,
+    OTHER_KEY,
+    OTHER_LENGTH,
+    UNFIT,
+    UNKNOWN,
+    OpenResult,
+    open_reports,
+)
+from hubbub.storage.files.partitions import ParquetReader
+from hubbub.storage.upkeep import Upkeep
 from unit.collector.event_loop import in_event_loop
 
 TODAY = dt.date(2026, 3, 14)

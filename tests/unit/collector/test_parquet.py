@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
-from hubbub.collector.errors import ReportFileError, StoreError
-from hubbub.collector.exchange.exporting import BulkShuffle, plan_export
-from hubbub.collector.exchange.parquet import count_rows, read_records, write_records
-from hubbub.collector.exchange.partitions import ParquetReader, Partition
-from hubbub.collector.store import MetricVersion, open_store
 from hubbub.protocol.records import Records, record_width
+from hubbub.storage import MetricVersion, open_store
+from hubbub.storage.errors import ReportFileError, StoreError
+from hubbub.storage.files.exporting import BulkShuffle, plan_export
+from hubbub.storage.files.parquet import count_rows, read_records, write_records
+from hubbub.storage.files.partitions import ParquetReader, Partition
 from significance import ALARM, z_limit
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import DAY, contents, each, export_all, exported, fill, make_reports

@@ -10,13 +10,6 @@ from scipy import stats
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
-from hubbub.collector.poisoning import (
-    SetBits,
-    forgery_shift,
-    improbable,
-    plausible_set_bits,
-    set_bits_distribution,
-)
 from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
@@ -25,6 +18,13 @@ from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.records import Records, columns, set_bits
+from hubbub.storage.poisoning import (
+    SetBits,
+    forgery_shift,
+    improbable,
+    plausible_set_bits,
+    set_bits_distribution,
+)
 from unit.collector.forgeries import joined, records_of
 
 TEXT = StringType()

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from factories import make_metric
-from hubbub.collector.errors import StoreError
 from hubbub.collector.ingest.rollout import Rollout
-from hubbub.collector.store import Declared, MetricVersion, Store, open_store
+from hubbub.storage import Declared, MetricVersion, Store, open_store
+from hubbub.storage.errors import StoreError
 from unit.collector.event_loop import in_event_loop
 
 _NEW = MetricVersion("homepage", 2)

@@ -10,9 +10,9 @@ import pytest
 
 from factories import make_metric
 from hubbub.collector.operations.sampling import Sample, Sampler
-from hubbub.collector.store import NewBatch, Store, open_store
-from hubbub.collector.store.interfaces import Head
 from hubbub.protocol.records import Records
+from hubbub.storage import NewBatch, Store, open_store
+from hubbub.storage.interfaces import Head
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_record, stored_segments
 from unit.collector.event_loop import in_event_loop
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import DayCount, Declared, MetricVersion, NewBatch, open_store
+from hubbub.storage import DayCount, Declared, MetricVersion, NewBatch, open_store
+from hubbub.storage.errors import StoreError
 from unit.collector.batches import (
     HOMEPAGE,
     WIDTH,

@@ -13,12 +13,12 @@ import asyncpg
 import pytest
 
 from databases import PostgresqlServer
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
-from hubbub.collector.store import postgresql as postgresql_module
-from hubbub.collector.store.appending import AppendingConnections, commit
-from hubbub.collector.store.copying import ARRIVED, COPY_IDS, MAKE_ARRIVED, copied_ids
-from hubbub.collector.store.receiving import ReceivingConnection
+from hubbub.storage import MetricVersion, NewBatch, Store, open_store
+from hubbub.storage import postgresql as postgresql_module
+from hubbub.storage.appending import AppendingConnections, commit
+from hubbub.storage.copying import ARRIVED, COPY_IDS, MAKE_ARRIVED, copied_ids
+from hubbub.storage.errors import StoreError
+from hubbub.storage.receiving import ReceivingConnection
 from unit.collector.batches import (
     HOMEPAGE,
     make_new_batch,

@@ -21,19 +21,6 @@ from factories import make_metric, make_params
 from hubbub.collector.cli.stores import delete, maintain
 from hubbub.collector.config import sources
 from hubbub.collector.config.settings import ConfigError
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import (
-    DayCount,
-    MetricVersion,
-    NewBatch,
-    Store,
-    StoredCounts,
-    open_store,
-    segments,
-    sql,
-)
-from hubbub.collector.store.counts import DayRow, add_to_packed, read_packed
-from hubbub.collector.store.upkeep import Upkeep
 from hubbub.protocol.counts import (
     KeptCounts,
     keep_counts,
@@ -43,6 +30,19 @@ from hubbub.protocol.counts import (
 )
 from hubbub.protocol.errors import RecordsError
 from hubbub.protocol.records import Records
+from hubbub.storage import (
+    DayCount,
+    MetricVersion,
+    NewBatch,
+    Store,
+    StoredCounts,
+    open_store,
+    segments,
+    sql,
+)
+from hubbub.storage.counts import DayRow, add_to_packed, read_packed
+from hubbub.storage.errors import StoreError
+from hubbub.storage.upkeep import Upkeep
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 

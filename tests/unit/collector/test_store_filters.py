@@ -21,21 +21,21 @@ from sqlalchemy.util import await_only
 
 from databases import PostgresqlServer
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import StoreError
 from hubbub.collector.serving import service
-from hubbub.collector.store import NewBatch, Store, filters, open_store
-from hubbub.collector.store import postgresql as postgresql_module
-from hubbub.collector.store import sqlite as sqlite_module
-from hubbub.collector.store.bloom import WORD_BYTES
-from hubbub.collector.store.copying import MAKE_ARRIVED
-from hubbub.collector.store.ids import (
+from hubbub.storage import NewBatch, Store, filters, open_store
+from hubbub.storage import postgresql as postgresql_module
+from hubbub.storage import sqlite as sqlite_module
+from hubbub.storage.bloom import WORD_BYTES
+from hubbub.storage.copying import MAKE_ARRIVED
+from hubbub.storage.errors import StoreError
+from hubbub.storage.ids import (
     Catalogue,
     closing_trigger,
     filter_trigger,
     id_table,
     parse_names,
 )
-from hubbub.collector.store.upkeep import Upkeep
+from hubbub.storage.upkeep import Upkeep
 from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop

@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from databases import PostgresqlServer
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import NewBatch, Store, open_store, sqlite
-from hubbub.collector.store.ids import IdTable, id_table, parse_id_table
-from hubbub.collector.store.upkeep import Upkeep
+from hubbub.storage import NewBatch, Store, open_store, sqlite
+from hubbub.storage.errors import StoreError
+from hubbub.storage.ids import IdTable, id_table, parse_id_table
+from hubbub.storage.upkeep import Upkeep
 from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop

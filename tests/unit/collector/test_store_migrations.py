@@ -21,9 +21,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from factories import make_metric
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import Declared, open_store
-from hubbub.collector.store.schema import (
+from hubbub.storage import Declared, open_store
+from hubbub.storage.errors import StoreError
+from hubbub.storage.schema import (
     REVISIONS,
     VERSION_TABLE,
     metadata,
@@ -102,7 +102,7 @@ async def test_migrations_lead_to_the_tables_that_the_code_knows(any_store_url: 
 
 def test_known_versions_are_the_migrations() -> None:
     config = Config()
-    config.set_main_option("script_location", "hubbub.collector.store:migrations")
+    config.set_main_option("script_location", "hubbub.storage:migrations")
     scripts = ScriptDirectory.from_config(config)
     assert [script.revision for script in scripts.walk_revisions()][::-1] == list(REVISIONS)
 
@@ -189,7 +189,7 @@ async def test_migration_does_not_keep_collectors_waiting_for_a_backup(
 def test_alembic_is_imported_only_to_migrate(sqlite_url: str) -> None:
     program = f"""
 import asyncio, sys
-from hubbub.collector.store import open_store
+from hubbub.storage import open_store
 
 async def run():
     async with open_store({sqlite_url!r}, create=True) as store:

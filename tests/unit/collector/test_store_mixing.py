@@ -12,14 +12,14 @@ import pytest
 import sqlalchemy as sa
 
 from databases import PostgresqlServer
-from hubbub.collector.store import MetricVersion, NewBatch, Store, day_tables, mixing, open_store
-from hubbub.collector.store.day_tables import (
+from hubbub.storage import MetricVersion, NewBatch, Store, day_tables, mixing, open_store
+from hubbub.storage.day_tables import (
     DayTable,
     first_table,
     mixed_table,
     parse_day_table,
 )
-from hubbub.collector.store.mixing import rounds_needed
+from hubbub.storage.mixing import rounds_needed
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_records, stored_segments
 from unit.collector.event_loop import in_event_loop
 from unit.collector.mixers import start_mixer

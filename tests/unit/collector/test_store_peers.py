@@ -14,12 +14,12 @@ import pytest
 import sqlalchemy as sa
 
 from databases import GUARDED, PostgresqlServer
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import Store, open_store
-from hubbub.collector.store.day_tables import as_table, first_table
-from hubbub.collector.store.interfaces import IdWriter
-from hubbub.collector.store.schema import segments
-from hubbub.collector.store.segments import sizes_of
+from hubbub.storage import Store, open_store
+from hubbub.storage.day_tables import as_table, first_table
+from hubbub.storage.errors import StoreError
+from hubbub.storage.interfaces import IdWriter
+from hubbub.storage.schema import segments
+from hubbub.storage.segments import sizes_of
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_record, stored_segments
 from unit.collector.event_loop import in_event_loop
 from unit.collector.mixers import start_mixer

@@ -18,9 +18,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from databases import GUARDED, PostgresqlServer
 from factories import make_metric
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import open_store
-from hubbub.collector.store import postgresql as postgresql_module
+from hubbub.storage import open_store
+from hubbub.storage import postgresql as postgresql_module
+from hubbub.storage.errors import StoreError
 from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop

@@ -21,7 +21,8 @@ from databases import PostgresqlServer
 from factories import make_metric, make_params
 from hubbub.collector.config.settings import ConfigError, Settings
 from hubbub.collector.config.sources import load
-from hubbub.collector.store import (
+from hubbub.protocol.records import Records
+from hubbub.storage import (
     MetricVersion,
     NewBatch,
     QuarantineDay,
@@ -29,9 +30,8 @@ from hubbub.collector.store import (
     Store,
     open_store,
 )
-from hubbub.collector.store.quarantine import MOST_KEYS
-from hubbub.collector.store.upkeep import MOST_QUARANTINE_DAYS, QuarantineCare, Upkeep
-from hubbub.protocol.records import Records
+from hubbub.storage.quarantine import MOST_KEYS
+from hubbub.storage.upkeep import MOST_QUARANTINE_DAYS, QuarantineCare, Upkeep
 from unit.collector.batches import HOMEPAGE, WIDTH, make_records, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -220,7 +220,7 @@ async def test_what_the_screen_refuses_stays(any_store_url: str) -> None:
 async def test_each_report_is_replayed_once_beside_appends_mergers_and_others_who_replay(
     any_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbub.collector.store.quarantine._REPORTS_AT_ONCE", 20)
+    monkeypatch.setattr("hubbub.storage.quarantine._REPORTS_AT_ONCE", 20)
     batches = [_batch(range(i, i + 4)) for i in range(0, 240, 4)]
     metric = make_metric(version=2, params=make_params(m=1024))
     async with (

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trustme
 
-from hubbub.collector.store import open_store
+from hubbub.storage import open_store
 from unit.collector.batches import HOMEPAGE, make_random_batch
 from unit.collector.event_loop import in_event_loop
 

@@ -15,10 +15,10 @@ import pytest
 import sqlalchemy as sa
 
 from databases import PostgresqlServer
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import NewBatch, Store, open_store
-from hubbub.collector.store import postgresql as postgresql_module
-from hubbub.collector.store.ids import (
+from hubbub.storage import NewBatch, Store, open_store
+from hubbub.storage import postgresql as postgresql_module
+from hubbub.storage.errors import StoreError
+from hubbub.storage.ids import (
     closing_trigger,
     id_section,
     id_table,
@@ -26,7 +26,7 @@ from hubbub.collector.store.ids import (
     parse_names,
     sorted_section,
 )
-from hubbub.collector.store.upkeep import Upkeep
+from hubbub.storage.upkeep import Upkeep
 from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from factories import make_metric, make_params
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store, segments
-from hubbub.collector.store.segments import segment_row
 from hubbub.protocol.records import table
+from hubbub.storage import MetricVersion, NewBatch, Store, open_store, segments
+from hubbub.storage.errors import StoreError
+from hubbub.storage.segments import segment_row
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 

@@ -15,9 +15,9 @@ import pytest
 import sqlalchemy as sa
 
 from factories import make_metric
-from hubbub.collector.errors import StoreError
-from hubbub.collector.store import open_store, sqlite
-from hubbub.collector.store.ids import id_table
+from hubbub.storage import open_store, sqlite
+from hubbub.storage.errors import StoreError
+from hubbub.storage.ids import id_table
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop
 from unit.collector.openers import remember_barrier, start_and_store

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from factories import make_metric
 from hubbub.collector.cli.stores import delete, maintain
-from hubbub.collector.store import MetricVersion, NewBatch, Store, open_store
-from hubbub.collector.store.upkeep import Upkeep, running_upkeep
+from hubbub.storage import MetricVersion, NewBatch, Store, open_store
+from hubbub.storage.upkeep import Upkeep, running_upkeep
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 

@@ -9,13 +9,13 @@ import numpy as np
 from evaluation.calibration.trials import count_simulated
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.collector.poisoning import Balance, Repeats, SetBits
 from hubbub.decoder import CohortCounts, Correction, Decoding, Summary
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.candidates.scanning import NO_GROUPS, SameBits
 from hubbub.decoder.decoding import Diagnostics
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.provenance import Provenance, Source, canonical, digest
+from hubbub.storage.poisoning import Balance, Repeats, SetBits
 
 CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)
 """Little noise: a few thousand reports tell a handful of strings apart."""

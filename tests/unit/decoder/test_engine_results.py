@@ -11,7 +11,6 @@ import pytest
 
 from engine_tasks import check_kept, refuse_three, scaled
 from factories import make_params
-from hubbub.collector.errors import ReportFileError
 from hubbub.decoder.engines import Keeper
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.choice import Choice, Method
@@ -24,6 +23,7 @@ from hubbub.decoder.reports.distributed import (
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.decoder.reports.packed import PackedReports, cut_cohorts
 from hubbub.decoder.reports.tasks import DayFile, plan_tasks
+from hubbub.storage.errors import ReportFileError
 from stored_metrics import NAMES, NOISE, WAYS, WORDS, Stored, numbers_of
 from unit.decoder.packed import reports_of
 

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.collector.store import MetricVersion, NewBatch, open_store
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.inputs import MIN_REPORTS
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
+from hubbub.storage import MetricVersion, NewBatch, open_store
 from unit.collector.forgeries import records_of
 
 DAY = dt.date(2026, 11, 1)

@@ -16,7 +16,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markupsafe import escape
 
-from hubbub.collector.poisoning import SetBits
 from hubbub.decoder import Decoding
 from hubbub.decoder.candidates.scanning import SameBits
 from hubbub.decoder.formats.data_files import csv_cell, write_csv
@@ -24,6 +23,7 @@ from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.strings import CHUNK, StringsResult
 from hubbub.decoder.results.text import columns, shortened, visible
 from hubbub.decoder.results.wording import limit_line
+from hubbub.storage.poisoning import SetBits
 from unit.decoder import rendered
 from unit.decoder.decodings import make_anomalies, make_decoding
 from unit.decoder.rendered import csv_of, html_of, json_of

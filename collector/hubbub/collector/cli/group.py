@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import click
 
-from hubbub.collector.errors import StoreError, mask
 from hubbub.protocol.errors import HubbubError
+from hubbub.storage.errors import StoreError, mask
 
 _SUBCOMMANDS = {
     "serve": ("service", "Receive reports until SIGTERM."),

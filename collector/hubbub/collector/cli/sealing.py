@@ -12,13 +12,13 @@ import click
 from hubbub.collector.cli.group import cli_errors
 from hubbub.collector.cli.stores import configured, progress_bar, store_options
 from hubbub.collector.config.sources import toml_value
-from hubbub.collector.errors import StoreError, mask_address
-from hubbub.collector.exchange.opening import OpenResult, open_reports
-from hubbub.collector.exchange.partitions import SCHEME, ParquetReader
-from hubbub.collector.store import DATABASES, Store, open_store
 from hubbub.protocol.errors import SealedError
 from hubbub.protocol.hpke import PrivateKey
 from hubbub.protocol.registry import Registry
+from hubbub.storage import DATABASES, Store, open_store
+from hubbub.storage.errors import StoreError, mask_address
+from hubbub.storage.files.opening import OpenResult, open_reports
+from hubbub.storage.files.partitions import SCHEME, ParquetReader
 
 _USUAL_DAYS = 90
 _ONLY_ITS_OWNER = 0o600

@@ -17,11 +17,9 @@ from hubbub.collector.cli.configuration import config_option, read_configuration
 from hubbub.collector.cli.group import cli_errors
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import describe_default
-from hubbub.collector.errors import StoreError, mask_address
-from hubbub.collector.exchange.exporting import export_partitions, plan_export
-from hubbub.collector.exchange.importing import find_sources, import_file
-from hubbub.collector.exchange.storage import Location, resolve
-from hubbub.collector.store import (
+from hubbub.protocol.records import COHORT_BYTES
+from hubbub.protocol.registry import Registry
+from hubbub.storage import (
     MetricVersion,
     QuarantineKey,
     Store,
@@ -29,10 +27,12 @@ from hubbub.collector.store import (
     migrate_store,
     open_store,
 )
-from hubbub.collector.store.quarantine import why_quarantined
-from hubbub.collector.store.upkeep import QuarantineCare, Upkeep
-from hubbub.protocol.records import COHORT_BYTES
-from hubbub.protocol.registry import Registry
+from hubbub.storage.errors import StoreError, mask_address
+from hubbub.storage.files.exporting import export_partitions, plan_export
+from hubbub.storage.files.importing import find_sources, import_file
+from hubbub.storage.files.locations import Location, resolve
+from hubbub.storage.quarantine import why_quarantined
+from hubbub.storage.upkeep import QuarantineCare, Upkeep
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 _Command = Callable[..., None]

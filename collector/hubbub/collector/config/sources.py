@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from hubbub.collector.config.settings import ConfigError, ContradictionError, Settings
-from hubbub.collector.errors import mask
+from hubbub.storage.errors import mask
 
 CONFIG_VARIABLE = "HUBBUB_COLLECTOR_CONFIG"
 _PREFIX = "HUBBUB_COLLECTOR_"

@@ -22,9 +22,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
-from hubbub.collector.errors import QuarantineFullError, StoreError
-from hubbub.collector.store import NewBatch, Store
-from hubbub.collector.store.upkeep import JUMP
+from hubbub.storage import NewBatch, Store
+from hubbub.storage.errors import QuarantineFullError, StoreError
+from hubbub.storage.upkeep import JUMP
 
 SLOT = 0.025
 """Seconds between two times at which what waits is committed. A client doesn't notice them, and at

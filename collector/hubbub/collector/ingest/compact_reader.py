@@ -16,7 +16,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from hubbub.collector.store import MetricVersion, NewBatch
 from hubbub.protocol.compact import (
     COUNT_BYTES,
     FIXED_HEAD_BYTES,
@@ -30,6 +29,7 @@ from hubbub.protocol.compact import (
 )
 from hubbub.protocol.errors import CompactError, TooManyReportsError
 from hubbub.protocol.records import COHORT_BYTES, Records, column
+from hubbub.storage import MetricVersion, NewBatch
 
 _NUMBERS = struct.Struct("<IHH")  # version, bytes of bits, number of records
 _FEW = 32

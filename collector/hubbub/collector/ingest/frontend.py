@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 from hubbub.collector.access.admission import Admission, LoadLimiter
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import BatchError, QuarantineFullError, RefusalError
+from hubbub.collector.errors import BatchError, RefusalError
 from hubbub.collector.http1 import Head, Response
 from hubbub.collector.ingest.body import check_encoding, decompress
 from hubbub.collector.ingest.commit import GroupCommit
@@ -22,7 +22,8 @@ from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.ingest.rollout import Rollout
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.store import MetricVersion, NewBatch, Store
+from hubbub.storage import MetricVersion, NewBatch, Store
+from hubbub.storage.errors import QuarantineFullError
 
 _MOST_LOOKERS = 16
 

@@ -19,13 +19,6 @@ import msgspec
 
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.compact_reader import CompactReader, ExpectedReports
-from hubbub.collector.store import (
-    Declared,
-    MetricVersion,
-    NewBatch,
-    QuarantineKey,
-    sealed_key,
-)
 from hubbub.protocol import compact, sealed
 from hubbub.protocol.checks import is_metric_name
 from hubbub.protocol.errors import (
@@ -38,6 +31,13 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_BITS, MOST_COHORTS
 from hubbub.protocol.records import COHORT_BYTES, Records
 from hubbub.protocol.registry import MOST_VERSION, Registry
+from hubbub.storage import (
+    Declared,
+    MetricVersion,
+    NewBatch,
+    QuarantineKey,
+    sealed_key,
+)
 
 BATCH_ID = Annotated[
     str,

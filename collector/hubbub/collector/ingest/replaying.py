@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.store import NewBatch, Replayed, Store
 from hubbub.protocol.registry import Registry
+from hubbub.storage import NewBatch, Replayed, Store
 
 
 async def replay(

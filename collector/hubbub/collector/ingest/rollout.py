@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from hubbub.collector.store import MetricVersion, Store
+from hubbub.storage import MetricVersion, Store
 
 
 class Rollout:

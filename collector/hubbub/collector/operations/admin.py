@@ -20,15 +20,16 @@ from aiohttp import web
 
 from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Scope, Settings
-from hubbub.collector.errors import RefusalError, StoreError
+from hubbub.collector.errors import RefusalError
 from hubbub.collector.http1 import Response
 from hubbub.collector.operations.admin_connections import aiohttp_response
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
 from hubbub.collector.operations.watching import Watch
 from hubbub.collector.problems import problem, refusal, unexpected
-from hubbub.collector.store import MetricVersion, Store
 from hubbub.protocol.registry import Registry
+from hubbub.storage import MetricVersion, Store
+from hubbub.storage.errors import StoreError
 
 RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
 """The header of an export with the width of its records."""

@@ -20,7 +20,7 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from hubbub.collector.errors import mask
+from hubbub.storage.errors import mask
 
 LIFECYCLE = "hubbub.collector.lifecycle"
 _OURS = "hubbub"
@@ -35,7 +35,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     Parameters
     ----------
     name : str
-        Such as "hubbub.collector.store"; or `LIFECYCLE`, for what no request causes.
+        Such as "hubbub.storage"; or `LIFECYCLE`, for what no request causes.
     """
     logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),

@@ -19,7 +19,9 @@ from hubbub.collector.operations.expiry import Expiry
 from hubbub.collector.operations.metrics import MetricValues
 from hubbub.collector.operations.publishing import Coarse
 from hubbub.collector.operations.sampling import Sample
-from hubbub.collector.store import (
+from hubbub.protocol.records import COHORT_BYTES
+from hubbub.protocol.registry import Registry
+from hubbub.storage import (
     SEALED,
     DayCount,
     Declared,
@@ -27,9 +29,7 @@ from hubbub.collector.store import (
     QuarantineDay,
     QuarantineKey,
 )
-from hubbub.collector.store.quarantine import why_quarantined
-from hubbub.protocol.records import COHORT_BYTES
-from hubbub.protocol.registry import Registry
+from hubbub.storage.quarantine import why_quarantined
 
 DAYS_SHOWN = 14
 STEPS_SHOWN = 144

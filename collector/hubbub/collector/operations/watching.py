@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.counters import CounterName
 from hubbub.collector.operations.expiry import Expiry, expiries
 from hubbub.collector.operations.metrics import Metrics
@@ -37,8 +36,9 @@ from hubbub.collector.operations.status import (
     quarantine_statuses,
     task_statuses,
 )
-from hubbub.collector.store import MetricVersion, Store
 from hubbub.protocol.registry import Registry
+from hubbub.storage import MetricVersion, Store
+from hubbub.storage.errors import StoreError
 
 _FRESH_SECONDS = 1.0
 _PATIENCE_SECONDS = 15.0

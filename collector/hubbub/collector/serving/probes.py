@@ -9,12 +9,12 @@ import time
 from collections.abc import Mapping
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import StoreError
 from hubbub.collector.http1 import Head, Response
 from hubbub.collector.ingest.commit import GroupCommit
 from hubbub.collector.problems import problem
 from hubbub.collector.serving.routes import Handler
-from hubbub.collector.store import Store
+from hubbub.storage import Store
+from hubbub.storage.errors import StoreError
 
 _GOOD_FOR_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0

@@ -9,11 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
-from hubbub.collector.errors import RefusalError, StoreError
+from hubbub.collector.errors import RefusalError
 from hubbub.collector.http1 import Head, Response
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import problem, refusal, unexpected
 from hubbub.collector.serving.connections import Posting
+from hubbub.storage.errors import StoreError
 
 _STORE_FAILED = "the store failed; send the same batch again"
 """Strangers read this: why is in the log and in the metrics."""

@@ -15,7 +15,6 @@ from aiohttp import web
 
 from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import StoreError
 from hubbub.collector.ingest.replaying import replay
 from hubbub.collector.operations.admin import make_admin_app
 from hubbub.collector.operations.admin_connections import AdminConnections, quiet_logger
@@ -32,9 +31,10 @@ from hubbub.collector.serving.service import (
     stop_event,
 )
 from hubbub.collector.serving.workers import Workers
-from hubbub.collector.store import Store, open_store, wait_for_schema
-from hubbub.collector.store.upkeep import QuarantineCare, Upkeep, running_upkeep
 from hubbub.protocol.errors import HubbubError
+from hubbub.storage import Store, open_store, wait_for_schema
+from hubbub.storage.errors import StoreError
+from hubbub.storage.upkeep import QuarantineCare, Upkeep, running_upkeep
 
 Announce = Callable[[str], None]
 

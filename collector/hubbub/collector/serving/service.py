@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from hubbub.collector.access.admission import LoadLimiter
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import StoreError
 from hubbub.collector.http1 import Head, Response
 from hubbub.collector.ingest.commit import Commit, GroupCommit, running_group_commit
 from hubbub.collector.ingest.frontend import Frontend
@@ -35,9 +34,10 @@ from hubbub.collector.serving.listening import Listener, listening, room_for_con
 from hubbub.collector.serving.probes import Probes
 from hubbub.collector.serving.routes import Routes
 from hubbub.collector.serving.tls import load_certificate, tls_context
-from hubbub.collector.store import Store
 from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.registry import Registry, check_compatible
+from hubbub.storage import Store
+from hubbub.storage.errors import StoreError
 
 _GAUGE_SECONDS = 1.0
 _PROBE_CONNECTIONS = 64

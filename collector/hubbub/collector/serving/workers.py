@@ -22,7 +22,6 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from hubbub.collector.errors import StoreError
 from hubbub.collector.operations.logs import LIFECYCLE, configure, get_logger
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.service import (
@@ -33,8 +32,9 @@ from hubbub.collector.serving.service import (
     running_ingest,
     stop_event,
 )
-from hubbub.collector.store import open_store
 from hubbub.protocol.errors import HubbubError
+from hubbub.storage import open_store
+from hubbub.storage.errors import StoreError
 
 _START_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0

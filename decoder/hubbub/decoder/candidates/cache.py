@@ -21,9 +21,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from hubbub.collector.errors import StorageError
-from hubbub.collector.exchange.storage import Address, resolve, storage_errors
 from hubbub.decoder.candidates.files import STDIN, CandidateList, StringTable, read_list
+from hubbub.storage.errors import StorageError
+from hubbub.storage.files.locations import Address, resolve, storage_errors
 
 FORMAT = "hubbub hashed candidates 2"
 _DESCRIPTION = "description.json"

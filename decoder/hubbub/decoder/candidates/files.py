@@ -22,10 +22,6 @@ from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 
-from hubbub.collector.errors import StorageError
-from hubbub.collector.exchange.parquet import open_parquet, require_pyarrow
-from hubbub.collector.exchange.rappor_reports import open_unpacked
-from hubbub.collector.exchange.storage import resolve, storage_errors
 from hubbub.decoder.arrays import BoolArray, ByteArray, IntArray, WordArray
 from hubbub.decoder.candidates.listing import (
     Candidates,
@@ -37,6 +33,10 @@ from hubbub.decoder.candidates.listing import (
 from hubbub.decoder.errors import CandidateError
 from hubbub.protocol.bloom import MAX_VALUE_BYTES
 from hubbub.protocol.params import RapporParams
+from hubbub.storage.errors import StorageError
+from hubbub.storage.files.locations import resolve, storage_errors
+from hubbub.storage.files.parquet import open_parquet, require_pyarrow
+from hubbub.storage.files.rappor_reports import open_unpacked
 
 _BLOCK = 65_536
 _COMPARED_BYTES = 2**20

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import IO, NamedTuple
 
-from hubbub.collector.exchange.parquet import open_parquet, require_pyarrow
-from hubbub.collector.exchange.rappor_reports import open_unpacked
-from hubbub.collector.exchange.storage import FileStamp, resolve
 from hubbub.decoder.candidates.files import (
     PARQUET,
     NotParquetError,
@@ -26,6 +23,9 @@ from hubbub.decoder.candidates.files import (
     readable,
     rows_of,
 )
+from hubbub.storage.files.locations import FileStamp, resolve
+from hubbub.storage.files.parquet import open_parquet, require_pyarrow
+from hubbub.storage.files.rappor_reports import open_unpacked
 
 _PACKED = ".gz"
 _BYTES_A_PART = 2**23

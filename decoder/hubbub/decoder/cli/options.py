@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 
-from hubbub.collector.errors import StoreError
 from hubbub.decoder.errors import DecoderError, OptionError
 from hubbub.decoder.formats.files import refuse_places
 from hubbub.protocol.errors import HubbubError
+from hubbub.storage.errors import StoreError
 
 
 def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:

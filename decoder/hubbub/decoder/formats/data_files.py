@@ -23,8 +23,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from hubbub.collector.exchange.parquet import require_pyarrow
 from hubbub.decoder.results.result import ROWS, Columns, Result, Types, Values
+from hubbub.storage.files.parquet import require_pyarrow
 
 _QUOTED = re.compile(r'[",\r\n]')
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")

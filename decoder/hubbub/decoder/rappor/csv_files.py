@@ -22,12 +22,12 @@ from typing import BinaryIO, NamedTuple, NoReturn, Self
 
 import numpy as np
 
-from hubbub.collector.exchange.rappor_reports import open_unpacked
-from hubbub.collector.exchange.storage import Address, Location, resolve, storage_errors
 from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.errors import InputError
 from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.params import RapporParams
+from hubbub.storage.files.locations import Address, Location, resolve, storage_errors
+from hubbub.storage.files.rappor_reports import open_unpacked
 
 MAX_BITS = 4096
 MAX_HASHES = 16

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from hubbub.collector.exchange.storage import Address, Location, resolve
 from hubbub.decoder.arrays import PositionArray
 from hubbub.decoder.candidates.files import pack_strings
 from hubbub.decoder.candidates.listing import Candidates, mapped
 from hubbub.decoder.errors import InputError
 from hubbub.decoder.rappor.csv_files import Row, read_rows, shown
 from hubbub.protocol.params import RapporParams
+from hubbub.storage.files.locations import Address, Location, resolve
 
 ALARM = 1e-6
 _CHI_SQUARE_NEEDS = 5

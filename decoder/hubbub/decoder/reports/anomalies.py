@@ -17,7 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.collector.poisoning import (
+from hubbub.decoder.arrays import IntArray
+from hubbub.protocol.counts import KeptCounts
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.records import Records, columns, set_bits
+from hubbub.storage.poisoning import (
     Balance,
     Repeats,
     RepeatSample,
@@ -25,10 +29,6 @@ from hubbub.collector.poisoning import (
     cohort_balance,
     plausible_set_bits,
 )
-from hubbub.decoder.arrays import IntArray
-from hubbub.protocol.counts import KeptCounts
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records, columns, set_bits
 
 ALARM = 1e-6
 """Chance of each kind of false alarm, over a whole decoding."""

@@ -21,10 +21,6 @@ from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from hubbub.collector.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.collector.exchange.counts import read_counts_file
-from hubbub.collector.exchange.parquet import count_rows, read_records
-from hubbub.collector.exchange.storage import Address, resolve
 from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.errors import UndecodableError
@@ -37,10 +33,14 @@ from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
+from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
+from hubbub.storage.files.counts import read_counts_file
+from hubbub.storage.files.locations import Address, resolve
+from hubbub.storage.files.parquet import count_rows, read_records
 
 if TYPE_CHECKING:
-    from hubbub.collector.exchange.partitions import ParquetReader
-    from hubbub.collector.store import MetricVersion, Reader
+    from hubbub.storage import MetricVersion, Reader
+    from hubbub.storage.files.partitions import ParquetReader
 
 _PIECE_BYTES = 2**22
 _PIECES_A_THREAD = 3
@@ -200,9 +200,9 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
         If it can't be opened for reading.
     """
     # Here and below: files of counts need no database's library, which takes long to import.
-    from hubbub.collector.exchange.partitions import SCHEME, ParquetReader  # noqa: PLC0415
-    from hubbub.collector.exchange.storage import SCHEMES  # noqa: PLC0415
-    from hubbub.collector.store import open_store  # noqa: PLC0415
+    from hubbub.storage import open_store  # noqa: PLC0415
+    from hubbub.storage.files.locations import SCHEMES  # noqa: PLC0415
+    from hubbub.storage.files.partitions import SCHEME, ParquetReader  # noqa: PLC0415
 
     if (scheme := url.partition("://")[0].lower()) in SCHEMES:
         # The rest isn't repeated: it may hold a secret.
@@ -256,8 +256,8 @@ async def load_reports(
     UndecodableError
         If there are no such reports.
     """
-    from hubbub.collector.exchange.partitions import ParquetReader  # noqa: PLC0415
-    from hubbub.collector.store import MetricVersion, StoredRecords  # noqa: PLC0415
+    from hubbub.storage import MetricVersion, StoredRecords  # noqa: PLC0415
+    from hubbub.storage.files.partitions import ParquetReader  # noqa: PLC0415
 
     key = MetricVersion(metric.name, metric.version)
     async with open_reader(store_url) as store:
@@ -300,7 +300,7 @@ async def load_reports(
 @contextmanager
 def _naming_deleted_files() -> Iterator[None]:
     """Say of a file that is gone that it was there when its folder was listed."""
-    from hubbub.collector.exchange.partitions import deleted_meanwhile  # noqa: PLC0415
+    from hubbub.storage.files.partitions import deleted_meanwhile  # noqa: PLC0415
 
     try:
         yield
@@ -404,8 +404,8 @@ async def load_days(
     min_reports : int
         Days with fewer aren't kept whole.
     """
-    from hubbub.collector.exchange.partitions import ParquetReader  # noqa: PLC0415
-    from hubbub.collector.store import MetricVersion, StoredRecords  # noqa: PLC0415
+    from hubbub.storage import MetricVersion, StoredRecords  # noqa: PLC0415
+    from hubbub.storage.files.partitions import ParquetReader  # noqa: PLC0415
 
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
@@ -536,7 +536,7 @@ def load_file(
     """
     path, partition = resolve(address), None
     if any(part.startswith(_EXPORTED) for part in path.parts):  # or spare what stores import
-        from hubbub.collector.exchange.partitions import (  # noqa: PLC0415
+        from hubbub.storage.files.partitions import (  # noqa: PLC0415
             check_definition,
             export_of,
             partition_of,

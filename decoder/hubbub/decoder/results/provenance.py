@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 
-from hubbub.collector.exchange.storage import resolve, storage_errors
 from hubbub.decoder.counts import CohortCounts
+from hubbub.storage.files.locations import resolve, storage_errors
 
 SEED = "none: decoding is deterministic"
 _PACKAGES = ("hubbub", "numpy", "scipy", "scikit-learn")

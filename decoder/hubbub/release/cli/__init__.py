@@ -1,6 +1,6 @@
 """The command line of releases."""
 
-from hubbub.collector.interrupts import quiet_interrupts
+from hubbub.protocol.interrupts import quiet_interrupts
 
 quiet_interrupts()  # before the imports that take longest
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.collector.poisoning import forgery_shift
 from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.ratios import filter_ratios
 from hubbub.planning import amplification
@@ -32,6 +31,7 @@ from hubbub.simulations.populations import family_shares
 from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan
+from hubbub.storage.poisoning import forgery_shift
 
 _MILLION = 1_000_000
 _TABLE_2 = 186_792

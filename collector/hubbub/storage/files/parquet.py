@@ -1,0 +1,301 @@
+"""Records <-> Parquet files with the columns `cohort` (uint16) and `bits` (k/8 bytes).
+
+One file a partition, a bounded number of rows a row group, so that files of any size are written
+and read in little memory. Invariant: bits are the bytes of the record unchanged, bit j of a report
+in bit j%8 of byte j//8.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hubbub.protocol.records import (
+    COHORT_BYTES,
+    Columns,
+    Records,
+    cohorts,
+    interleaved,
+    table,
+)
+from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
+from hubbub.storage.files.locations import (
+    Address,
+    FileStamp,
+    Location,
+    resolve,
+    storage_errors,
+)
+
+DEFINITION = "_definition.json"
+"""The file beside the days of a version that says how its reports were made."""
+
+_BATCH_BYTES = 2**20
+_REQUEST_BYTES = 2**23
+"""How much is fetched from other storage at a time: an export's row group in a request a column."""
+
+
+def require_pyarrow() -> Any:
+    """Return pyarrow, which is imported only where Parquet is asked for.
+
+    Raises
+    ------
+    StoreError
+        If it isn't installed.
+    """
+    try:
+        importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"Parquet needs the package {error.name}: pip install 'hubbub[parquet]'"
+        ) from error
+    return importlib.import_module("pyarrow")
+
+
+def write_records(address: Address, width: int, blocks: Iterable[Records]) -> int:
+    """Write blocks of records as one file, a row group each, in place of what is there.
+
+    Parameters
+    ----------
+    address : Location, path or str
+    width : int
+        Bytes of a record.
+    blocks : iterable of Records
+        At most 2^31 bytes of bits each.
+
+    Returns
+    -------
+    int
+        The number of records.
+    """
+    pa = require_pyarrow()
+    bits = pa.binary(width - COHORT_BYTES)
+    schema = pa.schema(
+        [pa.field("cohort", pa.uint16(), nullable=False), pa.field("bits", bits, nullable=False)]
+    )
+    written = 0
+    # Bits are noise: no two alike for a dictionary, no order for the statistics.
+    options = {
+        "compression": "zstd",
+        "use_dictionary": ["cohort"],
+        "write_statistics": ["cohort"],
+    }
+    with (
+        resolve(address).create() as file,
+        pa.parquet.ParquetWriter(file, schema, **options) as writer,
+    ):
+        for records in blocks:
+            data = pa.py_buffer(table(records)[:, COHORT_BYTES:].tobytes())
+            columns = [
+                pa.array(cohorts(records)),
+                pa.FixedSizeBinaryArray.from_buffers(bits, records.reports, [None, data]),
+            ]
+            group = pa.Table.from_arrays(columns, schema=schema)
+            writer.write_table(group, row_group_size=max(1, records.reports))
+            written += records.reports
+    return written
+
+
+def open_parquet(location: Location) -> Any:
+    """Return pyarrow's ParquetFile of a file, which fetches what is asked for and nothing ahead.
+
+    Raises
+    ------
+    ArrowException, OSError
+        Pyarrow's. `reading_error` tells them in words.
+    """
+    filesystem, path = location.arrow()
+    parquet = require_pyarrow().parquet
+    buffer_size = _BATCH_BYTES if location.is_local else _REQUEST_BYTES
+    with storage_errors(location):
+        return parquet.ParquetFile(
+            path, filesystem=filesystem, pre_buffer=False, buffer_size=buffer_size
+        )
+
+
+class FileLayout(NamedTuple):
+    """What is known of a file before its rows are read.
+
+    Attributes
+    ----------
+    rows : tuple of int
+        Those of each row group.
+    """
+
+    stamp: FileStamp
+    rows: tuple[int, ...]
+
+
+def read_layout(address: Address) -> FileLayout:
+    """Return how the rows of a Parquet file are grouped (raises as `read_columns`)."""
+    pa, location = require_pyarrow(), resolve(address)
+    try:
+        stamp = location.stamp()
+        with storage_errors(location), open_parquet(location) as file:
+            metadata = file.metadata
+    except (pa.ArrowException, OSError) as error:
+        raise reading_error(location, error) from error
+    groups = range(metadata.num_row_groups)
+    return FileLayout(stamp, tuple(metadata.row_group(group).num_rows for group in groups))
+
+
+def read_records(address: Address, k: int | None = None, m: int | None = None) -> Iterator[Records]:
+    """Yield the records of a Parquet file, a few megabytes at a time; see `read_columns`."""
+    for reports in read_columns(address, k, m):
+        yield interleaved(reports)
+
+
+def read_columns(
+    address: Address,
+    k: int | None = None,
+    m: int | None = None,
+    groups: range | None = None,
+    stamp: FileStamp | None = None,
+) -> Iterator[Columns]:
+    """Yield the reports of a Parquet file as they lie in Arrow's memory, some megabytes at a time.
+
+    The columns may stand in any order, among others, and be of wider types than an export's, such
+    as another program would write them.
+
+    Parameters
+    ----------
+    address : Location, path or str
+    k : int, optional
+        Bits that each report must have; None: those of the column's type.
+    m : int, optional
+        What each cohort must be below.
+    groups : range, optional
+        Row groups to read; None: all.
+    stamp : FileStamp, optional
+        What the file had when its layout was read, and must have to the end.
+
+    Raises
+    ------
+    ReportFileError
+        If it isn't Parquet, or holds anything but reports of these parameters, or isn't the same
+        file any more.
+    StorageError
+        If the storage that it lies in fails.
+    """
+    pa, path = require_pyarrow(), resolve(address)
+    try:
+        with storage_errors(path), open_parquet(path) as file:
+            _require_same(path, stamp)
+            width = _bits_width(pa, path, file.schema_arrow, k)
+            rows = 0
+            if groups:
+                rows = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
+            for batch in file.iter_batches(
+                max(1, _BATCH_BYTES // width),
+                row_groups=groups,
+                columns=["cohort", "bits"],
+                use_threads=False,
+            ):
+                yield _to_columns(pa, path, batch, width, m, rows)
+                rows += batch.num_rows
+        _require_same(path, stamp)
+    except (pa.ArrowException, OSError) as error:
+        raise reading_error(path, error) from error
+
+
+def _require_same(path: Location, stamp: FileStamp | None) -> None:
+    if stamp is not None and path.stamp() != stamp:
+        raise ReportFileError(
+            f"{path}: was written anew while it was read; expected the same file to the end: try "
+            "again"
+        )
+
+
+def count_rows(address: Address) -> int:
+    """Return the number of rows that a Parquet file says it has (raises as `read_records`)."""
+    pa, location = require_pyarrow(), resolve(address)
+    try:
+        with storage_errors(location), open_parquet(location) as file:
+            return int(file.metadata.num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise reading_error(location, error) from error
+
+
+def reading_error(
+    location: Location, error: Exception, expected: str = "a Parquet file"
+) -> ReportFileError:
+    """Return the error of a file that can't be read, from pyarrow's."""
+    if isinstance(error, FileNotFoundError):
+        reason = error.strerror or str(error).splitlines()[0]
+        return MissingFileError(f"{location}: {reason}; expected {expected}")
+    return ReportFileError(f"{location}: {str(error).splitlines()[0]}; expected {expected}")
+
+
+def _bits_width(pa: Any, path: Location, schema: Any, k: int | None) -> int:
+    """Return the bytes of a report's bits, if the columns can be reports at all."""
+    for column, fits, expected in (
+        ("cohort", pa.types.is_integer, "integers"),
+        ("bits", _is_binary, "binary"),
+    ):
+        found = schema.names.count(column)
+        if found != 1:
+            names = ", ".join(schema.names)
+            raise ReportFileError(
+                f"{path}: column {column}: expected once, but the columns are {names or 'none'}"
+            )
+        if not fits(schema.field(column).type):
+            kind = schema.field(column).type
+            raise ReportFileError(f"{path}: column {column}: {kind}; expected {expected}")
+    kind = schema.field("bits").type
+    fixed = kind.byte_width if pa.types.is_fixed_size_binary(kind) else None
+    if k is None and fixed is None:
+        raise ReportFileError(
+            f"{path}: column bits: {kind}; expected binary of a fixed size, or a {DEFINITION} "
+            "that says how many bits"
+        )
+    width = fixed if k is None else k // 8
+    if fixed not in {None, width}:
+        raise ReportFileError(
+            f"{path}: column bits: {fixed} bytes; expected {width} for k = {k} bits"
+        )
+    return int(width or 0)
+
+
+def _is_binary(kind: Any) -> bool:
+    return str(kind).startswith(("fixed_size_binary", "binary", "large_binary"))
+
+
+def _to_columns(
+    pa: Any, path: Location, batch: Any, width: int, m: int | None, rows: int
+) -> Columns:
+    """View a batch of rows, of which the first is the file's row `rows` + 1."""
+    cohort, bits = batch.column("cohort"), batch.column("bits")
+    for name, column in (("cohort", cohort), ("bits", bits)):
+        if column.null_count:
+            row = rows + 1 + column.is_null().to_pylist().index(True)
+            raise ReportFileError(f"{path}: row {row}, column {name}: is null; expected a value")
+    below = 2**16 if m is None else m
+    numbers = cohort.to_numpy(zero_copy_only=False)
+    if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= below:
+        wrong = np.flatnonzero((numbers < 0) | (numbers >= below))[0]
+        raise ReportFileError(
+            f"{path}: row {rows + 1 + wrong}, column cohort: {numbers[wrong]}; "
+            f"expected 0 to {below - 1}"
+        )
+    fixed = _fixed(pa, path, bits, width, rows)
+    start = fixed.offset * width
+    view = memoryview(fixed.buffers()[1])[start : start + batch.num_rows * width]
+    own = np.frombuffer(view, dtype=np.uint8).reshape(-1, width)
+    return Columns(numbers.astype(np.uint16, copy=False), own)
+
+
+def _fixed(pa: Any, path: Location, bits: Any, width: int, rows: int) -> Any:
+    """Return the column as binary of a fixed size."""
+    if pa.types.is_fixed_size_binary(bits.type):
+        return bits
+    lengths = importlib.import_module("pyarrow.compute").binary_length(bits).to_numpy()
+    wrong = np.flatnonzero(lengths != width)
+    if wrong.size:
+        raise ReportFileError(
+            f"{path}: row {rows + 1 + wrong[0]}, column bits: {lengths[wrong[0]]} bytes; "
+            f"expected {width}"
+        )
+    return bits.cast(pa.binary()).cast(pa.binary(width))

@@ -1,0 +1,432 @@
+"""Where exported reports lie: DIR/metric=NAME/version=N/day=YYYY-MM-DD/part-*.parquet.
+
+Beside it, or in its place, lie the counts of reports that were forgotten: `_counts-*.pq`. Which of
+these files are the day its `_manifest.json` says. Days without one, as other programs write them,
+are what Hive's readers see there.
+
+The layout is Hive's, which DuckDB, Spark, pandas and others read as it is. Beside the days of a
+version, `_definition.json` says how its reports were made. `ParquetReader` lets the decoder read
+such a directory as it reads a store.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from hubbub.protocol.metrics import Metric
+from hubbub.storage import SEALED, MetricVersion, Reader, StoredCounts, StoredRecords
+from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
+from hubbub.storage.files.counts import read_counts_file
+from hubbub.storage.files.locations import Address, Location, resolve
+from hubbub.storage.files.manifests import (
+    MANIFEST,
+    definition_digest,
+    is_part,
+    needs_manifest,
+    read_manifest,
+)
+from hubbub.storage.files.parquet import DEFINITION, count_rows, read_records, require_pyarrow
+
+SCHEME = "parquet:"
+"""How the address of an exported directory begins where a store's is expected."""
+
+_PARTITION = re.compile(
+    rf"metric=([a-z][a-z0-9_-]{{0,63}}|{SEALED})/version=([1-9][0-9]{{0,9}})/day=(\d{{4}}-\d{{2}}-\d{{2}})"
+)
+_AT_ONCE = 16  # manifests fetched: their time is that of a round trip each
+
+
+class Partition(NamedTuple):
+    """The reports of one metric, version and UTC day."""
+
+    metric: str
+    version: int
+    day: dt.date
+
+    @property
+    def key(self) -> MetricVersion:
+        """What its reports may be counted together with, on other days."""
+        return MetricVersion(self.metric, self.version)
+
+    @property
+    def path(self) -> PurePosixPath:
+        """Its directory, below the export's."""
+        return version_path(self.key) / f"day={self.day.isoformat()}"
+
+
+class ReportFile(NamedTuple):
+    """A file of reports, or of counts of forgotten ones.
+
+    Attributes
+    ----------
+    path : Location
+    partition : Partition, optional
+        The one that its directories name; None if they don't.
+    only_counts : bool
+        Whether it holds counts.
+    reports : int, optional
+        How many reports its manifest says; None if there is no manifest.
+    definition : str, optional
+        The digest in its manifest of how they were made.
+    """
+
+    path: Location
+    partition: Partition | None
+    only_counts: bool = False
+    reports: int | None = None
+    definition: str | None = None
+
+
+class Folder(NamedTuple):
+    """A directory of report files, as it was listed.
+
+    Attributes
+    ----------
+    location : Location
+    files : tuple of ReportFile
+        Those that count if there is no manifest.
+    has_manifest : bool
+    """
+
+    location: Location
+    files: tuple[ReportFile, ...]
+    has_manifest: bool
+
+    def read(self) -> tuple[ReportFile, ...]:
+        """Return the files that count, by the manifest as it is now."""
+        manifest = read_manifest(self.location) if self.has_manifest else None
+        if manifest is None:
+            return self.files
+        partition = partition_of(self.location / MANIFEST)
+        return tuple(
+            ReportFile(
+                self.location / file.name,
+                partition,
+                file.only_counts,
+                file.reports,
+                manifest.definition,
+            )
+            for file in manifest.files
+        )
+
+
+def version_path(key: MetricVersion) -> PurePosixPath:
+    """Return a version's directory, below the export's."""
+    return PurePosixPath(f"metric={key.metric}", f"version={key.version}")
+
+
+def partition_of(address: Address) -> Partition | None:
+    """Return the partition that a file's directories name, if they name one."""
+    found = _PARTITION.fullmatch("/".join(resolve(address).parts[-4:-1]))
+    if not found:
+        return None
+    try:
+        return Partition(found[1], int(found[2]), dt.date.fromisoformat(found[3]))
+    except ValueError:
+        return None
+
+
+def export_of(address: Address) -> Location:
+    """Return the exported directory that a file of a partition lies in."""
+    location = resolve(address)
+    if location.is_local:
+        location = resolve(Path(location.path).absolute())
+    return location.parent.parent.parent.parent
+
+
+def report_folders(directory: Location) -> Iterator[Folder]:
+    """Yield the directories, this one or below, that hold files of reports or manifests, in order.
+
+    Names that begin with `_` or `.` are no data: definitions, and files still being written.
+    """
+    depth = len(directory.path.parts)
+    for location, files in itertools.groupby(directory.files(), lambda file: file.parent):
+        if any(part[0] in "._" for part in location.path.parts[depth:]):
+            continue
+        names = [file.name for file in files]
+        partition = partition_of(location / MANIFEST)
+        found = tuple(
+            ReportFile(location / name, partition)
+            for name in names
+            if name.endswith(".parquet") and name[0] not in "._" and not needs_manifest(name)
+        )
+        if found or MANIFEST in names:
+            yield Folder(location, found, MANIFEST in names)
+
+
+def report_files(address: Address) -> Iterator[ReportFile]:
+    """Yield the files below a directory that count, in order: of reports, and of counts."""
+    for folder in report_folders(resolve(address)):
+        yield from folder.read()
+
+
+def check_target(directory: Location, partitions: Iterable[Partition]) -> None:
+    """Refuse to export into a directory that holds anything but an export.
+
+    Raises
+    ------
+    ReportFileError
+        If something in it isn't an export's, or would be read along with the partitions.
+    """
+    if directory.size() is not None:
+        raise ReportFileError(f"{directory}: is a file; expected a directory")
+    for name in directory.entries():
+        if not name.startswith(("metric=", "_", ".")):
+            raise ReportFileError(
+                f"{directory}: holds {name!r}, which is no export; expected a new or empty "
+                "directory, or an earlier export's"
+            )
+    for partition in partitions:
+        folder = directory / partition.path
+        for name in folder.entries():
+            if name.endswith(".parquet") and name[0] not in "._" and not is_part(name):
+                raise ReportFileError(
+                    f"{folder / name}: would be read along with the exported reports; expected no "
+                    "other Parquet files in a partition"
+                )
+
+
+def read_definition(directory: Location, key: MetricVersion) -> dict[str, object] | None:
+    """Return how a version's reports were made, or None if there is no such file.
+
+    Raises
+    ------
+    ReportFileError
+        If the file is there but can't be understood.
+    """
+    path = directory / version_path(key) / DEFINITION
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ReportFileError(f"{path}: {error}; expected JSON") from error
+    if not isinstance(found, dict):
+        raise ReportFileError(f"{path}: expected a JSON object")
+    return found
+
+
+def write_definition(
+    directory: Location, key: MetricVersion, definition: Mapping[str, object]
+) -> None:
+    """Write how a version's reports were made, unless it is there.
+
+    Raises
+    ------
+    ReportFileError
+        If another definition is there: the directory is another store's export.
+    """
+    there = read_definition(directory, key)
+    if there is None:
+        path = directory / version_path(key) / DEFINITION
+        path.write_bytes(_shown(definition).encode() + b"\n")
+    elif there != definition:
+        raise _different(directory, key, there, f"the store has {_shown(definition)}")
+
+
+def check_definition(address: Address, metric: Metric) -> None:
+    """Raise ReportFileError if a metric's reports below a directory were made in another way."""
+    key, directory = MetricVersion(metric.name, metric.version), resolve(address)
+    there = read_definition(directory, key)
+    # Through JSON, because only then do lists and numbers compare as they were written.
+    if there is not None and there != json.loads(_shown(metric.definition)):
+        raise _different(directory, key, there, f"the registry has {_shown(metric.definition)}")
+
+
+def check_made_so(file: ReportFile, definition: Mapping[str, object]) -> None:
+    """Raise ReportFileError if a file's manifest tells of reports that were made in another way."""
+    if file.definition not in {None, definition_digest(definition)}:
+        raise ReportFileError(
+            f"{file.path.parent / MANIFEST}: the day's reports were made in another way than "
+            f"{_shown(definition)}"
+        )
+
+
+def _different(
+    directory: Location, key: MetricVersion, there: Mapping[str, object], expected: str
+) -> ReportFileError:
+    path = directory / version_path(key) / DEFINITION
+    return ReportFileError(f"{path}: reports were made with {_shown(there)}, but {expected}")
+
+
+def _shown(definition: Mapping[str, object]) -> str:
+    return json.dumps(definition, sort_keys=True)
+
+
+class ParquetReader(Reader):
+    """An exported directory, read as the decoder reads a store.
+
+    It is listed once. A day that is exported again meanwhile is read as it was or as it is then; if
+    it changes under the very reading, that ends in an error.
+
+    Parameters
+    ----------
+    directory : Location, path or str
+
+    Raises
+    ------
+    StoreError
+        If there is no such directory, or no pyarrow to read it.
+    """
+
+    def __init__(self, directory: Address) -> None:
+        self._directory = resolve(directory)
+        self._listed: dict[str, dict[Partition, Folder]] = {}
+        self._read: dict[Partition, tuple[ReportFile, ...]] = {}
+        self._definitions: dict[MetricVersion, Mapping[str, object]] = {}
+        require_pyarrow()
+        if not self._directory.is_folder():
+            raise StoreError(
+                f"store '{SCHEME}{directory}': no such directory; expected one that "
+                "hubbub-collector export made"
+            )
+
+    async def check(self, metric: Metric) -> None:
+        """Raise StoreError if this metric's reports were made with other parameters."""
+        check_definition(self._directory, metric)
+        # What manifests say must agree, even if the version's own file was lost.
+        self._definitions[MetricVersion(metric.name, metric.version)] = metric.definition
+
+    async def segments(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield records, end to end, days `since` to `until` included."""
+        async for stored in self.contents(key, since, until):
+            if isinstance(stored, StoredRecords):
+                yield stored.records
+
+    async def contents(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
+        """Yield records, end to end, and counts, days `since` to `until` included."""
+        for partition in self._days(key, since, until):
+            has_begun = False
+            for attempt in itertools.count():
+                files = self._files(partition)
+                try:
+                    for stored in self._contents(partition, files):
+                        has_begun = True
+                        yield stored
+                    break
+                except MissingFileError as error:
+                    # Exported again since its manifest was read: if nothing of it was used, the new
+                    # one is as good.
+                    del self._read[partition]
+                    if has_begun or attempt or self._files(partition) == files:
+                        raise deleted_meanwhile(error) from error
+
+    async def count(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> int:
+        """Return the number of reports, kept or counted, days `since` to `until` included."""
+        return sum(map(_reports, self._chosen(key, since, until)))
+
+    async def last_counted(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> dt.date | None:
+        """Return the last of the days `since` to `until` with counts of forgotten reports."""
+        found = self._chosen(key, since, until)
+        days = (file.partition.day for file in found if file.only_counts and file.partition)
+        return max(days, default=None)
+
+    async def versions(self, metric: str) -> list[int]:
+        """Return the versions of a metric for which there are reports, or counts of them."""
+        return sorted({partition.version for partition in self._folders(metric)})
+
+    async def days(self, key: MetricVersion) -> list[dt.date]:
+        """Return the UTC days on which there are reports, or counts of them."""
+        return [partition.day for partition in self._days(key, None, None)]
+
+    def files(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> list[ReportFile]:
+        """Return the files of the days `since` to `until` that count, by day.
+
+        Raises
+        ------
+        ReportFileError
+            If a manifest can't be understood, or tells of reports made in another way.
+        """
+        return self._chosen(key, since, until)
+
+    def _folders(self, metric: str) -> dict[Partition, Folder]:
+        if metric not in self._listed:
+            self._listed[metric] = {
+                partition: folder
+                for folder in report_folders(self._directory / f"metric={metric}")
+                if (partition := partition_of(folder.location / MANIFEST))
+            }
+        return self._listed[metric]
+
+    def _days(
+        self, key: MetricVersion, since: dt.date | None, until: dt.date | None
+    ) -> list[Partition]:
+        return sorted(
+            partition
+            for partition in self._folders(key.metric)
+            if partition.key == key
+            and (since or partition.day) <= partition.day
+            and partition.day <= (until or partition.day)
+        )
+
+    def _chosen(
+        self, key: MetricVersion, since: dt.date | None, until: dt.date | None
+    ) -> list[ReportFile]:
+        days = self._days(key, since, until)
+        if not self._directory.is_local:
+            unread = [day for day in days if day not in self._read]
+            with ThreadPoolExecutor(_AT_ONCE, "manifest") as pool:
+                self._read.update(zip(unread, pool.map(self._files, unread), strict=True))
+        return [file for day in days for file in self._files(day)]
+
+    def _files(self, partition: Partition) -> tuple[ReportFile, ...]:
+        if partition not in self._read:
+            files = self._folders(partition.metric)[partition].read()
+            definition = self._definition(partition.key)
+            for file in files if definition else ():
+                check_made_so(file, definition)
+            self._read[partition] = files
+        return self._read[partition]
+
+    def _definition(self, key: MetricVersion) -> Mapping[str, object]:
+        if key not in self._definitions:
+            self._definitions[key] = read_definition(self._directory, key) or {}
+        return self._definitions[key]
+
+    def _contents(
+        self, partition: Partition, files: Iterable[ReportFile]
+    ) -> Iterator[StoredRecords | StoredCounts]:
+        k = self._definition(partition.key).get("k")
+        for file in files:
+            found = 0
+            if file.only_counts:
+                kept = read_counts_file(file.path)
+                found = kept.total
+                yield StoredCounts(partition.day, kept)
+            else:
+                for records in read_records(file.path, k if isinstance(k, int) else None):
+                    found += records.reports
+                    yield StoredRecords(partition.day, records.data)
+            if file.reports not in {None, found}:
+                raise ReportFileError(
+                    f"{file.path}: {found:,} reports; its manifest says {file.reports:,}"
+                )
+
+
+def _reports(file: ReportFile) -> int:
+    return count_rows(file.path) if file.reports is None else file.reports
+
+
+def deleted_meanwhile(error: MissingFileError) -> MissingFileError:
+    """Return the error of a file that was there when its folder was listed."""
+    return MissingFileError(
+        f"{error}; it was deleted while it was read, as by another export of its day: run this "
+        "again"
+    )

@@ -1,0 +1,108 @@
+"""All tables of the first release; later migrations start from these."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from hubbub.storage.schema import sample_nothing_of
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Make the tables, and what PostgreSQL has beside them."""
+    _make_segments()
+    op.create_table("upkeep_day", sa.Column("day", sa.Date, primary_key=True))
+    op.create_table(
+        "counts",
+        sa.Column("metric", sa.Text, primary_key=True),
+        sa.Column("version", sa.Integer, primary_key=True),
+        sa.Column("day", sa.Date, primary_key=True),
+        sa.Column("reports", sa.BigInteger, nullable=False),
+        sa.Column("counts", sa.LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
+    )
+    _make_quarantine()
+    op.create_table(
+        "id_filters",
+        sa.Column("digest", sa.LargeBinary(16), primary_key=True),
+        sa.Column("part", sa.Integer, primary_key=True),
+        sa.Column("words", sa.LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
+    )
+    if op.get_context().dialect.name == "postgresql":
+        _add_to_postgresql()
+
+
+def _make_segments() -> None:
+    op.create_table(
+        "segments",
+        _random_key("segment_id"),
+        sa.Column("metric", sa.Text, nullable=False),
+        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("day", sa.Date, nullable=False),
+        sa.Column("reports", sa.Integer, nullable=False),
+        sa.Column("records", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
+        "parameters",
+        sa.Column("metric", sa.Text, primary_key=True),
+        sa.Column("version", sa.Integer, primary_key=True),
+        sa.Column("parameters", sa.Text, nullable=False),
+    )
+    # With the number of reports, so that counting reads the index alone.
+    op.create_index("segments_by_day", "segments", ["metric", "version", "day", "reports"])
+
+
+def _make_quarantine() -> None:
+    op.create_table(
+        "quarantine",
+        _random_key("quarantine_id"),
+        sa.Column("metric", sa.Text, nullable=False),
+        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("width", sa.Integer, nullable=False),
+        sa.Column("day", sa.Date, nullable=False),
+        sa.Column("reports", sa.Integer, nullable=False),
+        sa.Column("records", sa.LargeBinary, nullable=False),
+    )
+    columns = ["metric", "version", "width", "day", "reports"]
+    op.create_index("quarantine_by_day", "quarantine", columns)
+
+
+def _random_key(name: str) -> sa.Column[int]:
+    type_ = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+    return sa.Column(name, type_, primary_key=True, autoincrement=False)
+
+
+def _add_to_postgresql() -> None:
+    """Add batch ids by day, and the function of triggers that close a day.
+
+    Records, counts and filters are random: compressing them would be in vain. None of them, and no
+    id, gets into the statistics.
+    """
+    op.create_table(
+        "batch_ids",
+        sa.Column("batch_id", sa.LargeBinary(16), nullable=False),
+        sa.Column("day", sa.Date, nullable=False),
+        sa.Column("section", sa.SmallInteger, nullable=False, server_default="0"),
+        postgresql_partition_by="RANGE (day)",
+    )
+    op.create_table("open_day", sa.Column("day", sa.Date, primary_key=True))
+    for table, column in (
+        ("segments", "records"),
+        ("counts", "counts"),
+        ("quarantine", "records"),
+        ("id_filters", "words"),
+    ):
+        op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
+    for table, column in (
+        ("batch_ids", "batch_id"),
+        ("segments", "records"),
+        ("quarantine", "records"),
+        ("id_filters", "words"),
+    ):
+        op.execute(sample_nothing_of(f"ONLY {table}", column))
+    op.execute(
+        "CREATE OR REPLACE FUNCTION refuse_batch_ids() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE EXCEPTION '% takes no more ids', TG_TABLE_NAME; END$$"
+    )

@@ -1,0 +1,308 @@
+"""The periodic maintenance of a store: merging, counting, forgetting, mixing, and tidying up.
+
+The batches of a quiet minute stay apart until they are merged with others, and those of a minute
+until their day is mixed, so this is part of what hides which reports came together, and not only
+housekeeping; merging therefore comes first, and goes on while large days are mixed. Invariants:
+every step may run in several processes at once, beside appends and readers, and may fail and be
+repeated; a step that fails keeps no other from running; but nothing is deleted because of its age
+on the word of a clock that has jumped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+from hubbub.storage import Store
+from hubbub.storage.errors import StoreError
+
+_LAST_SECONDS = 10
+"""How long the last run may take, because the service is being stopped."""
+
+MOST_QUARANTINE_DAYS = 90
+"""The most that can be configured; so long is kept what came before quarantine was turned off."""
+
+JUMP = dt.timedelta(days=7)
+"""A clock that is further than this from the last upkeep isn't believed unless somebody says so."""
+
+_log = logging.getLogger("hubbub.collector")
+
+_Done = TypeVar("_Done")
+
+
+class QuarantineCare(NamedTuple):
+    """What becomes of reports in quarantine.
+
+    Attributes
+    ----------
+    days : int, optional
+        How long they are kept; None: as long as any setting allows.
+    replay : callable, optional
+        Takes out what the registry knows by now; None: that is left to others.
+    observe_lost : callable
+        Called with the number of reports that were deleted because of their age.
+    """
+
+    days: int | None = None
+    replay: Callable[[], Awaitable[object]] | None = None
+    observe_lost: Callable[[int], None] = lambda _reports: None
+
+
+class UpkeepResult(NamedTuple):
+    """What a run did.
+
+    Attributes
+    ----------
+    merged : int
+        Segments that were replaced by larger ones.
+    counted : int
+        Reports that were replaced by their day's counts because of their age.
+    forgotten : int
+        Days whose batches' ids are no longer known.
+    dropped : int
+        Reports that were deleted because of their age, or whose counts were.
+    mixed : int
+        Reports that were mixed with all others of their day, as it is over.
+    lost : int
+        Reports in quarantine that were deleted because no registry took them in time.
+    faults : mapping of str to str
+        What went wrong, by step; the other steps were done.
+    """
+
+    merged: int = 0
+    counted: int = 0
+    forgotten: int = 0
+    dropped: int = 0
+    mixed: int = 0
+    lost: int = 0
+    faults: Mapping[str, str] = MappingProxyType({})
+
+
+class _Run:
+    """Runs steps, of which each may fail; `faults` says which did and why."""
+
+    def __init__(self, observe: Callable[[str, bool], None]) -> None:
+        self.faults: dict[str, str] = {}
+        self._observe = observe
+
+    async def step(self, name: str, work: Awaitable[_Done]) -> _Done | None:
+        try:
+            done = await work
+        except Exception as error:
+            # Of other errors not the text, which may quote what is stored.
+            told = str(error) if isinstance(error, StoreError) else type(error).__name__
+            self.faults[name] = told
+            self._observe(name, False)
+            return None
+        self._observe(name, True)
+        return done
+
+
+class Upkeep:
+    """Takes care of one store.
+
+    Parameters
+    ----------
+    store : Store
+    deduplication_days : int
+        How long the id of a batch is known; until then it is counted once however often it comes.
+    retention_days : int or None
+        How long reports, or their counts, are kept, or None to keep them for ever.
+    seconds : float
+        Time between two runs of `run_for_ever`, also while days are still being mixed.
+    observe : callable, optional
+        Called with the name of each step that was tried ("merge", "pool", "replay", "prepare",
+        "check", "count", "forget", "drop", "expire", "mix", "tidy" or "filter") and whether it
+        succeeded.
+    report_days : int, optional
+        How long single reports are kept, of which then only their day's counts stay; None: as long
+        as counts.
+    quarantine : QuarantineCare, optional
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        deduplication_days: int,
+        retention_days: int | None,
+        seconds: float,
+        observe: Callable[[str, bool], None] = lambda _step, _succeeded: None,
+        report_days: int | None = None,
+        quarantine: QuarantineCare = QuarantineCare(),  # noqa: B008 - it can't be changed
+    ) -> None:
+        self._store = store
+        self._deduplication = dt.timedelta(days=deduplication_days)
+        self._retention = None if retention_days is None else dt.timedelta(days=retention_days)
+        self._report_age = None if report_days is None else dt.timedelta(days=report_days)
+        self._quarantine = quarantine
+        self._seconds = seconds
+        self._observe = observe
+        self._stopping = asyncio.Event()
+        self._counted_on: dt.date | None = None
+        self._checked_on: dt.date | None = None
+        self._dropped_on: dt.date | None = None
+
+    async def run_once(self, today: dt.date, *, trust_clock: bool = False) -> UpkeepResult:
+        """Run all steps; days are counted back from `today`.
+
+        Unless the day passes the step "check", the steps that delete for age are left out.
+
+        Parameters
+        ----------
+        today : datetime.date
+        trust_clock : bool
+            Believe that it is this day, however long ago the last upkeep was.
+        """
+        begun = await self._begin(today, trust_clock=trust_clock)
+        ended = await self._end(today, is_clock_right="check" not in begun.faults)
+        return begun._replace(mixed=ended.mixed, faults={**begun.faults, **ended.faults})
+
+    async def _begin(self, today: dt.date, *, trust_clock: bool = False) -> UpkeepResult:
+        """Run the steps that are soon done, merging first."""
+        counted = forgotten = dropped = lost = None
+        run = _Run(self._observe)
+        merged = await run.step("merge", self._store.merge(today))
+        await run.step("pool", self._store.merge_quarantine(today))
+        if self._quarantine.replay:
+            await run.step("replay", self._quarantine.replay())
+        await run.step("prepare", self._store.prepare_day(today + dt.timedelta(days=1)))
+        await run.step("check", self._check_clock(today, trust_clock=trust_clock))
+        if "check" not in run.faults:
+            counted = await run.step("count", self._count_reports(today))
+            forgotten = await run.step("forget", self._forget_ids(today))
+            dropped = await run.step("drop", self._drop_reports(today))
+            lost = await run.step("expire", self._drop_quarantined(today))
+        return UpkeepResult(
+            merged=merged or 0,
+            counted=counted or 0,
+            forgotten=forgotten or 0,
+            dropped=dropped or 0,
+            lost=lost or 0,
+            faults=run.faults,
+        )
+
+    async def _end(self, today: dt.date, *, is_clock_right: bool) -> UpkeepResult:
+        """Run the steps that may take long; what was counted or dropped needs no mixing."""
+        run = _Run(self._observe)
+        mixed = await run.step("mix", self._store.mix(today, self._stopping.is_set))
+        await run.step("tidy", self._store.tidy())
+        if is_clock_right:
+            await run.step("filter", self._store.filter_ids(today))
+        return UpkeepResult(mixed=mixed or 0, faults=run.faults)
+
+    async def _count_reports(self, today: dt.date) -> int:
+        """Count and forget single reports that are too old, once a day as well."""
+        if self._report_age is None or today == self._counted_on:
+            return 0
+        counted = await self._store.count_reports(today - self._report_age)
+        self._counted_on = today
+        return counted
+
+    async def _forget_ids(self, today: dt.date) -> int:
+        """Forget old ids, and days to come that a wrong clock has prepared."""
+        await self._store.drop_empty_ids(today + dt.timedelta(days=1))
+        return await self._store.forget_ids(today - self._deduplication)
+
+    async def _check_clock(self, today: dt.date, *, trust_clock: bool) -> None:
+        """Remember that this is a day of upkeep, unless it is far from the last one.
+
+        A wrong clock dates whatever is stored meanwhile, so nothing but the last upkeep can tell.
+
+        Raises
+        ------
+        StoreError
+            If it may not be this day.
+        """
+        if today == self._checked_on and not trust_clock:
+            return
+        last = await self._store.upkeep_day()
+        if last is not None and abs(today - last) > JUMP and not trust_clock:
+            raise StoreError(
+                f"clock: it is {today}, but the last upkeep was on {last}, so nothing was deleted "
+                "for its age; if the clock is right, and the service was just stopped for long, "
+                "say so: hubbub-collector maintain --trust-clock"
+            )
+        if last is None or trust_clock or today > last:
+            await self._store.set_upkeep_day(today)
+        self._checked_on = today
+
+    async def _drop_reports(self, today: dt.date) -> int:
+        """Drop what is too old, once a day, because finding it reads the whole index."""
+        if self._retention is None or today == self._dropped_on:
+            return 0
+        dropped = await self._store.drop_reports(today - self._retention)
+        self._dropped_on = today
+        return dropped
+
+    async def _drop_quarantined(self, today: dt.date) -> int:
+        """Delete what was in quarantine for too long, and say so: it had been acknowledged."""
+        age = dt.timedelta(days=self._quarantine.days or MOST_QUARANTINE_DAYS)
+        ages = [age, *(it for it in (self._report_age, self._retention) if it is not None)]
+        lost = await self._store.drop_quarantined(today - min(ages))
+        if lost:
+            _log.warning("deleted %d reports in quarantine that no registry took in time", lost)
+            self._quarantine.observe_lost(lost)
+        return lost
+
+    async def run_for_ever(self) -> None:
+        """Run at once, every some seconds, and a last time when stopped; log what goes wrong.
+
+        The steps that may take long run beside the next runs until they are done.
+        """
+        ending: asyncio.Task[None] | None = None
+
+        async def end(today: dt.date, *, is_clock_right: bool) -> None:
+            _log_faults(await self._end(today, is_clock_right=is_clock_right))
+
+        async with asyncio.TaskGroup() as tasks:
+            stopping = tasks.create_task(self._wait_for_stop(), name="stop")
+            while True:
+                is_last = self._stopping.is_set()
+                today = dt.datetime.now(dt.UTC).date()
+                begun = await self._begin(today)
+                _log_faults(begun)
+                if is_last and ending is not None:
+                    await ending
+                if ending is None or ending.done():
+                    is_right = "check" not in begun.faults
+                    ending = tasks.create_task(end(today, is_clock_right=is_right), name="mixing")
+                if is_last:
+                    return
+                await asyncio.wait(
+                    [ending, stopping],
+                    timeout=self._seconds,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if ending.done():
+                    await asyncio.wait([stopping], timeout=self._seconds)
+
+    async def _wait_for_stop(self) -> None:
+        await self._stopping.wait()
+
+    def stop(self) -> None:
+        """Let `run_for_ever` run a last time and return."""
+        self._stopping.set()
+
+
+def _log_faults(result: UpkeepResult) -> None:
+    for step, fault in result.faults.items():
+        _log.error("upkeep failed to %s and will try again: %s", step, fault)
+
+
+@asynccontextmanager
+async def running_upkeep(upkeep: Upkeep) -> AsyncIterator[None]:
+    """Run the upkeep as long as the context is open, and a last time when it is left."""
+    task = asyncio.create_task(upkeep.run_for_ever(), name="upkeep")
+    try:
+        yield
+    finally:
+        upkeep.stop()
+        try:
+            await asyncio.wait_for(task, _LAST_SECONDS)
+        except TimeoutError:
+            _log.warning("gave up the last upkeep after %d seconds", _LAST_SECONDS)
