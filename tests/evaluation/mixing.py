@@ -63,7 +63,7 @@ async def _measure(url: str, reports: int, width: int, seconds: float) -> None:
     async with open_store(url, create=True) as store, open_store(url, create=True) as other:
         for start in range(0, reports, _OF_SEGMENT):
             await _append(store, min(_OF_SEGMENT, reports - start), width, _OVER)
-        await store.tidy()
+        await store.reclaim_space()
         await store.prepare_day(_TODAY)
         size = await store.size_bytes()
         alone, _ = await _store_and_read(other, width, asyncio.create_task(asyncio.sleep(seconds)))
@@ -72,7 +72,7 @@ async def _measure(url: str, reports: int, width: int, seconds: float) -> None:
         mixing = asyncio.create_task(_mix(store))
         meanwhile, most = await _store_and_read(other, width, mixing)
         taken = time.perf_counter() - begun
-        await store.tidy()
+        await store.reclaim_space()
         print(f"{reports:,} reports of {width} bytes in {store.dialect}, mixed in {taken:.1f} s")
         print(f"memory: {(_peak_memory() - memory) / 2**20:.0f} MiB more at most")
         after = await store.size_bytes()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluation.calibration.cases import made_up_case, zipf
+from evaluation.calibration.cases import synthetic_case, zipf
 from evaluation.calibration.trials import Case, collect_reports
 from evaluation.engines import cpu_seconds, of_each_engine
 from factories import make_params
@@ -114,7 +114,7 @@ def find(way: str, path: str) -> None:
 
 
 def _case() -> Case:
-    return made_up_case("screening", _PARAMS, _REPORTS, zipf(_PRESENT), 0, _PRESENT)
+    return synthetic_case("screening", _PARAMS, _REPORTS, zipf(_PRESENT), 0, _PRESENT)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine_tasks import check_kept, die, die_once, refuse_three, scaled, write_export
-from evaluation.calibration.cases import made_up_case, zipf
+from evaluation.calibration.cases import synthetic_case, zipf
 from evaluation.calibration.trials import collect_reports
 from factories import make_metric, make_params
 from hubbub.decoder.engines import Engine, Keeper, open_engine
@@ -52,7 +52,7 @@ def test_counts_and_what_is_looked_at_are_those_of_threads(spark: Engine, tmp_pa
 
 def test_a_screened_list_is_that_of_threads(spark: Engine, tmp_path: Path) -> None:
     params = make_params(k=64, h=2, m=16)
-    case = made_up_case("screened", params, 200_000, zipf(20), 0, 20)
+    case = synthetic_case("screened", params, 200_000, zipf(20), 0, 20)
     run = collect_reports(case, 3)[1]
     path = tmp_path / "list.txt"
     names = [*run.candidates, *(f"https://example.com/{i}" for i in range(200_000))]

@@ -19,7 +19,7 @@ from evaluation.calibration.cases import (
     LOOSE,
     PAPER,
     SMALL,
-    made_up_case,
+    synthetic_case,
     uniform,
     zipf,
 )
@@ -41,27 +41,27 @@ ALPHA = 0.05
 NINE_TENTHS = family_shares("geometric:0.9", 60)  # of the one before
 SEVEN_TENTHS = family_shares("geometric:0.7", 20)
 POPULATED = (
-    made_up_case("paper's", PAPER, 50_000, zipf(60), absent=140),
-    made_up_case("loose", LOOSE, 20_000, zipf(60), absent=140),
-    made_up_case("small filter", SMALL, 50_000, zipf(40), absent=60),
-    made_up_case("a third not listed", LOOSE, 20_000, NINE_TENTHS, 3, absent=140),
+    synthetic_case("paper's", PAPER, 50_000, zipf(60), absent=140),
+    synthetic_case("loose", LOOSE, 20_000, zipf(60), absent=140),
+    synthetic_case("small filter", SMALL, 50_000, zipf(40), absent=60),
+    synthetic_case("a third not listed", LOOSE, 20_000, NINE_TENTHS, 3, absent=140),
 )
 NOBODY_PRESENT = (
-    made_up_case("paper's", PAPER, 20_000, zipf(40), unlisted_every=1, absent=200),
-    made_up_case("small filter", SMALL, 20_000, zipf(20), unlisted_every=1, absent=200),
-    made_up_case("few reports", LOOSE, 5_000, SEVEN_TENTHS, unlisted_every=1, absent=200),
+    synthetic_case("paper's", PAPER, 20_000, zipf(40), unlisted_every=1, absent=200),
+    synthetic_case("small filter", SMALL, 20_000, zipf(20), unlisted_every=1, absent=200),
+    synthetic_case("few reports", LOOSE, 5_000, SEVEN_TENTHS, unlisted_every=1, absent=200),
 )
 FEW_TRUE = (
-    made_up_case("paper's", PAPER, 50_000, uniform(20), absent=180),
-    made_up_case("loose", LOOSE, 30_000, uniform(20), absent=180),
+    synthetic_case("paper's", PAPER, 50_000, uniform(20), absent=180),
+    synthetic_case("loose", LOOSE, 30_000, uniform(20), absent=180),
 )
 ALL_STRONG = (
-    made_up_case("loose", LOOSE, 50_000, uniform(30), unlisted_every=3, absent=50),
-    made_up_case("small filter", SMALL, 200_000, uniform(15), unlisted_every=3, absent=20),
+    synthetic_case("loose", LOOSE, 50_000, uniform(30), unlisted_every=3, absent=50),
+    synthetic_case("small filter", SMALL, 200_000, uniform(15), unlisted_every=3, absent=20),
 )
 MANY_RARE = (
-    made_up_case("paper's", PAPER, 50_000, uniform(300), unlisted_every=1, absent=200),
-    made_up_case("loose", LOOSE, 20_000, uniform(300), unlisted_every=1, absent=200),
+    synthetic_case("paper's", PAPER, 50_000, uniform(300), unlisted_every=1, absent=200),
+    synthetic_case("loose", LOOSE, 20_000, uniform(300), unlisted_every=1, absent=200),
 )
 DEMO = DEMO_CASE
 

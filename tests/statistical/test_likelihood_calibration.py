@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from cramer_rao import error_bound, expected_reports
-from evaluation.calibration.cases import made_up_case, uniform, zipf
+from evaluation.calibration.cases import synthetic_case, uniform, zipf
 from evaluation.calibration.likelihood import gauss
 from evaluation.calibration.trials import Case, collect, collect_reports
 from factories import make_params
@@ -32,13 +32,13 @@ CROWDED = make_params(k=8, h=2, m=32)
 LOOSE = make_params(k=8, h=2, m=16, f=0.0, p=0.225, q=0.775)
 SMALL = make_params(k=32, h=2, m=16, f=0.25, p=0.2, q=0.8)
 POPULATED = (
-    made_up_case("crowded", CROWDED, 100_000, family_shares("geometric:0.93", 60), 10, 12),
-    made_up_case("loose", LOOSE, 100_000, gauss(60), 10, 12),
-    made_up_case("small filter", SMALL, 20_000, zipf(40), 10, 20),
+    synthetic_case("crowded", CROWDED, 100_000, family_shares("geometric:0.93", 60), 10, 12),
+    synthetic_case("loose", LOOSE, 100_000, gauss(60), 10, 12),
+    synthetic_case("small filter", SMALL, 20_000, zipf(40), 10, 20),
 )
 NOBODY_PRESENT = (
-    made_up_case("crowded", CROWDED, 100_000, uniform(60), 1, 100),
-    made_up_case("small filter", SMALL, 10_000, zipf(20), 1, 100),
+    synthetic_case("crowded", CROWDED, 100_000, uniform(60), 1, 100),
+    synthetic_case("small filter", SMALL, 10_000, zipf(20), 1, 100),
 )
 
 
@@ -95,7 +95,7 @@ def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
     which are not negative, do no worse.
     """
     shares = np.array([0.3, 0.25, 0.2, 0.12, 0.08, 0.05])
-    case = made_up_case("all listed", params, 50_000, shares, 0, 0)
+    case = synthetic_case("all listed", params, 50_000, shares, 0, 0)
     squares, refit_squares = [], []
     for run, found in runs(case, 30):
         positions = distinct_positions(bit_positions(run.candidates, params), params)
@@ -110,7 +110,7 @@ def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
 
 def test_errors_are_smaller_than_those_of_bit_counts() -> None:
     """Median over 4 runs of the squared error of all candidates' estimates, per least squares'."""
-    case = made_up_case("loose", LOOSE, 200_000, gauss(60), 10, 12)
+    case = synthetic_case("loose", LOOSE, 200_000, gauss(60), 10, 12)
     ratios = []
     for run, found in runs(case, 4):
         counted = decode(run.counts, case.params, run.candidates)

@@ -84,7 +84,7 @@ class FilteredTables:
         self._words = [it.words for it in filters.values()]
         self._lengths = np.array([[len(words)] for words in self._words], np.uint64)
 
-    def suspects(self, ids: Sequence[bytes]) -> list[tuple[IdTable, bytes]]:
+    def possible_duplicates(self, ids: Sequence[bytes]) -> list[tuple[IdTable, bytes]]:
         """Return the tables that ids may be in; all others surely don't have them.
 
         All of a group and of all tables in a few of numpy's steps, each of which takes longer than

@@ -142,7 +142,7 @@ class DayCount(NamedTuple):
     bytes: int
 
 
-class Head(NamedTuple):
+class SegmentPrefix(NamedTuple):
     """The beginning of a segment: so many bytes of its records."""
 
     segment_id: int
@@ -218,7 +218,7 @@ class IdWriter(abc.ABC):
 
     def insert(self, ids: Sequence[bytes]) -> set[bytes]:
         """Insert ids of batches in this order, and return those that no table had."""
-        suspects = self._filtered.suspects(ids)
+        suspects = self._filtered.possible_duplicates(ids)
         known = self._find(suspects) if suspects else set()
         return self._insert_unknown([each for each in ids if each not in known] if known else ids)
 
@@ -325,7 +325,7 @@ class Database(abc.ABC):
             if len(unseen) < len(ids):  # seldom
                 rows = pool(unseen)
             if rows:
-                self.insert_rows(writer.connection, self.table_of_new(day, writer.day), rows)
+                self.insert_rows(writer.connection, self.insert_target(day, writer.day), rows)
             return unseen
 
         return await self.transact(received, lambda: pool(ids), write, is_large=is_large)
@@ -428,7 +428,7 @@ class Database(abc.ABC):
         """
 
     @abc.abstractmethod
-    def table_of_new(self, day: dt.date, received: dt.date) -> sa.Table:
+    def insert_target(self, day: dt.date, received: dt.date) -> sa.Table:
         """Return where to insert segments in `transact`.
 
         Parameters
@@ -463,7 +463,7 @@ class Database(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+    async def read_prefixes(self, heads: Sequence[SegmentPrefix]) -> list[bytes]:
         """Return the beginnings of segments' records, and read next to nothing of the rest.
 
         Segments that are gone are left out.
@@ -474,7 +474,7 @@ class Database(abc.ABC):
         """Take note that about `size` bytes were committed."""
 
     @abc.abstractmethod
-    async def tidy(self) -> None:
+    async def reclaim_space(self) -> None:
         """Remove from the files what was deleted, as far as the database allows."""
 
     @abc.abstractmethod

@@ -53,7 +53,7 @@ class _Day(NamedTuple):
     selected: list[sa.ColumnElement[bool]]
 
 
-async def mix_days(
+async def reshuffle_closed_days(
     database: Database, today: dt.date, is_stopping: Callable[[], bool] = lambda: False
 ) -> int:
     """Mix the reports of days before `today` that aren't yet; return how many.
@@ -113,7 +113,7 @@ async def _mix_day(
             replaced = await _replace(database, group, day, None if left else table)
             done += 0 if left else replaced
             if number % _GROUPS_BETWEEN_TIDYING == 0:
-                await database.tidy()
+                await database.reclaim_space()
     return done
 
 

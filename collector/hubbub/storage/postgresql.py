@@ -65,11 +65,11 @@ from hubbub.storage.ids import (
 )
 from hubbub.storage.interfaces import (
     Database,
-    Head,
     IdWriter,
     Prepared,
     Result,
     Row,
+    SegmentPrefix,
     translate_errors,
 )
 from hubbub.storage.receiving import ReceivingConnection
@@ -275,7 +275,7 @@ class PostgresqlDatabase(Database):
                 filtered = self._filters.of(catalogue)
                 self._filters.load_soon()
                 known: list[int] = []
-                if suspects := filtered.suspects(ids):
+                if suspects := filtered.possible_duplicates(ids):
                     places = _places(ids)
                     for statement, some in finding(suspects, places).items():
                         found = await driver.fetch(statement, some)
@@ -285,7 +285,7 @@ class PostgresqlDatabase(Database):
                 if len(unseen) < len(ids):  # seldom
                     rows = await pooled(unseen)
                 if rows:
-                    table = self.table_of_new(day, taking)
+                    table = self.insert_target(day, taking)
                     await commit(driver, copy_statement(table), copied_rows(table, rows))
                 else:
                     await commit(driver, _WAIT_FOR_REPLICAS)
@@ -487,7 +487,7 @@ class PostgresqlDatabase(Database):
                     return
             await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
 
-    def table_of_new(self, day: dt.date, received: dt.date) -> sa.Table:
+    def insert_target(self, day: dt.date, received: dt.date) -> sa.Table:
         """Return the open day's table; imports of other days come to no table of their own."""
         return as_table(first_table(day)) if day == received else segments
 
@@ -573,7 +573,7 @@ class PostgresqlDatabase(Database):
             if beating.exception():
                 raise StoreError("store: lost its lock, which others may have taken meanwhile")
 
-    async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+    async def read_prefixes(self, heads: Sequence[SegmentPrefix]) -> list[bytes]:
         """Read slices, for which the server fetches only the pieces of 2 kB that hold them."""
         statement = (
             "SELECT substr(records, 1, head.size) FROM segments "
@@ -590,7 +590,7 @@ class PostgresqlDatabase(Database):
     def note_written(self, size: int) -> None:
         """Do nothing: the server sees to its log itself."""
 
-    async def tidy(self) -> None:
+    async def reclaim_space(self) -> None:
         """Clear the space of what was merged, counted or deleted, for others to be written to."""
         async with translate_errors(), self._patient() as engine, engine.connect() as connection:
             # A vacuum can't be part of a transaction.

@@ -92,7 +92,7 @@ async def append_quarantined(
         unseen = ids.insert(sorted(fitting))
         new = [firsts[batch_id] for batch_id in unseen]
         for into, rows in (
-            (database.table_of_new(day, ids.day), segment_rows(new, day)),
+            (database.insert_target(day, ids.day), segment_rows(new, day)),
             (_quarantine, _quarantine_rows(new, day)),
         ):
             if rows:

@@ -36,10 +36,10 @@ from hubbub.storage.errors import CountsError, StoreError
 from hubbub.storage.interfaces import (
     Database,
     Declared,
-    Head,
     MetricVersion,
     NewBatch,
     Row,
+    SegmentPrefix,
 )
 from hubbub.storage.schema import parameters as _parameters
 from hubbub.storage.schema import segments as _segments
@@ -116,7 +116,7 @@ async def merge_segments(database: Database, small: int, today: dt.date | None =
             if len(chunk) > 1:
                 replaced += await _merge(database, chunk, key, day)
             if number % _CHUNKS_BETWEEN_TIDYING == 0:
-                await database.tidy()
+                await database.reclaim_space()
     if today is None:
         return replaced
     is_over = _segments.c.day < today
@@ -165,8 +165,8 @@ async def sample_segments(
             async for segment_id, n in await connection.stream(sizes):
                 share, rest = divmod(rest + n * wanted, stored)
                 if share:
-                    heads.append(Head(segment_id, share * width))
-        records = await database.read_heads(heads)
+                    heads.append(SegmentPrefix(segment_id, share * width))
+        records = await database.read_prefixes(heads)
         if len(records) == len(heads):
             break
         # Some were merged meanwhile, so their reports are in another segment.
@@ -296,7 +296,7 @@ async def _count_day(
             complete = complete and reports is not None
             counted += reports or 0
             if number % _CHUNKS_BETWEEN_TIDYING == 0:
-                await database.tidy()
+                await database.reclaim_space()
     return counted
 
 

@@ -61,7 +61,7 @@ from hubbub.storage.interfaces import (
     StoredCounts,
     StoredRecords,
 )
-from hubbub.storage.mixing import mix_days, unmixed_days
+from hubbub.storage.mixing import reshuffle_closed_days, unmixed_days
 from hubbub.storage.quarantine import (
     Screen,
     append_quarantined,
@@ -469,7 +469,7 @@ class Store(Reader):
         int
             The number of reports that were mixed.
         """
-        return await mix_days(self._database, today, is_stopping)
+        return await reshuffle_closed_days(self._database, today, is_stopping)
 
     async def unmixed_days(self, today: dt.date) -> int:
         """Return how many days before `today` have reports that aren't mixed yet."""
@@ -581,9 +581,9 @@ class Store(Reader):
         deleted += await delete_reports(self._database, *of_metric(_segments))
         return deleted + await delete_counts(self._database, *of_metric(_counts))
 
-    async def tidy(self) -> None:
+    async def reclaim_space(self) -> None:
         """Remove from the files what was deleted, as far as the database allows."""
-        await self._database.tidy()
+        await self._database.reclaim_space()
 
 
 @asynccontextmanager

@@ -42,10 +42,10 @@ from hubbub.storage.ids import (
 )
 from hubbub.storage.interfaces import (
     Database,
-    Head,
     IdWriter,
     Prepared,
     Result,
+    SegmentPrefix,
     translate_errors,
 )
 from hubbub.storage.schema import segments
@@ -249,7 +249,7 @@ class SqliteDatabase(Database):
         freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
         self.note_written(freed * _PAGE_BYTES)
 
-    def table_of_new(self, day: dt.date, received: dt.date) -> sa.Table:  # noqa: ARG002
+    def insert_target(self, day: dt.date, received: dt.date) -> sa.Table:  # noqa: ARG002
         """Return the one table there is."""
         return segments
 
@@ -272,12 +272,12 @@ class SqliteDatabase(Database):
         """Let all mix: the workers of a collector leave upkeep to one."""
         yield lambda: True
 
-    async def read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+    async def read_prefixes(self, heads: Sequence[SegmentPrefix]) -> list[bytes]:
         """Read from open blobs, because a SELECT would read each whole, whatever it takes of it."""
         async with translate_errors():
-            return await asyncio.to_thread(self._read_heads, heads)
+            return await asyncio.to_thread(self._read_prefixes, heads)
 
-    def _read_heads(self, heads: Sequence[Head]) -> list[bytes]:
+    def _read_prefixes(self, heads: Sequence[SegmentPrefix]) -> list[bytes]:
         address = f"{self._path.absolute().as_uri()}?mode=ro"
         ids = json.dumps([head.segment_id for head in heads])
         query = (
@@ -304,7 +304,7 @@ class SqliteDatabase(Database):
             self._uncopied = 0
             self._due.set()
 
-    async def tidy(self) -> None:
+    async def reclaim_space(self) -> None:
         """Copy the log into the database and empty it, or leave it if a reader needs it."""
         await asyncio.to_thread(self._checkpoint, "PASSIVE")
         await self._checkpoint_between_writes("TRUNCATE", BUSY_SECONDS)

@@ -190,7 +190,7 @@ class Upkeep:
         """Run the steps that may take long; what was counted or dropped needs no mixing."""
         run = _Run(self._observe)
         mixed = await run.step("mix", self._store.mix(today, self._stopping.is_set))
-        await run.step("tidy", self._store.tidy())
+        await run.step("tidy", self._store.reclaim_space())
         if is_clock_right:
             await run.step("filter", self._store.filter_ids(today))
         return UpkeepResult(mixed=mixed or 0, faults=run.faults)

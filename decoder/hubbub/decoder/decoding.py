@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates, hashed
-from hubbub.decoder.candidates.scanning import NO_GROUPS, SameBits, indistinguishable
+from hubbub.decoder.candidates.scanning import NO_GROUPS, CollisionGroups, indistinguishable
 from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.inference.hash_null import HashNull
@@ -125,7 +125,7 @@ class Decoding:
     constrained_share : float64 array, shape (n,)
         Shares of the detected under the constraint that none is negative and all, with the unknown
         mass, are 1; 0 for others. For adding up and plotting: less noisy, but not unbiased.
-    same_bits : SameBits
+    same_bits : CollisionGroups
         Candidates that can't be told from an earlier one. Of each group all have the numbers of
         the first, which are those of the group; its constrained share is the first one's alone.
     allowance : float
@@ -144,7 +144,7 @@ class Decoding:
     q_value: FloatArray
     detected: BoolArray
     constrained_share: FloatArray
-    same_bits: SameBits
+    same_bits: CollisionGroups
     summary: Summary
     diagnostics: Diagnostics
     allowance: float = 1.0
@@ -160,7 +160,7 @@ class Decoding:
             summary=replace(self.summary, candidates=len(rows), indistinguishable=0),
         )
 
-    def with_groups(self, candidates: Sequence[str], same_bits: SameBits) -> Decoding:
+    def with_groups(self, candidates: Sequence[str], same_bits: CollisionGroups) -> Decoding:
         """Return the decoding of all candidates from one of the first of each group."""
         places = np.empty(len(candidates), dtype=np.int64)
         places[same_bits.others(len(candidates))] = np.arange(len(self.candidates))
@@ -186,7 +186,7 @@ class Decoding:
         return replace(
             self._rows(rows),
             candidates=[self.candidates[row] for row in rows.tolist()],
-            same_bits=SameBits(place[same.rows[both]], place[same.first[both]]),
+            same_bits=CollisionGroups(place[same.rows[both]], place[same.first[both]]),
         )
 
     def firsts(self, marked: BoolArray) -> IntArray:

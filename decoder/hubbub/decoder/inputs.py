@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hubbub.decoder.engines import LOCAL
 from hubbub.decoder.errors import OptionError
-from hubbub.decoder.type_decoder import OutputOptions
+from hubbub.decoder.type_decoder import DecodeOptions
 
 STORE = "sqlite:///hubbub.db"
 """Where reports are if nothing else is said."""
@@ -27,7 +27,7 @@ about so few people that they are about somebody, and against taking noise for n
 MIN_REPORTS_VARIABLE = "HUBBUB_MIN_REPORTS"
 """In the environment, how the operator says otherwise."""
 
-Listed = str | tuple[str, ...]
+CandidateInput = str | tuple[str, ...]
 """A file of strings, or the strings themselves."""
 
 
@@ -61,7 +61,7 @@ class InputOptions:
     reports: str | None = None
     counts: str | None = None
     params: str | None = None
-    candidates: Listed | Mapping[str, Listed] | None = None
+    candidates: CandidateInput | Mapping[str, CandidateInput] | None = None
     map: str | Mapping[str, str] | None = None
     since: dt.date | None = None
     until: dt.date | None = None
@@ -107,7 +107,7 @@ def _is_pair(text: str) -> bool:
     return bool(equal) and "://" not in field and not Path(text).exists()
 
 
-def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
+def check_outputs(inputs: InputOptions, outputs: DecodeOptions) -> None:
     """Raise OptionError for results that can't be made of the input."""
     if inputs.schema is not None:
         if outputs.method == "regression":
@@ -130,7 +130,7 @@ def check_outputs(inputs: InputOptions, outputs: OutputOptions) -> None:
         raise OptionError("--candidate-cache belongs to --candidates FILE; nothing else is kept.")
 
 
-def _check_engine(inputs: InputOptions, outputs: OutputOptions) -> None:
+def _check_engine(inputs: InputOptions, outputs: DecodeOptions) -> None:
     """Raise OptionError for what only this machine can decode."""
     engine = f"--engine {outputs.engine}"
     store = inputs.store or STORE

@@ -33,8 +33,8 @@ from hubbub.decoder.inputs import (
     MIN_REPORTS,
     MIN_REPORTS_VARIABLE,
     STORE,
+    CandidateInput,
     InputOptions,
-    Listed,
     check_candidates,
     check_outputs,
     check_reports,
@@ -64,7 +64,7 @@ from hubbub.decoder.results.provenance import (
     strings_source,
 )
 from hubbub.decoder.results.result import Result
-from hubbub.decoder.type_decoder import OutputOptions, decoder_of
+from hubbub.decoder.type_decoder import DecodeOptions, decoder_of
 from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
@@ -197,7 +197,7 @@ def decode_metric(
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
     if by not in {None, "day"}:
         raise ValueError(f"by = {by!r}: must be 'day' or None")
-    listed: Listed | dict[str, Listed] | None
+    listed: CandidateInput | dict[str, CandidateInput] | None
     if isinstance(candidates, Mapping):
         listed = {field: _listed(strings) for field, strings in candidates.items()}
     else:
@@ -222,7 +222,7 @@ def decode_metric(
     )
     if min_reports is None:
         min_reports = int(os.environ.get(MIN_REPORTS_VARIABLE, MIN_REPORTS))
-    outputs = OutputOptions(
+    outputs = DecodeOptions(
         alpha=alpha,
         correction=Correction(correction).value,
         detected_only=detected_only,
@@ -242,7 +242,7 @@ def decode_metric(
         return decode_inputs(inputs, outputs)
 
 
-def _listed(strings: _Listed) -> Listed:
+def _listed(strings: _Listed) -> CandidateInput:
     if isinstance(strings, str | PathLike):
         return os.fspath(strings)
     return tuple(dict.fromkeys(strings))
@@ -260,7 +260,7 @@ def _day(day: dt.date | str | None) -> dt.date | None:
 
 def decode_inputs(
     inputs: InputOptions,
-    outputs: OutputOptions,
+    outputs: DecodeOptions,
     observer: Observer | None = None,
     *,
     provenance: bool = True,
@@ -295,7 +295,7 @@ def decode_inputs(
 
 
 def _decode_variables(
-    inputs: InputOptions, outputs: OutputOptions, observer: Observer, provenance: bool
+    inputs: InputOptions, outputs: DecodeOptions, observer: Observer, provenance: bool
 ) -> Result:
     """Decode google/rappor's reports of several variables, which no registry has."""
     from hubbub.decoder.association.files import (  # noqa: PLC0415 - seldom
@@ -368,7 +368,7 @@ def _metric(inputs: InputOptions) -> Metric:
 
 
 def list_candidates(
-    candidates: Listed | None,
+    candidates: CandidateInput | None,
     map_file: str | None,
     params: RapporParams,
     cache: Path | None = None,
@@ -406,7 +406,7 @@ def _repeats(left_out: int) -> tuple[str, ...]:
     return (f"{left_out:,} repeated candidates left out",) if left_out else ()
 
 
-def _candidates_source(role: str, listed: Listed, strings: Sequence[str]) -> Source:
+def _candidates_source(role: str, listed: CandidateInput, strings: Sequence[str]) -> Source:
     if isinstance(listed, tuple):
         return strings_source(role, strings, "a list")
     if is_in_parts(listed):
@@ -423,7 +423,7 @@ class DecodeJob:
     """What is asked for, as a type's decoder sees it (`type_decoder.Job`)."""
 
     inputs: InputOptions
-    outputs: OutputOptions
+    outputs: DecodeOptions
     metric: Metric
     observer: Observer
     wants_provenance: bool
@@ -451,7 +451,7 @@ class DecodeJob:
             self.observer.note(note)
         return listed
 
-    def screens(self) -> bool:
+    def uses_streaming_screen(self) -> bool:
         """Say whether the list is screened, in parts, instead of being read into memory.
 
         It depends on what is asked for alone, not on the engine or how long the list is. A
@@ -485,7 +485,7 @@ class DecodeJob:
     def _one_map(self) -> str | None:
         return None if isinstance(self.inputs.map, Mapping) else self.inputs.map
 
-    def _one_list(self) -> Listed | None:
+    def _one_list(self) -> CandidateInput | None:
         if isinstance(self.inputs.candidates, Mapping):
             raise OptionError(
                 f"--candidates FIELD=FILE: must be --candidates FILE; metrics.{self.metric.name} "
@@ -570,7 +570,7 @@ class DecodeJob:
             raise OptionError(f"metrics.{self.metric.name}: needs {needed}, and no other lists.")
         return {field: self._strings(given[field]) for field in fields}
 
-    def _strings(self, candidates: Listed) -> tuple[str, ...]:
+    def _strings(self, candidates: CandidateInput) -> tuple[str, ...]:
         # The positions aren't used: they depend on a cohort's step, or on other fields.
         alone = RapporParams(8, 1, 1, 0.0, 0.25, 0.75)
         listed, notes = list_candidates(candidates, None, alone)

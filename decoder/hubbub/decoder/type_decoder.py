@@ -46,7 +46,7 @@ _BUILT_IN = {
 
 
 @dataclass(frozen=True, slots=True)
-class OutputOptions:
+class DecodeOptions:
     """How the input is decoded and what is written; see the command's --help.
 
     Attributes
@@ -94,7 +94,7 @@ class Job(Protocol):
         """What is decoded."""
 
     @property
-    def outputs(self) -> OutputOptions:
+    def outputs(self) -> DecodeOptions:
         """How to decode, and what to write."""
 
     def named(self, *options: str) -> list[str]:
@@ -103,7 +103,7 @@ class Job(Protocol):
     def candidates(self) -> Candidates:
         """Read the strings to look for; a usage error if none are given."""
 
-    def screens(self) -> bool:
+    def uses_streaming_screen(self) -> bool:
         """Say whether the strings are so given, and so little is asked, that a list is screened."""
 
     def screened(self, counts: CohortCounts) -> ScreenedList:

@@ -150,7 +150,7 @@ def load(
     """
     parts = []
     for file in files_of(path):
-        with _told_of(file):
+        with _translate_read_errors(file):
             table = _form(file).read(file, [user_column, *roles], newlines_in_cells)
             table.validate(full=True)
         absent = [name for name in (user_column, *roles) if name not in table.column_names]
@@ -287,7 +287,7 @@ def _form(path: Path) -> _Form:
 
 
 def _names(file: Path, newlines_in_cells: bool) -> list[str]:
-    with _told_of(file):
+    with _translate_read_errors(file):
         names = _form(file).names(file, newlines_in_cells)
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
@@ -296,7 +296,7 @@ def _names(file: Path, newlines_in_cells: bool) -> list[str]:
 
 
 @contextlib.contextmanager
-def _told_of(file: Path) -> Iterator[None]:
+def _translate_read_errors(file: Path) -> Iterator[None]:
     """Say which file can't be read, and why, without what pyarrow quotes of its values."""
     try:
         yield

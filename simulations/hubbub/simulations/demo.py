@@ -20,7 +20,7 @@ import numpy as np
 
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.formats.data_files import write_json
-from hubbub.decoder.formats.files import write_whole
+from hubbub.decoder.formats.files import atomic_write
 from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.job import decode_metric
 from hubbub.decoder.open_strings.decoding import OpenDecoding
@@ -268,7 +268,7 @@ def run_demo(
     unlisted = OpenNames(found, by_name, metric.epsilon_report, open_seconds)
     seconds = time.monotonic() - started
     result = DemoResult(candidates, truth, estimates, figures, n_reports, seed, seconds, unlisted)
-    write_whole(folder / "result.json", partial(write_json, result))
+    atomic_write(folder / "result.json", partial(write_json, result))
     title = f"{n_reports:,} noisy reports, {len(candidates):,} candidate names"
     chart = estimates_chart(candidates, truth, estimates, title)
     write_picture(folder / "estimates.png", [chart])
@@ -286,5 +286,5 @@ def _decode_unlisted(folder: Path) -> OpenDecoding:
         store=f"sqlite:///{folder}/hubbub.db",
         min_reports=1,
     )
-    write_whole(folder / "open.json", partial(write_json, result))
+    atomic_write(folder / "open.json", partial(write_json, result))
     return cast("OpenStringsResult", result).decoding

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.benchmarks.timing import Comparison, compare, compare_amounts
-from evaluation.calibration.cases import made_up_case, zipf
+from evaluation.calibration.cases import synthetic_case, zipf
 from evaluation.calibration.trials import collect_reports
 from factories import make_params
 from hubbub.decoder.candidates.files import read_list
@@ -174,7 +174,7 @@ def _positions() -> Comparison:
 
 def _likelihood() -> Comparison:
     records, run = collect_reports(
-        made_up_case("all listed", _PARAMS, _DECODED, zipf(100), 0, 100), 1
+        synthetic_case("all listed", _PARAMS, _DECODED, zipf(100), 0, 100), 1
     )
     candidates = hashed(run.candidates, _PARAMS)
     counted = decode(run.counts, _PARAMS, candidates)
@@ -193,7 +193,7 @@ def _likelihood() -> Comparison:
 
 
 def _command(folder: Path) -> Comparison:
-    run = collect_reports(made_up_case("all listed", _PARAMS, _DECODED, zipf(100), 0, 100), 1)[1]
+    run = collect_reports(synthetic_case("all listed", _PARAMS, _DECODED, zipf(100), 0, 100), 1)[1]
     counts, map_file, params = (folder / name for name in ("counts.csv", "map.csv", "params.csv"))
     table = np.column_stack([run.counts.reports, run.counts.bits])
     np.savetxt(counts, table, fmt="%d", delimiter=",")

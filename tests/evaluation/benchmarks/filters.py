@@ -42,7 +42,7 @@ def comparisons() -> Iterator[Comparison]:
 
 def _ask(tables: FilteredTables, group: int) -> int:
     for ids in _groups(group):
-        tables.suspects(ids)
+        tables.possible_duplicates(ids)
     return _IDS_A_TURN
 
 

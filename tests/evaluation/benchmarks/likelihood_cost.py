@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from evaluation.calibration.cases import made_up_case, zipf
+from evaluation.calibration.cases import synthetic_case, zipf
 from evaluation.calibration.trials import collect_reports
 from factories import make_params
 from hubbub.decoder.arrays import FloatArray
@@ -47,7 +47,7 @@ SIZES = (
 def measured_seconds(size: Size) -> float:
     """Return the least processor time of some runs on one core, from sorted reports on."""
     half = size.candidates // 2
-    case = made_up_case("timed", size.params, size.reports, zipf(half), 0, half)
+    case = synthetic_case("timed", size.params, size.reports, zipf(half), 0, half)
     records, run = collect_reports(case, 1)
     candidates = hashed(run.candidates, size.params)
     counted = decode(run.counts, size.params, candidates)

@@ -149,7 +149,7 @@ def _compare_stores(
             await store.declare([metric])
             await store.append(plain, today)
             await store.merge()
-            await store.tidy()
+            await store.reclaim_space()
 
     def timed_open() -> int:
         async def run(folder: Path) -> None:

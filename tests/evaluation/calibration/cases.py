@@ -22,7 +22,7 @@ zipf = partial(family_shares, "zipf:1")
 DEMO = Registry.parse(METRICS)["first_name"].params
 
 
-def made_up_case(
+def synthetic_case(
     name: str,
     params: RapporParams,
     reports: int,

@@ -15,7 +15,7 @@ from rich import box
 from rich.table import Table
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from evaluation.calibration.cases import PAPER, made_up_case, uniform, zipf
+from evaluation.calibration.cases import PAPER, synthetic_case, uniform, zipf
 from evaluation.calibration.table import mean_and_error
 from evaluation.calibration.trials import Case, collect_reports
 from hubbub.decoder import Decoding, decode
@@ -99,7 +99,7 @@ def run(case: Case, seeds: Sequence[int]) -> list[Figures]:
 def crowded(name: str, noise: str, m: int, shares: FloatArray, absent: int = 20) -> Case:
     """Return a million reports on filters of 8 bits; every tenth string isn't listed."""
     params = RapporParams(8, 2, m, *NOISE[noise])
-    return made_up_case(name, params, 1_000_000, shares, 10, absent)
+    return synthetic_case(name, params, 1_000_000, shares, 10, absent)
 
 
 DISTRIBUTIONS = {
@@ -119,16 +119,16 @@ CASES = (
         for m in (16, 32, 64, 128)
     ),
     *(crowded("exponential", noise, 32, DISTRIBUTIONS["exponential"], 1_000) for noise in NOISE),
-    made_up_case("zipf 1", PAPER, 200_000, zipf(200), 10, 800),
-    made_up_case("zipf 1", NARROW, 200_000, zipf(100), 10, 200),
+    synthetic_case("zipf 1", PAPER, 200_000, zipf(200), 10, 800),
+    synthetic_case("zipf 1", NARROW, 200_000, zipf(100), 10, 200),
     *(
-        made_up_case("none listed", params, 1_000_000, shares, 1, 1_000)
+        synthetic_case("none listed", params, 1_000_000, shares, 1, 1_000)
         for params, shares in (
             (RapporParams(8, 2, 16, *NOISE["f .5"]), zipf(40)),
             (RapporParams(8, 2, 64, *NOISE["f 0"]), DISTRIBUTIONS["exponential"]),
         )
     ),
-    made_up_case("all listed", CLEAR, 3_000, family_shares("geometric:0.7", 4), absent=100),
+    synthetic_case("all listed", CLEAR, 3_000, family_shares("geometric:0.7", 4), absent=100),
 )
 
 

@@ -62,10 +62,10 @@ def test_each_table_is_suspected_for_its_own_ids() -> None:
     for age, table in enumerate(tables):
         filters[table] = IdFilter.for_ids(10**age)
         filters[table].add(ids[age])
-    found = FilteredTables(filters).suspects(ids)
+    found = FilteredTables(filters).possible_duplicates(ids)
     assert found == list(zip(tables, ids, strict=False))
-    assert FilteredTables({}).suspects(ids) == []
-    assert FilteredTables(filters).suspects([]) == []
+    assert FilteredTables({}).possible_duplicates(ids) == []
+    assert FilteredTables(filters).possible_duplicates([]) == []
 
 
 def test_other_ids_are_suspected_as_often_as_calculated(rng: np.random.Generator) -> None:
@@ -139,4 +139,4 @@ def _choosing(first: int) -> bytes:
 
 def _suspects(made: IdFilter, ids: list[bytes]) -> list[bytes]:
     table: IdTable = _TABLE
-    return [batch_id for _, batch_id in FilteredTables({table: made}).suspects(ids)]
+    return [batch_id for _, batch_id in FilteredTables({table: made}).possible_duplicates(ids)]

@@ -340,7 +340,7 @@ async def test_size_includes_the_ids(any_store_url: str) -> None:
         for number in range(2):
             batches = [NewBatch(make_new_batch().batch_id, {}) for _ in range(5000)]
             await store.append(batches, _later(number))
-        await store.tidy()
+        await store.reclaim_space()
         assert await store.size_bytes() - empty > 10_000 * 16
 
 

@@ -144,7 +144,7 @@ async def test_tidying_goes_on_when_another_collector_drops_a_table_meanwhile(
         await store.append([make_new_batch()], _TOMORROW)
         sa.event.listen(sa.Engine, "before_cursor_execute", drop_first)
         try:
-            await store.tidy()
+            await store.reclaim_space()
         finally:
             sa.event.remove(sa.Engine, "before_cursor_execute", drop_first)
     assert ["segments_20260314" in statement for statement in vacuums] == [True, False]

@@ -366,7 +366,7 @@ async def test_tidying_clears_what_was_merged(
         for _ in range(50):
             await store.append([make_random_batch(100)], _DAY)
         assert await store.merge() == 50
-        await store.tidy()
+        await store.reclaim_space()
         postgresql.execute("SELECT pg_stat_force_next_flush()", url=postgresql_url)
         assert postgresql.execute(dead, url=postgresql_url) == "0"
         assert await store.count(HOMEPAGE) == 5000

@@ -264,7 +264,7 @@ async def test_what_was_deleted_or_merged_leaves_no_bytes_in_the_files(
         await store.drop_reports(_TOMORROW)
         await store.forget_ids(_TOMORROW)
         await store.merge()
-        await store.tidy()
+        await store.reclaim_space()
         files = _everything(tmp_path)
         assert deleted.batch_id not in files
         assert not any(record in files for record in _records(deleted))

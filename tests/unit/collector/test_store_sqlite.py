@@ -216,7 +216,7 @@ async def test_commits_do_not_wait_for_a_reader_that_keeps_the_log(
         with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as reader:
             reader.execute("BEGIN")
             assert reader.execute("SELECT sum(reports) FROM segments").fetchone() == (3,)
-            tidying = asyncio.create_task(store.tidy())
+            tidying = asyncio.create_task(store.reclaim_space())
             for _ in range(50):
                 await store.append([make_random_batch(5000)], _DAY)
             await tidying

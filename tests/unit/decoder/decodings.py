@@ -11,7 +11,7 @@ from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, Summary
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.candidates.scanning import NO_GROUPS, SameBits
+from hubbub.decoder.candidates.scanning import NO_GROUPS, CollisionGroups
 from hubbub.decoder.decoding import Diagnostics
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.provenance import Provenance, Source, canonical, digest
@@ -37,7 +37,7 @@ def make_decoding(
     n_reports: int = 1000,
     correction: Correction = Correction.BH,
     unknown_share: float = 0.25,
-    same_bits: SameBits = NO_GROUPS,
+    same_bits: CollisionGroups = NO_GROUPS,
 ) -> Decoding:
     """Return a decoding whose shares are given: a standard error of 0.01 and p = 1e-9 each."""
     n = len(candidates)

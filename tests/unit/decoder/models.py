@@ -12,7 +12,7 @@ from hubbub.client import RapporParams
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.candidates.listing import Candidates, Design, bit_positions, make_design, mapped
 from hubbub.decoder.counts import BitEstimates, variance_of_one
-from hubbub.decoder.regression.model import Fit, Members, fit_members, unknown_column
+from hubbub.decoder.regression.model import Fit, ModelTerms, fit_members, unknown_column
 
 PARAMS = make_params(k=32, h=2, m=8)
 SHARES = np.array([0.4, 0.2, 0.1, 0.05])
@@ -77,7 +77,7 @@ def fit_of(
 ) -> Fit:
     """Return the model of some candidates; those that aren't free are random effects."""
     marks = np.ones(len(selected), dtype=np.bool_) if free is None else np.array(free)
-    members = Members(selected, design.matrix[selected], marks)
+    members = ModelTerms(selected, design.matrix[selected], marks)
     return fit_members(bits, members, params, prior_variance=prior_variance)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from hubbub.decoder.blending.decoding import Blending, blend
 from hubbub.decoder.blending.result import NUMBERS, BlendedResult
-from hubbub.decoder.candidates.scanning import SameBits
+from hubbub.decoder.candidates.scanning import CollisionGroups
 from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.results.strings import COLUMNS, StringsResult
 from unit.decoder.decodings import make_decoding, make_provenance
@@ -98,7 +98,7 @@ def test_what_the_reports_cannot_tell_is_told_by_the_counts_alone() -> None:
 
 
 def test_candidates_that_cannot_be_told_apart_keep_the_figures_of_their_group() -> None:
-    same = SameBits(np.array([1]), np.array([0]))
+    same = CollisionGroups(np.array([1]), np.array([0]))
     local = local_decoding([0.30, 0.30, 0.004, 0.0], same_bits=same)
     found = blended(local=local)
     assert found.decoding.share[:2].tolist() == [0.30, 0.30]

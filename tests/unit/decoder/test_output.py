@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from markupsafe import escape
 
 from hubbub.decoder import Decoding
-from hubbub.decoder.candidates.scanning import SameBits
+from hubbub.decoder.candidates.scanning import CollisionGroups
 from hubbub.decoder.formats.data_files import csv_cell, write_csv
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.strings import CHUNK, StringsResult
@@ -421,7 +421,7 @@ def test_json_without_a_scrutiny_says_so() -> None:
 
 
 def test_candidates_that_cant_be_told_apart_are_rows_of_one_group_and_one_line_for_people() -> None:
-    same = SameBits(np.array([2, 3]), np.array([0, 0]))
+    same = CollisionGroups(np.array([2, 3]), np.array([0, 0]))
     decoding = make_decoding(["a", "b", "c", "d"], share=[0.3, 0.1, 0.3, 0.3], same_bits=same)
     lines = csv_of(StringsResult(decoding)).splitlines()
     assert [line.rpartition(",")[2] for line in lines] == ["group", "a", "", "a", "a"]

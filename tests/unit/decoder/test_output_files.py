@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from factories import registry_toml
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.formats.files import write_whole
-from hubbub.decoder.formats.writers import DECODED, refuse_unwritable, write_results
+from hubbub.decoder.formats.files import atomic_write
+from hubbub.decoder.formats.writers import DECODED, validate_output_formats, write_results
 from hubbub.decoder.results.result import Result
 from hubbub.decoder.results.strings import COLUMNS, StringsResult
 from unit.decoder.decodings import make_decoding
@@ -21,7 +21,7 @@ from unit.decoder.stores import filled_store, plausible_records
 
 
 def write(path: Path, text: str) -> None:
-    write_whole(path, lambda file: file.writelines([text.encode()]))
+    atomic_write(path, lambda file: file.writelines([text.encode()]))
 
 
 def test_written_file_holds_just_the_text(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_rendering_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path) -> N
         raise RuntimeError("half way")
 
     with pytest.raises(RuntimeError, match="half way"):
-        write_whole(path, fail)
+        atomic_write(path, fail)
     assert path.read_text(encoding="utf-8") == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["result.csv"]
 
@@ -103,16 +103,16 @@ def test_reader_never_sees_half_a_file(tmp_path: Path) -> None:
 
 
 def test_every_form_is_accepted_in_a_folder(tmp_path: Path) -> None:
-    refuse_unwritable(["-", *(str(tmp_path / f"result{suffix}") for suffix in DECODED)])
+    validate_output_formats(["-", *(str(tmp_path / f"result{suffix}") for suffix in DECODED)])
     assert not list(tmp_path.iterdir())
 
 
 def test_mistyped_folder_is_named_and_not_made(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such folder") as caught:
-        refuse_unwritable([str(tmp_path / "nosuchfolder" / "result.csv")])
+        validate_output_formats([str(tmp_path / "nosuchfolder" / "result.csv")])
     assert caught.value.filename == str(tmp_path / "nosuchfolder")
     with pytest.raises(FileNotFoundError):
-        write_whole(tmp_path / "nosuchfolder" / "result.csv", lambda file: file.writelines([]))
+        atomic_write(tmp_path / "nosuchfolder" / "result.csv", lambda file: file.writelines([]))
     assert not list(tmp_path.iterdir())
 
 
@@ -128,7 +128,7 @@ def test_mistyped_folder_is_named_and_not_made(tmp_path: Path) -> None:
 )
 def test_names_that_say_nothing_are_refused(paths: list[str], reason: str) -> None:
     with pytest.raises(ValueError, match=r"must end|twice") as caught:
-        refuse_unwritable(paths)
+        validate_output_formats(paths)
     assert reason in str(caught.value)
 
 
@@ -136,13 +136,13 @@ def test_places_where_no_file_can_be_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(IsADirectoryError):
-        refuse_unwritable([str(tmp_path / "folder.csv")])
+        validate_output_formats([str(tmp_path / "folder.csv")])
     with pytest.raises(NotADirectoryError):
-        refuse_unwritable([str(tmp_path / "file" / "result.csv")])
+        validate_output_formats([str(tmp_path / "file" / "result.csv")])
 
 
 def test_folder_without_permission_is_refused_to_all_but_root(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     may = os.geteuid() == 0
     with nullcontext() if may else pytest.raises(PermissionError):
-        refuse_unwritable([str(tmp_path / "result.csv")])
+        validate_output_formats([str(tmp_path / "result.csv")])

@@ -15,7 +15,7 @@ from hubbub.decoder.candidates.listing import make_design
 from hubbub.decoder.counts import BitEstimates, variance_of_one
 from hubbub.decoder.regression.model import (
     Fit,
-    Members,
+    ModelTerms,
     fit_members,
     fit_selected,
     reports_by_row,
@@ -140,7 +140,7 @@ def test_starting_from_a_similar_model_changes_nothing_that_matters(
     """A hundredth of a standard error is what the last of the reweightings may still move."""
     design = design_of(10)
     bits = noisy_bits(design, rng)
-    members = Members(np.arange(10), design.matrix, np.array(FEW_FREE))
+    members = ModelTerms(np.arange(10), design.matrix, np.array(FEW_FREE))
     fresh = fit_members(bits, members, PARAMS, prior_variance=PRIOR_VARIANCE)
     start = fit_selected(bits, design, SELECTED, PARAMS)
     again = fit_members(bits, members, PARAMS, prior_variance=PRIOR_VARIANCE, start=start)

@@ -11,7 +11,7 @@ from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.candidates.listing import Candidates, make_design, mapped
 from hubbub.decoder.counts import BitEstimates
 from hubbub.decoder.regression.estimates import (
-    LeftOut,
+    LeaveOneOutFit,
     PresenceTests,
     estimate_all,
     estimated_in,
@@ -20,8 +20,8 @@ from hubbub.decoder.regression.model import Fit, fit_selected
 from hubbub.decoder.regression.rivals import (
     extended,
     models_with_rivals,
-    models_without_feedback,
     reduced,
+    selection_corrected_models,
 )
 from hubbub.decoder.regression.search import Search
 from unit.decoder.models import candidates_of, design_of, noisy_bits
@@ -117,7 +117,7 @@ def test_ally_is_out_of_the_model_that_a_string_is_estimated_in(rng: np.random.G
     stronger, weaker = np.argsort(log_p[:2]).tolist()
 
     just_passed = float(log_p[weaker]) + 0.1  # beside the other string, and not without it
-    without = models_without_feedback(tests, log_p, just_passed)
+    without = selection_corrected_models(tests, log_p, just_passed)
     assert without[stronger].fit.selected.tolist() == [stronger]
     found = estimated_in({stronger: without[stronger]}, fit, estimates)
     alone = reduced(fit, np.array([weaker]))
@@ -134,7 +134,7 @@ def test_ally_is_out_of_the_model_that_a_string_is_estimated_in(rng: np.random.G
         )[weaker]
     )
     assert easily_passed + np.log(1e-4) < log_p[stronger] < easily_passed
-    assert models_without_feedback(tests, log_p, easily_passed) == {}
+    assert selection_corrected_models(tests, log_p, easily_passed) == {}
 
 
 def test_model_without_the_tested_is_the_same_however_it_came_about(
@@ -144,7 +144,7 @@ def test_model_without_the_tested_is_the_same_however_it_came_about(
     fit = fit_of(bits_of(rng), np.arange(6))
     larger = extended(fit, np.array([7]), DESIGN.matrix[[7]])
     tests = PresenceTests(fit, candidates_of(60, PARAMS), bits_of(rng), PARAMS)
-    residuals, _ = tests.without(LeftOut(larger, 6))
+    residuals, _ = tests.without(LeaveOneOutFit(larger, 6))
     np.testing.assert_allclose(residuals, fit.residuals, atol=1e-9)
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.calibration.cases import made_up_case, zipf
+from evaluation.calibration.cases import synthetic_case, zipf
 from evaluation.calibration.trials import collect_reports
 from factories import make_params
 from hubbub.client import RapporParams
@@ -46,7 +46,7 @@ TWIN = "twin 3575199"
 
 def population(params: RapporParams, n: int) -> tuple[CohortCounts, list[str]]:
     """Return counts of 200,000 reports and n candidates, of which 20 are frequent."""
-    case = made_up_case("screened", params, 200_000, zipf(20), 0, 20)
+    case = synthetic_case("screened", params, 200_000, zipf(20), 0, 20)
     run = collect_reports(case, 3)[1]
     names = [f"https://example.com/{i}" for i in range(n - len(run.candidates))]
     places = np.linspace(0, len(names), len(run.candidates)).astype(int)

@@ -430,7 +430,7 @@ def delete(
     async def delete_reports() -> int:
         async with _existing_store(url) as opened:
             deleted = await opened.delete(metric, version)
-            await opened.tidy()
+            await opened.reclaim_space()
             return deleted
 
     with cli_errors():

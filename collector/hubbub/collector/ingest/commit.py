@@ -90,7 +90,7 @@ class GroupCommit:
         self._begun_at = asyncio.get_running_loop().time()
         self._enough = MOST_ENOUGH
         self._is_ending = False
-        self._believed: dt.date | None = None
+        self._clock_checked_on: dt.date | None = None
         self._logged_at = float("-inf")
         self._unlogged = 0
         self.refused_at = float("-inf")
@@ -131,7 +131,7 @@ class GroupCommit:
         if self._waiting:
             self._due.set()
 
-    async def write_for_ever(self) -> None:
+    async def run(self) -> None:
         """Commit group after group until cancelled."""
         while True:
             group = await self._next_group()
@@ -158,12 +158,12 @@ class GroupCommit:
 
         What it dated would be too old, and be forgotten, as soon as the clock is right.
         """
-        if today == self._believed:
+        if today == self._clock_checked_on:
             return
         last = await self._store.upkeep_day()
         if last is not None and last - today > JUMP:
             raise StoreError(f"clock: it is {today}, but the last upkeep was on {last}")
-        self._believed = today
+        self._clock_checked_on = today
 
     async def _append(self, batches: list[NewBatch], today: dt.date) -> Sequence[bool | None]:
         """Store batches that all have something to be kept apart, or that all have nothing."""
@@ -245,7 +245,7 @@ async def running_group_commit(
         Bytes that may be kept of what no registry knows yet.
     """
     commit = GroupCommit(store, observe, most_quarantined)
-    writer = asyncio.create_task(commit.write_for_ever(), name="group commit")
+    writer = asyncio.create_task(commit.run(), name="group commit")
     try:
         yield commit
     finally:

@@ -25,7 +25,7 @@ from hubbub.collector.operations.metrics import Metrics
 from hubbub.storage import MetricVersion, NewBatch, Store
 from hubbub.storage.errors import QuarantineFullError
 
-_MOST_LOOKERS = 16
+_MAX_CONCURRENT_LOOKUPS = 16
 
 _DUPLICATE = b'{"accepted": %d, "duplicate": true}'
 _ACCEPTED = b'{"accepted": %d}'
@@ -153,7 +153,7 @@ class Frontend:
             if error.status == 429 and self._admission.may_repeat(key, reports):
                 # One at a time, and few who wait, so that those without quota keep nobody else from
                 # the store or from a slot.
-                if self._lookers >= _MOST_LOOKERS:
+                if self._lookers >= _MAX_CONCURRENT_LOOKUPS:
                     raise
                 async with self._looked_up():
                     is_known = await self._store.knows(batch.batch_id)

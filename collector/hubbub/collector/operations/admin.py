@@ -101,7 +101,7 @@ class _Admin:
 
     async def watched(self, _app: web.Application) -> AsyncIterator[None]:
         """Publish while the application runs."""
-        task = asyncio.create_task(self._watch.publish_for_ever(), name="publish")
+        task = asyncio.create_task(self._watch.run(), name="publish")
         yield
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -79,7 +79,7 @@ class Watch:
         self._asking = asyncio.Lock()
         self._known: tuple[object, tuple[Expiry, ...], str] = (None, (), "")
 
-    async def publish_for_ever(self) -> None:
+    async def run(self) -> None:
         """Publish at full multiples of publish_seconds of the clock, until cancelled."""
         while True:
             now = time.time()

@@ -203,7 +203,7 @@ async def open_reports(
                         done += records
                         progress(done, max(done, sum(totals)))
     await store.merge()
-    await store.tidy()
+    await store.reclaim_space()
     return OpenResult(new, known, left_out)
 
 

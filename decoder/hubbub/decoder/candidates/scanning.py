@@ -64,7 +64,7 @@ def scan(
     return by_hash, by_bit
 
 
-class SameBits(NamedTuple):
+class CollisionGroups(NamedTuple):
     """Candidates that set the very same bits as an earlier one.
 
     Attributes
@@ -90,11 +90,11 @@ class SameBits(NamedTuple):
         return np.flatnonzero(kept)
 
 
-NO_GROUPS = SameBits(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+NO_GROUPS = CollisionGroups(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 """Of candidates that can all be told apart."""
 
 
-def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> SameBits:
+def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> CollisionGroups:
     """Find candidates that set the very same bits as another one, wherever there are reports.
 
     Parameters
@@ -113,7 +113,7 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> SameBit
     return same_sums(first, lambda rows: _fingerprints(candidates, weights[1], rows))
 
 
-def same_sums(first: NumberArray, second: Callable[[IntArray], NumberArray]) -> SameBits:
+def same_sums(first: NumberArray, second: Callable[[IntArray], NumberArray]) -> CollisionGroups:
     """Find rows that have both numbers in common with an earlier one.
 
     Parameters
@@ -135,7 +135,7 @@ def same_sums(first: NumberArray, second: Callable[[IntArray], NumberArray]) -> 
     again[1:] = (first[rows[1:]] == first[rows[:-1]]) & (others[1:] == others[:-1])
     begins = rows[~again][np.cumsum(~again) - 1]
     ascending = np.argsort(rows[again])
-    return SameBits(rows[again][ascending], begins[again][ascending])
+    return CollisionGroups(rows[again][ascending], begins[again][ascending])
 
 
 def fingerprints(

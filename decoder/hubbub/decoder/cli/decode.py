@@ -24,7 +24,7 @@ from hubbub.decoder.inputs import (
     check_outputs,
     check_reports,
 )
-from hubbub.decoder.type_decoder import OutputOptions
+from hubbub.decoder.type_decoder import DecodeOptions
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -213,7 +213,7 @@ def decode(**options: Any) -> None:
         for option in ("candidates", "map"):
             options[option] = by_field(f"--{option}", options[option])
         given = {each.name: options.pop(each.name) for each in fields(InputOptions)}
-        inputs, outputs = InputOptions(**given), OutputOptions(**options)
+        inputs, outputs = InputOptions(**given), DecodeOptions(**options)
         check_reports(inputs)
         if inputs.metric is None or inputs.names("candidates", "map"):
             check_candidates(inputs)
@@ -221,7 +221,7 @@ def decode(**options: Any) -> None:
         from hubbub.decoder.formats import writers  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
 
         try:
-            writers.refuse_unwritable(outputs.files)
+            writers.validate_output_formats(outputs.files)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--output'") from error
         from threadpoolctl import (  # type: ignore[import-untyped]  # noqa: PLC0415

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from hubbub.decoder.errors import DecoderError, OptionError
-from hubbub.decoder.formats.files import refuse_places
+from hubbub.decoder.formats.files import check_output_paths
 from hubbub.protocol.errors import HubbubError
 from hubbub.storage.errors import StoreError
 
@@ -28,7 +28,7 @@ def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:
             if Path(path).suffix not in suffixes:
                 raise click.BadParameter(f"{path!r} must end in {', '.join(some)} or {last}")
         try:
-            refuse_places(paths)
+            check_output_paths(paths)
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
         except OSError as error:

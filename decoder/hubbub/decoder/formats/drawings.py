@@ -28,15 +28,15 @@ from hubbub.decoder.formats.svg import (
     vertical_axis,
 )
 from hubbub.decoder.results.charts import (
-    Agreement,
     Chart,
-    Course,
     GroupedBars,
     Histogram,
     IntervalChart,
     Labels,
+    ScatterPlot,
     Series,
     Stack,
+    TimeSeries,
     Tree,
     TreeNode,
     XYChart,
@@ -115,7 +115,7 @@ def _histogram(chart: Histogram) -> Markup:
 
 
 @draw.register
-def _agreement(chart: Agreement) -> Markup:
+def _agreement(chart: ScatterPlot) -> Markup:
     """Draw points, or shaded cells where points are many."""
     x, y, bottom = chart.x, chart.y, _TOP + _HEIGHT
     ends = span_of([float(v) for v in (x.min(), x.max(), y.min(), y.max())])
@@ -370,7 +370,7 @@ def _stack(chart: Stack) -> Markup:
 
 
 @draw.register
-def _course(chart: Course) -> Markup:
+def _course(chart: TimeSeries) -> Markup:
     top, bottom = _COURSE_TOP, _COURSE_TOP + _COURSE_HEIGHT
     last = len(chart.days) - 1
     across = Scale(0.0, max(last, 1.0), _LEFT + 8, _RIGHT)
@@ -391,7 +391,7 @@ def _course(chart: Course) -> Markup:
     return drawing(chart.labels, bottom + 26, parts)
 
 
-def _bands(course: Course, across: Scale, up: Scale) -> list[Markup]:
+def _bands(course: TimeSeries, across: Scale, up: Scale) -> list[Markup]:
     """Draw each stretch of days without a gap: its band, its line, and a dot a day."""
     share, low, high = course.share, course.low, course.high
     parts: list[Markup] = []

@@ -38,7 +38,7 @@ def refuse_place(target: Path) -> None:
         raise OSError(fault, os.strerror(fault), str(target))
 
 
-def refuse_places(paths: Sequence[str]) -> None:
+def check_output_paths(paths: Sequence[str]) -> None:
     """Refuse files that can't be made, as `refuse_place`, and one that is named twice.
 
     Raises
@@ -56,7 +56,7 @@ def refuse_places(paths: Sequence[str]) -> None:
             refuse_place(Path(path))
 
 
-def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
+def atomic_write(target: Path, write: Callable[[BinaryIO], None]) -> None:
     """Make a file of what a function writes, or leave everything as it was.
 
     Parameters

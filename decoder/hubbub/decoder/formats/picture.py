@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 
 from hubbub.decoder.errors import PlanError
 from hubbub.decoder.formats.drawings import draw
-from hubbub.decoder.formats.files import write_whole
+from hubbub.decoder.formats.files import atomic_write
 from hubbub.decoder.formats.svg import WIDTH, number
 from hubbub.decoder.results.charts import Chart
 from hubbub.decoder.results.result import Result
@@ -57,7 +57,7 @@ def svg_of(charts: Sequence[Chart]) -> bytes:
 
 def write_picture(path: Path, charts: Sequence[Chart]) -> None:
     """Draw charts into a file, .svg or .png; otherwise as `write_png`."""
-    write_whole(path, partial(_write_svg if path.suffix == ".svg" else _write_png, charts))
+    atomic_write(path, partial(_write_svg if path.suffix == ".svg" else _write_png, charts))
 
 
 def _write_svg(charts: Sequence[Chart], file: BinaryIO) -> None:

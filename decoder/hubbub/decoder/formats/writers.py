@@ -16,7 +16,7 @@ from typing import BinaryIO
 import click
 
 from hubbub.decoder.formats.data_files import write_csv, write_json, write_parquet
-from hubbub.decoder.formats.files import STDOUT, refuse_places, write_whole
+from hubbub.decoder.formats.files import STDOUT, atomic_write, check_output_paths
 from hubbub.decoder.formats.terminal import show, stdout_console
 from hubbub.decoder.results.result import Result
 
@@ -51,7 +51,7 @@ def needs_provenance(outputs: Sequence[str]) -> bool:
     return any(path != STDOUT and not path.endswith(".csv") for path in outputs)
 
 
-def refuse_unwritable(paths: Sequence[str], *, pictures: bool = False) -> None:
+def validate_output_formats(paths: Sequence[str], *, pictures: bool = False) -> None:
     """Refuse files in which nothing decoded can be written, before the work instead of after it.
 
     Parameters
@@ -75,7 +75,7 @@ def refuse_unwritable(paths: Sequence[str], *, pictures: bool = False) -> None:
             raise ValueError(
                 f"{path!r} must end in {', '.join(some)} or {last}, or be - for CSV on stdout"
             )
-    refuse_places(paths)
+    check_output_paths(paths)
 
 
 def write_results(
@@ -120,4 +120,4 @@ def write_files(result: Result, outputs: Sequence[str], csv: Writer = write_csv)
             writer = writers.get(Path(path).suffix)
             if writer is None:
                 raise ValueError(f"output {path!r}: must end in {' or '.join(writers)}")
-            write_whole(Path(path), partial(writer, result))
+            atomic_write(Path(path), partial(writer, result))

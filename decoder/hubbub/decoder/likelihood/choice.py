@@ -16,7 +16,7 @@ from hubbub.decoder.candidates.listing import Candidates
 from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.likelihood.limits import MOST_MEMBERS, require_tabulable
-from hubbub.decoder.reports.packed import GROUPED_BITS, ReportSpool, WholeReports
+from hubbub.decoder.reports.packed import GROUPED_BITS, RawReports, ReportSpool
 from hubbub.protocol.params import RapporParams
 
 LEAST_GAIN = 0.05
@@ -141,7 +141,7 @@ class Choice:
     def complete(
         self,
         counted: Decoding,
-        reports: WholeReports | None,
+        reports: RawReports | None,
         candidates: Candidates,
         progress: Callable[[int, float], None],
     ) -> Decoding:
@@ -151,7 +151,7 @@ class Choice:
         ----------
         counted : Decoding
             By least squares.
-        reports : WholeReports, optional
+        reports : RawReports, optional
             None if least squares was chosen.
         progress : callable
             Called with passes over the reports so far and the duality gap that is left.

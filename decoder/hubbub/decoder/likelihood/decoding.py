@@ -34,7 +34,7 @@ from hubbub.decoder.likelihood.sums import Mixture, distinct_positions
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.regression.model import unknown_column
 from hubbub.decoder.regression.sensitivity import threshold_z
-from hubbub.decoder.reports.packed import WholeReports
+from hubbub.decoder.reports.packed import RawReports
 from hubbub.protocol.params import RapporParams
 
 _LEAST_Z = 1.0
@@ -86,7 +86,7 @@ class Likelihood:
 
 
 def fit_reports(
-    reports: WholeReports,
+    reports: RawReports,
     proposals: Decoding,
     candidates: Candidates,
     *,
@@ -195,7 +195,7 @@ def propose(decoding: Decoding) -> IntArray:
 
 
 def decode_reports(
-    reports: WholeReports,
+    reports: RawReports,
     counted: Decoding,
     candidates: Candidates,
     *,

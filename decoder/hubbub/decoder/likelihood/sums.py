@@ -35,7 +35,7 @@ from hubbub.decoder.arrays import (
     PositionArray,
     RealArray,
 )
-from hubbub.decoder.reports.packed import Block, PackedReports, WholeReports
+from hubbub.decoder.reports.packed import Block, PackedReports, RawReports
 from hubbub.protocol.params import RapporParams
 
 BLOCK_NUMBERS = 2**18
@@ -266,7 +266,7 @@ class Mixture:
 
     Attributes
     ----------
-    reports : WholeReports
+    reports : RawReports
         Each sum goes over them once, part by part, wherever they are kept.
     members : int16 array, shape (a, m, h)
         From `distinct_positions`.
@@ -274,7 +274,7 @@ class Mixture:
         For reports that are kept here.
     """
 
-    reports: WholeReports
+    reports: RawReports
     members: PositionArray
     threads: int
 

@@ -24,7 +24,7 @@ class StringDecoder(TypeDecoder[StringType]):
 
     def decode(self, job: Job) -> Result:
         """Estimate how often each candidate occurs."""
-        if job.screens():
+        if job.uses_streaming_screen():
             return _decode_screened(job)
         listed, outputs, release = job.candidates(), job.outputs, job.release()
         correction = Correction(outputs.correction)

@@ -20,7 +20,7 @@ from hubbub.decoder.counts import BitEstimates, CohortCounts, estimate_bits, var
 from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inference.multiple_testing import Correction, log_q_values
 from hubbub.decoder.regression.estimates import bounded_scores
-from hubbub.decoder.regression.model import Fit, Members, fit_members, reports_by_row
+from hubbub.decoder.regression.model import Fit, ModelTerms, fit_members, reports_by_row
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 
@@ -218,5 +218,5 @@ def _fit(bits: BitEstimates, candidates: Candidates, chosen: IntArray) -> Fit:
     matrix = SparseMatrix((0, candidates.params.m * candidates.params.k))
     if len(chosen):
         matrix = make_design(candidates.positions(chosen), candidates.params).matrix
-    members = Members(chosen, sparse.csr_array(matrix), np.ones(len(chosen), dtype=np.bool_))
+    members = ModelTerms(chosen, sparse.csr_array(matrix), np.ones(len(chosen), dtype=np.bool_))
     return fit_members(bits, members, candidates.params)

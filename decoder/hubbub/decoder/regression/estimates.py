@@ -290,12 +290,12 @@ def _explained(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
     return explained
 
 
-def estimated_in(models: Mapping[int, LeftOut], fit: Fit, estimates: Estimates) -> Estimates:
+def estimated_in(models: Mapping[int, LeaveOneOutFit], fit: Fit, estimates: Estimates) -> Estimates:
     """Return estimates of which some are those of other models than the fit.
 
     Parameters
     ----------
-    models : mapping of int to LeftOut
+    models : mapping of int to LeaveOneOutFit
         By candidate, which is a fixed effect in the fit and in its model. Its error changes as the
         regression's own does.
     """
@@ -472,7 +472,7 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
     return fit.selected[fixed[1:]], np.asarray(shares / shares.sum())[1:]
 
 
-class LeftOut(NamedTuple):
+class LeaveOneOutFit(NamedTuple):
     """A member, and the model that it is left out of for its test.
 
     Attributes
@@ -493,7 +493,7 @@ class PresenceTests:
     ----------
     bits : BitEstimates
         To which the model was fitted.
-    with_rivals : mapping of int to LeftOut
+    with_rivals : mapping of int to LeaveOneOutFit
         Candidates that aren't tested in `fit` but with their rivals (`rivals`).
     exact_below_z : float
         Members beyond so many standard errors get the normal distribution's p-value, too, where it
@@ -504,7 +504,7 @@ class PresenceTests:
     candidates: Candidates
     bits: BitEstimates
     params: RapporParams
-    with_rivals: Mapping[int, LeftOut] = field(default_factory=dict)
+    with_rivals: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
     exact_below_z: float = np.inf
 
     @cached_property
@@ -534,7 +534,7 @@ class PresenceTests:
         log_p[selected] = special.log_ndtr(-z)
         for place in np.flatnonzero((z > _EXACT_FROM_Z) & (z < self.exact_below_z)):
             candidate = int(selected[place])
-            log_p[candidate] = self._log_p_of(candidate, LeftOut(self.fit, int(place)))
+            log_p[candidate] = self._log_p_of(candidate, LeaveOneOutFit(self.fit, int(place)))
         self.test_with_rivals(log_p)
         log_p[np.isnan(estimates.share)] = 0.0
         return log_p
@@ -576,11 +576,11 @@ class PresenceTests:
             candidate = int(detected[i])
             member = self.with_rivals.get(candidate)
             if member or members[i]:
-                member = member or LeftOut(self.fit, int(places[i]))
+                member = member or LeaveOneOutFit(self.fit, int(places[i]))
                 parts[i] = self._part_at(candidate, member, float(parts[i]), float(needed[i]))
         return np.asarray(estimates.share[detected] * parts)
 
-    def _part_at(self, candidate: int, member: LeftOut, part: float, needed: float) -> float:
+    def _part_at(self, candidate: int, member: LeaveOneOutFit, part: float, needed: float) -> float:
         """Return the part of a member's share at which its p-value is the cutoff (secant steps).
 
         P-values are taken as the z-scores that they are a normal distribution's tails of, because
@@ -600,7 +600,7 @@ class PresenceTests:
             part = float(np.clip(part + (needed - reached) / slope, 0.0, 1.0))
         return part
 
-    def without(self, member: LeftOut) -> tuple[FloatArray, FloatArray]:
+    def without(self, member: LeaveOneOutFit) -> tuple[FloatArray, FloatArray]:
         """Return residuals and weights of the model that leaves a member out.
 
         Its weights are those of rates without its share: nobody has it, says the hypothesis.
@@ -616,7 +616,7 @@ class PresenceTests:
         np.divide(scores, fit.weights, out=residuals, where=fit.weights > 0)
         return residuals, weights
 
-    def _log_p_of(self, candidate: int, member: LeftOut) -> float:
+    def _log_p_of(self, candidate: int, member: LeaveOneOutFit) -> float:
         return self._log_p_at(candidate, *self.without(member))
 
     def _log_p_at(self, candidate: int, residuals: FloatArray, weights: FloatArray) -> float:

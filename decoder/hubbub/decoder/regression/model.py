@@ -29,7 +29,7 @@ _TINY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class ModelTerms:
     """Candidates in the model.
 
     Attributes
@@ -46,9 +46,9 @@ class Members:
     matrix: SparseMatrix
     fixed: BoolArray
 
-    def keep(self, chosen: BoolArray) -> Members:
+    def keep(self, chosen: BoolArray) -> ModelTerms:
         """Return those that are marked."""
-        return Members(self.selected[chosen], self.matrix[chosen], self.fixed[chosen])
+        return ModelTerms(self.selected[chosen], self.matrix[chosen], self.fixed[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +123,12 @@ def fit_selected(
     """
     chosen = np.sort(selected)
     all_fixed = np.ones(len(chosen), dtype=np.bool_)
-    return fit_members(bits, Members(chosen, design.matrix[chosen], all_fixed), params)
+    return fit_members(bits, ModelTerms(chosen, design.matrix[chosen], all_fixed), params)
 
 
 def fit_members(
     bits: BitEstimates,
-    members: Members,
+    members: ModelTerms,
     params: RapporParams,
     *,
     prior_variance: float = 0.0,

@@ -25,7 +25,7 @@ from hubbub.decoder.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.decoder.candidates.listing import Candidates, make_design
 from hubbub.decoder.inference.hash_null import HashNull
 from hubbub.decoder.inference.multiple_testing import z_scores
-from hubbub.decoder.regression.estimates import LeftOut, PresenceTests, bounded_scores
+from hubbub.decoder.regression.estimates import LeaveOneOutFit, PresenceTests, bounded_scores
 from hubbub.decoder.regression.model import Fit
 from hubbub.decoder.regression.sensitivity import thresholds_z
 
@@ -36,7 +36,7 @@ _LEAST_Z = 1e-3
 _BYTES_KEPT = 2**28
 
 
-class Models(Mapping[int, LeftOut]):
+class Models(Mapping[int, LeaveOneOutFit]):
     """Models that differ in a few members from one fit, by candidate; computed when asked for.
 
     A model has the size of all rows and of the members' covariance, so hundreds of them, which long
@@ -53,7 +53,7 @@ class Models(Mapping[int, LeftOut]):
         self._fit, self._candidates = fit, candidates
         self._members: dict[int, IntArray] = {}  # of each candidate's model, in its order
         self._own: IntArray | None = None
-        self._kept: dict[int, LeftOut] = {}
+        self._kept: dict[int, LeaveOneOutFit] = {}
         size = 8 * (len(fit.weights) + len(fit.coefficients) ** 2)
         self._room = _BYTES_KEPT // size
 
@@ -63,7 +63,7 @@ class Models(Mapping[int, LeftOut]):
         renamed._members, renamed._kept, renamed._own = self._members, self._kept, names
         return renamed
 
-    def __getitem__(self, name: int) -> LeftOut:
+    def __getitem__(self, name: int) -> LeaveOneOutFit:
         candidate = name if self._own is None else int(np.searchsorted(self._own, name))
         if self._own is not None and not (
             candidate < len(self._own) and self._own[candidate] == name
@@ -75,16 +75,16 @@ class Models(Mapping[int, LeftOut]):
             self._keep(candidate, model)
         return model
 
-    def add(self, candidate: int, model: LeftOut) -> None:
+    def add(self, candidate: int, model: LeaveOneOutFit) -> None:
         """Add a candidate's model, by its number in the fit."""
         self._members[candidate] = model.fit.selected
         self._keep(candidate, model)
 
-    def _keep(self, candidate: int, model: LeftOut) -> None:
+    def _keep(self, candidate: int, model: LeaveOneOutFit) -> None:
         if len(self._kept) < self._room:
             self._kept[candidate] = model
 
-    def _model_of(self, candidate: int) -> LeftOut:
+    def _model_of(self, candidate: int) -> LeaveOneOutFit:
         members, fit = self._members[candidate], self._fit
         leaving = np.flatnonzero(~np.isin(fit.selected, members))
         joining = members[~np.isin(members, fit.selected)]
@@ -93,7 +93,7 @@ class Models(Mapping[int, LeftOut]):
         if len(joining):
             design = make_design(self._candidates.positions(joining), self._candidates.params)
             fit = extended(fit, joining, design.matrix)
-        return LeftOut(fit, int(np.flatnonzero(fit.selected == candidate)[0]))
+        return LeaveOneOutFit(fit, int(np.flatnonzero(fit.selected == candidate)[0]))
 
     def __iter__(self) -> Iterator[int]:
         if self._own is None:
@@ -104,13 +104,15 @@ class Models(Mapping[int, LeftOut]):
         return len(self._members)
 
 
-class FirstOf(Mapping[int, LeftOut]):
+class FirstOf(Mapping[int, LeaveOneOutFit]):
     """Models of one mapping, and of another for candidates that it lacks."""
 
-    def __init__(self, first: Mapping[int, LeftOut], second: Mapping[int, LeftOut]) -> None:
+    def __init__(
+        self, first: Mapping[int, LeaveOneOutFit], second: Mapping[int, LeaveOneOutFit]
+    ) -> None:
         self._first, self._second = first, second
 
-    def __getitem__(self, candidate: int) -> LeftOut:
+    def __getitem__(self, candidate: int) -> LeaveOneOutFit:
         model = self._first.get(candidate)
         return self._second[candidate] if model is None else model
 
@@ -143,14 +145,14 @@ def models_with_rivals(
     look = _RivalsOf(tests, log_cutoff)
     for candidate in tested.tolist():
         place = np.flatnonzero(tests.fit.selected == candidate)
-        member = LeftOut(tests.fit, int(place[0])) if len(place) else None
+        member = LeaveOneOutFit(tests.fit, int(place[0])) if len(place) else None
         model = look(candidate, member)
         if model is not None:
             models.add(candidate, model)
     return models
 
 
-def models_without_feedback(
+def selection_corrected_models(
     tests: PresenceTests, log_p: FloatArray, log_cutoff: FloatArray | float
 ) -> Models:
     """Return the models in which detected members near the limit are to be estimated.
@@ -172,7 +174,7 @@ def models_without_feedback(
     models = Models(fit, tests.candidates)
     for place in np.flatnonzero(near[fit.selected]).tolist():
         candidate = int(fit.selected[place])
-        model, known = LeftOut(fit, place), heights
+        model, known = LeaveOneOutFit(fit, place), heights
         for _ in range(_ROUNDS):
             smaller, known = _without_allies(model, known)
             if smaller.fit is fit:  # its rivals are those that it was tested with
@@ -188,7 +190,9 @@ def models_without_feedback(
     return models
 
 
-def _without_allies(member: LeftOut, heights: FloatArray) -> tuple[LeftOut, FloatArray]:
+def _without_allies(
+    member: LeaveOneOutFit, heights: FloatArray
+) -> tuple[LeaveOneOutFit, FloatArray]:
     """Take those out of a model that wouldn't be detected in it without the member.
 
     Parameters
@@ -199,7 +203,7 @@ def _without_allies(member: LeftOut, heights: FloatArray) -> tuple[LeftOut, Floa
 
     Returns
     -------
-    LeftOut, and the heights of those that are left.
+    LeaveOneOutFit, and the heights of those that are left.
     """
     fit, place = member
     first = fit.coefficients[1:] / np.sqrt(np.diag(fit.covariance)[1:])
@@ -212,7 +216,7 @@ def _without_allies(member: LeftOut, heights: FloatArray) -> tuple[LeftOut, Floa
         height[np.isinf(heights)], height[place] = np.inf, np.inf
         leaving = height < 1
         if not leaving.any():
-            return LeftOut(fit, place), heights
+            return LeaveOneOutFit(fit, place), heights
         fit = reduced(fit, np.flatnonzero(leaving))
         heights, first = heights[~leaving], first[~leaving]
         place -= int(np.count_nonzero(leaving[:place]))
@@ -230,12 +234,12 @@ class _RivalsOf:
         self._needed = thresholds_z(tests.null, log_cutoff)
         self._tests = tests
 
-    def __call__(self, candidate: int, member: LeftOut | None) -> LeftOut | None:
+    def __call__(self, candidate: int, member: LeaveOneOutFit | None) -> LeaveOneOutFit | None:
         """Return the model with the candidate and its rivals, if it has any.
 
         Parameters
         ----------
-        member : LeftOut, optional
+        member : LeaveOneOutFit, optional
             The candidate in a model; None if it isn't in the one that was found.
         """
         tests = self._tests
@@ -255,7 +259,7 @@ class _RivalsOf:
         design = make_design(candidates.positions(rows), params)
         larger = extended(fit, rows, design.matrix)
         place = np.flatnonzero(larger.selected == candidate)
-        return LeftOut(larger, int(place[0])) if len(place) else None
+        return LeaveOneOutFit(larger, int(place[0])) if len(place) else None
 
 
 def reduced(fit: Fit, places: IntArray) -> Fit:

@@ -35,19 +35,19 @@ from hubbub.decoder.inference.multiple_testing import (
 )
 from hubbub.decoder.regression.estimates import (
     Estimates,
-    LeftOut,
+    LeaveOneOutFit,
     PresenceTests,
     bounded_scores,
     candidate_sums,
     estimate_all,
     estimated_in,
 )
-from hubbub.decoder.regression.model import Fit, Members, fit_members, unknown_column
+from hubbub.decoder.regression.model import Fit, ModelTerms, fit_members, unknown_column
 from hubbub.decoder.regression.rivals import (
     FirstOf,
     Models,
     models_with_rivals,
-    models_without_feedback,
+    selection_corrected_models,
 )
 from hubbub.protocol.params import RapporParams
 
@@ -105,7 +105,7 @@ class SearchResult:
         Whether nothing changes any more.
     allowance : float
         By which q-values were raised.
-    without_feedback : mapping of int to LeftOut
+    without_feedback : mapping of int to LeaveOneOutFit
         Models in which candidates near the limit are to be estimated, where the search was led by
         their own noise.
     """
@@ -122,7 +122,7 @@ class SearchResult:
     log_weights: FloatArray | None = None
     settled: bool = True
     allowance: float = 1.0
-    without_feedback: Mapping[int, LeftOut] = field(default_factory=dict)
+    without_feedback: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
 
     def reported(self) -> tuple[Estimates, PresenceTests]:
         """Return estimates that owe nothing to the search, and the tests that go with them."""
@@ -233,7 +233,7 @@ class Search:
         log_p : float64 array, shape (n,)
             Of the marginal tests, in that fit.
         """
-        near, best = standing_out(self._weighted(log_p))
+        near, best = top_scoring(self._weighted(log_p))
         chosen = best[select(alone, self.candidates.take(best), self.bits, len(log_p))]
         for _ in range(SCANS - 1):
             among = self._among(near)
@@ -245,7 +245,9 @@ class Search:
             found = self.tested(fit, with_rivals)
             chosen = np.flatnonzero(found.detected)
             if np.isin(chosen, near).all():
-                models = models_without_feedback(settled.tests, settled.log_p, settled.log_cutoffs)
+                models = selection_corrected_models(
+                    settled.tests, settled.log_p, settled.log_cutoffs
+                )
                 return replace(found, without_feedback=models.named(near))
             near = np.union1d(near, chosen)
             chosen = keep_fittest(chosen, -found.log_p[chosen], self.bits)
@@ -284,18 +286,22 @@ class Search:
                 kept, may_join = chosen[still], 0
             chosen, may_join = kept, may_join - 1
 
-    def _with_rivals(self, found: SearchResult, rivals: Mapping[int, LeftOut]) -> SearchResult:
+    def _with_rivals(
+        self, found: SearchResult, rivals: Mapping[int, LeaveOneOutFit]
+    ) -> SearchResult:
         """Test those with rivals again; everything else stays as it was found."""
         tests, log_p = replace(found.tests, with_rivals=rivals), found.log_p.copy()
         tests.test_with_rivals(log_p)
         return self._corrected(found.estimates, log_p, tests)
 
-    def tested(self, fit: Fit, with_rivals: Mapping[int, LeftOut] | None = None) -> SearchResult:
+    def tested(
+        self, fit: Fit, with_rivals: Mapping[int, LeaveOneOutFit] | None = None
+    ) -> SearchResult:
         """Estimate and test all candidates in a given model.
 
         Parameters
         ----------
-        with_rivals : mapping of int to LeftOut, optional
+        with_rivals : mapping of int to LeaveOneOutFit, optional
             Candidates that are tested in other models than this one.
         """
         sums = candidate_sums(fit, self.candidates)
@@ -338,9 +344,9 @@ class Search:
         members = self._members(selected, np.ones(len(selected), dtype=np.bool_))
         return fit_members(self.bits, members, self.params)
 
-    def _members(self, selected: IntArray, fixed: BoolArray) -> Members:
+    def _members(self, selected: IntArray, fixed: BoolArray) -> ModelTerms:
         design = make_design(self.candidates.positions(selected), self.params)
-        return Members(selected, design.matrix, fixed)
+        return ModelTerms(selected, design.matrix, fixed)
 
     def _prior_variance(self, found: SearchResult, others: BoolArray) -> float:
         """Return sigma^2 of the candidates that aren't detected, by maximum likelihood.
@@ -365,7 +371,7 @@ class Search:
         return excess * float(np.mean(std_error[known] ** 2)) if excess > _NEGLIGIBLE else 0.0
 
 
-def standing_out(log_p: FloatArray) -> tuple[IntArray, IntArray]:
+def top_scoring(log_p: FloatArray) -> tuple[IntArray, IntArray]:
     """Return which candidates are searched, and which of them the Lasso sees.
 
     Parameters

@@ -25,8 +25,8 @@ from hubbub.decoder.reports import packed
 from hubbub.decoder.reports.packed import (
     GROUPED_BITS,
     PackedReports,
+    RawReports,
     ReportSpool,
-    WholeReports,
     cut_cohorts,
 )
 from hubbub.decoder.reports.tasks import Task, read_task
@@ -71,7 +71,7 @@ def group_task(params: RapporParams, task: Task) -> PackedReports:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistributedReports:
-    """Reports that workers keep, one by one; see `WholeReports`."""
+    """Reports that workers keep, one by one; see `RawReports`."""
 
     params: RapporParams
     by_cohort: FloatArray
@@ -112,7 +112,7 @@ def is_distributed(engine: Engine | None, n_reports: int) -> bool:
 
 def distribute(
     engine: Engine, tasks: Sequence[Task], params: RapporParams, counts: CohortCounts
-) -> WholeReports:
+) -> RawReports:
     """Let an engine's workers keep the reports of files.
 
     Parameters

@@ -27,7 +27,7 @@ from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.decoder.reports.distributed import distribute, is_distributed
-from hubbub.decoder.reports.packed import IN_MEMORY, ReportSpool, WholeReports
+from hubbub.decoder.reports.packed import IN_MEMORY, RawReports, ReportSpool
 from hubbub.decoder.reports.tasks import DayFile, Task, count_tasks, plan_tasks
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
@@ -175,13 +175,13 @@ class ReportInput(NamedTuple):
     ----------
     anomalies : AnomalyReport, optional
         None if nobody looked, or there were only counts to look at.
-    whole : WholeReports, optional
+    whole : RawReports, optional
         The whole reports, if they were kept.
     """
 
     counts: CohortCounts
     anomalies: AnomalyReport | None = None
-    whole: WholeReports | None = None
+    whole: RawReports | None = None
 
 
 @asynccontextmanager
@@ -374,13 +374,13 @@ class DailyReports(NamedTuple):
         Counts of each day with reports, in ascending order.
     whole_by_day : dict
         The whole reports of each day with enough of them; empty if they weren't kept.
-    whole : WholeReports, optional
+    whole : RawReports, optional
         Those of all these days together.
     """
 
     by_day: dict[dt.date, CohortCounts]
-    whole_by_day: dict[dt.date, WholeReports]
-    whole: WholeReports | None
+    whole_by_day: dict[dt.date, RawReports]
+    whole: RawReports | None
 
 
 async def load_days(
@@ -409,7 +409,7 @@ async def load_days(
 
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
-    whole_by_day: dict[dt.date, WholeReports] = {}
+    whole_by_day: dict[dt.date, RawReports] = {}
     done = 0
     async with open_reader(store_url) as store:
         await store.check(metric)
@@ -494,7 +494,7 @@ def _keep_days(
     tasks: Sequence[Task],
     params: RapporParams,
     by_day: Mapping[dt.date, CohortCounts],
-) -> WholeReports:
+) -> RawReports:
     """Let an engine keep the reports of some of the days, counted already."""
     chosen = [task for task in tasks if task.day in by_day]
     return distribute(engine, chosen, params, reduce(add, by_day.values()))
@@ -552,7 +552,7 @@ def load_file(
         check_definition(export_of(path), metric)
     params, total = metric.params, count_rows(path)
     done, spool = partial(_progressed, progress, total, 0), spool_for(total, None)
-    whole: WholeReports | None = None
+    whole: RawReports | None = None
     if not spool or is_distributed(engine, total):
         tasks, counts, counted = plan_tasks([DayFile(path)]), empty_counts(params), 0
         for task, kept in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):

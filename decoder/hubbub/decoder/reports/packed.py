@@ -51,7 +51,7 @@ class Block(NamedTuple):
     weights: FloatArray
 
 
-class WholeReports(Protocol):
+class RawReports(Protocol):
     """All reports of a metric, wherever they are kept, part by part."""
 
     @property

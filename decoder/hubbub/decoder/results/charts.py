@@ -112,7 +112,7 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class ScatterPlot:
     """Points of y against x beside the diagonal.
 
     Attributes
@@ -164,7 +164,7 @@ class Stack:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class TimeSeries:
     """Shares day by day with their intervals, gaps, and days from which on they are another.
 
     Attributes
@@ -387,7 +387,15 @@ class HeatMap:
 
 
 Chart = (
-    IntervalChart | Histogram | Agreement | Stack | Course | XYChart | GroupedBars | Tree | HeatMap
+    IntervalChart
+    | Histogram
+    | ScatterPlot
+    | Stack
+    | TimeSeries
+    | XYChart
+    | GroupedBars
+    | Tree
+    | HeatMap
 )
 """What a report or a picture may hold."""
 

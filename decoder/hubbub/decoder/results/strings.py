@@ -18,10 +18,10 @@ from hubbub.decoder.inference.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.decoder.inference.multiple_testing import p_value_counts
 from hubbub.decoder.reports.anomalies import AnomalyReport
 from hubbub.decoder.results.charts import (
-    Agreement,
     Histogram,
     IntervalChart,
     Labels,
+    ScatterPlot,
     Stack,
     in_percent,
     span_of,
@@ -367,7 +367,7 @@ def p_value_chart(decoding: Decoding) -> Histogram | None:
     return Histogram(labels, heights.astype(float), edges, np.full(20, known / 20))
 
 
-def bits_chart(diagnostics: Diagnostics) -> Agreement:
+def bits_chart(diagnostics: Diagnostics) -> ScatterPlot:
     """Draw observed against fitted rates of bits."""
     seen = diagnostics.reports > 0
     fitted, observed = diagnostics.fitted[seen].ravel(), diagnostics.observed[seen].ravel()
@@ -379,7 +379,7 @@ def bits_chart(diagnostics: Diagnostics) -> Agreement:
     )
     labels = Labels("bits", "Observed against fitted bits", described, "fitted rate",
                     "observed rate")  # fmt: skip
-    return Agreement(labels, fitted, observed)
+    return ScatterPlot(labels, fitted, observed)
 
 
 def residuals_chart(diagnostics: Diagnostics) -> Histogram:

@@ -20,7 +20,7 @@ from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.candidates.files import changed, list_files, no_string
 from hubbub.decoder.candidates.listing import Candidates, hash_words, of_words
 from hubbub.decoder.candidates.parts import Part, count_lines, cut, is_packed
-from hubbub.decoder.candidates.scanning import SameBits
+from hubbub.decoder.candidates.scanning import CollisionGroups
 from hubbub.decoder.counts import CohortCounts, estimate_bits
 from hubbub.decoder.decoding import Decoding, decoding_of
 from hubbub.decoder.engines import Engine
@@ -126,7 +126,7 @@ def _read(distinct: DistinctList, rows: IntArray, engine: Engine) -> Sequence[st
     return strings
 
 
-def _groups(owners: IntArray) -> SameBits:
+def _groups(owners: IntArray) -> CollisionGroups:
     """Return which strings have the set of bits of an earlier one.
 
     Parameters
@@ -137,4 +137,4 @@ def _groups(owners: IntArray) -> SameBits:
     _, first, group = np.unique(owners, return_index=True, return_inverse=True)
     firsts = first[group]
     rows = np.flatnonzero(firsts != np.arange(len(owners)))
-    return SameBits(rows, firsts[rows])
+    return CollisionGroups(rows, firsts[rows])

@@ -50,7 +50,7 @@ from hubbub.decoder.regression.estimates import (
     without_drawing,
 )
 from hubbub.decoder.regression.model import Fit, fit_selected
-from hubbub.decoder.regression.rivals import Models, models_without_feedback
+from hubbub.decoder.regression.rivals import Models, selection_corrected_models
 from hubbub.decoder.regression.search import (
     MAX_NEAR,
     SCANS,
@@ -60,7 +60,7 @@ from hubbub.decoder.regression.search import (
     corrected,
     keep_fittest,
     select,
-    standing_out,
+    top_scoring,
 )
 from hubbub.decoder.screening.distinct import DistinctList
 from hubbub.decoder.screening.testing import (
@@ -131,7 +131,9 @@ class ListSearch:
             found, sets = screened.found, screened.sets
             chosen = sets[found.detected]
             if np.isin(chosen, near).all():
-                models = models_without_feedback(settled.tests, settled.log_p, settled.log_cutoffs)
+                models = selection_corrected_models(
+                    settled.tests, settled.log_p, settled.log_cutoffs
+                )
                 named = models.named(np.searchsorted(sets, near))
                 return screened._replace(found=replace(found, without_feedback=named))
             near = np.union1d(near, chosen)
@@ -150,7 +152,7 @@ class ListSearch:
             sets = np.concatenate([strongest.sets, found.sets])
             log_p = np.concatenate([strongest.log_p, found.log_p])
             strongest = Strongest(sets, log_p).best(MAX_NEAR)
-        near, best = (strongest.sets[rows] for rows in standing_out(strongest.log_p))
+        near, best = (strongest.sets[rows] for rows in top_scoring(strongest.log_p))
         proposed = select(alone, self._candidates(best), self.bits, self.distinct.sets)
         return near, best[proposed]
 

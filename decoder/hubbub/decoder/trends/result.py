@@ -14,7 +14,7 @@ import numpy as np
 
 from hubbub.decoder.arrays import FloatArray
 from hubbub.decoder.inference.intervals import CONFIDENCE
-from hubbub.decoder.results.charts import Course, Labels
+from hubbub.decoder.results.charts import Labels, TimeSeries
 from hubbub.decoder.results.result import (
     ROWS,
     Block,
@@ -305,7 +305,7 @@ def _changes(trends: Trends[Any]) -> Section:
     return Section("What changed", tables=(Table("Changes", heads, rows),))
 
 
-def _course(trends: Trends[Any], column: int, index: int) -> Course:
+def _course(trends: Trends[Any], column: int, index: int) -> TimeSeries:
     share, low, high = (
         100 * values[:, column] for values in (trends.share, trends.low, trends.high)
     )
@@ -326,7 +326,7 @@ def _course(trends: Trends[Any], column: int, index: int) -> Course:
         described += f"Changed on {changed}." if changed else _NO_CHANGE
     labels = Labels(f"course-{index}", _name(trends, column), described, y="share")
     header = ("day", "reports", "share", "from", "to")
-    return Course(labels, days, share, low, high, changes, header, rows)
+    return TimeSeries(labels, days, share, low, high, changes, header, rows)
 
 
 def _name(trends: Trends[Any], column: int) -> str:

@@ -25,7 +25,7 @@ from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.decoding import Decoding
 from hubbub.decoder.likelihood.sums import Mixture, distinct_positions
 from hubbub.decoder.parallel import cores
-from hubbub.decoder.reports.packed import WholeReports
+from hubbub.decoder.reports.packed import RawReports
 from hubbub.decoder.trends.decoding import DayEstimates, Trends, compare_days
 
 _DEPENDENT = 1e-6
@@ -37,7 +37,7 @@ Above the rounding of single precision, in which the information of many reports
 
 def decode_whole_days(
     by_day: Mapping[dt.date, CohortCounts],
-    whole: Mapping[dt.date, WholeReports],
+    whole: Mapping[dt.date, RawReports],
     pooled: Decoding,
     candidates: Candidates,
     *,

@@ -137,14 +137,14 @@ spreadsheet_option = click.option(
 )
 
 
-def refuse_unwritable(files: Sequence[str], *, pictures: bool) -> None:
+def validate_output_formats(files: Sequence[str], *, pictures: bool) -> None:
     """Refuse files that can't be written, before anything is spent."""
     from hubbub.decoder.formats import writers  # noqa: PLC0415 - --help stays quick
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a key that it can't show loses nothing
     try:
-        writers.refuse_unwritable(files, pictures=pictures)
+        writers.validate_output_formats(files, pictures=pictures)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--output'") from error
 

@@ -23,10 +23,10 @@ from hubbub.release.cli.options import (
     ledger_option,
     newlines_option,
     output_option,
-    refuse_unwritable,
     show_and_write,
     spreadsheet_option,
     unabridged,
+    validate_output_formats,
     with_errors,
     write_each,
 )
@@ -56,7 +56,7 @@ def _query(
     ) -> None:
         from hubbub.release.dataset import Dataset  # noqa: PLC0415 - --help stays quick
 
-        refuse_unwritable(files, pictures=output is drawn_output_option)
+        validate_output_formats(files, pictures=output is drawn_output_option)
         with Dataset.open(ledger, data=data) as dataset:
             result = ask(dataset, **options)
         show_and_write(result, files, spreadsheet_safe=spreadsheet_safe)
@@ -358,7 +358,7 @@ def candidates(
     from hubbub.decoder.formats.files import STDOUT  # noqa: PLC0415 - --help stays quick
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
 
-    refuse_unwritable(files, pictures=True)
+    validate_output_formats(files, pictures=True)
     if not delta:
         raise click.BadParameter("must be above 0", param_hint="'--delta'")
     if STDOUT in files:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.formats.data_files import write_json
-from hubbub.decoder.formats.files import write_whole
+from hubbub.decoder.formats.files import atomic_write
 from hubbub.decoder.formats.html_page import write_html
 from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.results.charts import Chart
@@ -226,8 +226,8 @@ class ExperimentResult(Result):
 
 def write_page(result: Result, folder: Path) -> None:
     """Write a result's document and report as result.json and report.html."""
-    write_whole(folder / "result.json", partial(write_json, result))
-    write_whole(folder / "report.html", partial(write_html, result))
+    atomic_write(folder / "result.json", partial(write_json, result))
+    atomic_write(folder / "report.html", partial(write_html, result))
 
 
 def cell(value: Any) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.table import Table
 
 from hubbub.decoder.formats.data_files import json_text
-from hubbub.decoder.formats.files import write_whole
+from hubbub.decoder.formats.files import atomic_write
 from hubbub.simulations.suite.bounds import CaseResult, Figure, oracle_ratios, variation_ratios
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
@@ -60,7 +60,7 @@ def suite_table(results: Sequence[CaseResult]) -> Table:
 def write_suite(path: Path, results: Sequence[CaseResult]) -> None:
     """Write the results in the format that the file's ending names (`FORMATS`)."""
     text = FORMATS[path.suffix](results)
-    write_whole(path, lambda file: file.writelines([text.encode("utf-8")]))
+    atomic_write(path, lambda file: file.writelines([text.encode("utf-8")]))
 
 
 def suite_sentence(results: Sequence[CaseResult]) -> str:
