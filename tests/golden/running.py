@@ -121,6 +121,19 @@ def program(name: str) -> click.Command:
     return command
 
 
+def _forget_help(command: click.Command) -> None:
+    """Forget how help is asked for.
+
+    click keeps what the first caller in a process had, and somebody may have called a command of a
+    group alone.
+    """
+    command._help_option = None
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            if (below := command.get_command(click.Context(command), name)) is not None:
+                _forget_help(below)
+
+
 @click.command()
 @click.argument("script")
 def _python(script: str) -> None:
@@ -176,6 +189,7 @@ def _run(line: str, variables: Mapping[str, str]) -> str:
         arguments = arguments[:place]
     environment: dict[str, str | None] = dict.fromkeys(os.environ.keys() - _KEPT)
     environment |= {"COLUMNS": f"{WIDTH}", "LC_ALL": "C.UTF-8", "TZ": "UTC", **variables}
+    _forget_help(program(name))
     done = CliRunner().invoke(
         program(name), arguments, input=given, env=environment, prog_name=name
     )

@@ -28,7 +28,7 @@ _IMPATIENT = """
 from hubbub.storage.files import locations
 from hubbub.{part}.cli import main
 
-storage.SILENT_SECONDS, storage.ATTEMPTS = 1.0, 2
+locations.SILENT_SECONDS, locations.ATTEMPTS = 1.0, 2
 main()
 """
 

@@ -15,11 +15,3 @@ def test_stores_of_two_sizes_are_compared(store: str, capsys: pytest.CaptureFixt
     assert "300 ids" in said
     assert "3,000 ids" in said
     assert "forgetting a day" in said
-
-
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
-def test_store_of_the_schema_before_is_migrated(
-    store: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["--store", store, "--ids", "3000", "--days", "3", "--migrate"])
-    assert "3,000 ids of 3 days" in capsys.readouterr().out
