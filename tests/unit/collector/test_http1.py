@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
@@ -86,8 +87,9 @@ def _path_of(message: RawRequestMessage) -> str:
     path = message.path.encode("utf-8", "surrogateescape").decode("latin-1")
     if not path.startswith("/"):
         rest = path.partition("://")[2]
-        path = "/" + rest.partition("/")[2] if rest else path
-    return path.partition("?")[0]
+        end = re.search(r"[/?#]", rest)  # of the host
+        path = rest[end.start() :] if end else "/"
+    return path.partition("?")[0] or "/"
 
 
 def _read_by_aiohttp(data: bytes) -> tuple[RawRequestMessage, StreamReader | None]:

@@ -657,10 +657,19 @@ class _Connection(asyncio.BufferedProtocol):
             if error is None:
                 self._held = size
             elif not self._connections.make_room(error, self):
-                self._connections.application.refuse(error)  # which counts it: nobody reads it
-                self._is_cut = True
-                self.abort()
+                self._shed(error)
                 break
+
+    def _shed(self, error: RefusalError) -> None:
+        """Throw away what there is no room for: refuse it, or cut where no answer can be given."""
+        self._rest = self._came = b""
+        can_hear = self._tls is None or self._tls.is_open
+        if can_hear and not (self._is_last or self.is_full or self._answering):
+            self.refuse(error)
+        else:
+            self._connections.application.refuse(error)  # which counts it: nobody reads it
+            self._is_cut = True
+            self.abort()
 
     def _stop_sending_timer(self) -> None:
         if self._sending is not None:

@@ -63,16 +63,18 @@ class TlsStream:
 
     Attributes
     ----------
+    is_open : bool
+        Whether the handshake is over, so that something can be said.
     is_over : bool
         Whether the client has said that nothing more comes.
     """
 
-    __slots__ = ("_in", "_is_open", "_out", "_said", "_stream", "is_over")
+    __slots__ = ("_in", "_out", "_said", "_stream", "is_open", "is_over")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._stream = context.wrap_bio(self._in, self._out, server_side=True)
-        self._is_open = False  # the handshake is over
+        self.is_open = False
         self._said = 0  # bytes of TLS itself since then
         self.is_over = False
 
@@ -89,14 +91,14 @@ class TlsStream:
         ssl.SSLError
             If it isn't TLS, or not as it was agreed on, or asks for answers without an end.
         """
-        was_open = self._is_open
+        was_open = self.is_open
         pieces: list[bytes] = []
         for start in range(0, len(data), _SLICE):
             self._in.write(data[start : start + _SLICE])
             try:
-                if not self._is_open:
+                if not self.is_open:
                     self._stream.do_handshake()
-                    self._is_open = True
+                    self.is_open = True
                 while piece := self._stream.read(_RECORD_BYTES):
                     pieces.append(piece)
                 self.is_over = True
