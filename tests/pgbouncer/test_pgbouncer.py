@@ -7,8 +7,6 @@ loses would show only now and then.
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,8 @@ from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
 from pgbouncer.pools import pooled
+from service.commands import run_collector_command
 from service.loads import Accounts, Load, assert_delivered, send_all_again
-from service.posting import SECONDS
 
 _DROPPED = ", ".join(
     [
@@ -116,23 +114,13 @@ async def _open(url: str) -> None:
 def _serve(metrics: Path, url: str) -> str:
     """Start a collector that refuses; return what it says."""
     command = ["serve", "--metrics", str(metrics), "--store", url, "--port", "0"]
-    done = _start(*command)
+    done = run_collector_command(*command)
     assert done.returncode == 1
     assert "listening" not in done.stdout
     return done.stderr
 
 
 def _run(*arguments: str) -> str:
-    done = _start(*arguments)
+    done = run_collector_command(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def _start(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hubbub.collector", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )

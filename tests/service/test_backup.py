@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,8 +12,9 @@ import pytest
 
 from databases import PostgresqlServer
 from hubbub.simulations.experiments.processes import Collector, running_collector
+from service.commands import run_collector_command
 from service.loads import Accounts, Load, send_all_again, stored_in
-from service.posting import SECONDS, make_batch, post, stored_count
+from service.posting import make_batch, post, stored_count
 
 _FOR_OTHERS = 0o007
 
@@ -30,7 +29,9 @@ def test_backup_under_load_has_all_that_was_acknowledged_before(
     ):
         load.wait_for(300)
         before = set(accounts.acknowledged)
-        said = _run("backup", "--store", f"sqlite:///{database}", "--to", str(copy))
+        said = run_collector_command(
+            "backup", "--store", f"sqlite:///{database}", "--to", str(copy)
+        )
         assert said.returncode == 0, said.stderr
         load.wait_for(300)
         load.finish()
@@ -52,7 +53,7 @@ def test_restored_backup_recognises_its_batches_and_takes_the_others_once(
     with running_collector(metrics_file, database) as collector:
         with Load(collector.url, accounts) as load:
             load.wait_for(100)
-            _run("backup", "--store", f"sqlite:///{database}", "--to", str(copy))
+            run_collector_command("backup", "--store", f"sqlite:///{database}", "--to", str(copy))
             load.wait_for(100)
             load.finish()
         collector.process.kill()
@@ -92,7 +93,9 @@ def test_backup_of_postgresql_says_what_to_use(
     with running_collector(metrics_file, postgresql_url):
         pass
     address = postgresql_url.replace("postgres@", "postgres:open-sesame@")
-    said = _run("backup", "--store", address, "--to", str(tmp_path / "hubbub.dump"))
+    said = run_collector_command(
+        "backup", "--store", address, "--to", str(tmp_path / "hubbub.dump")
+    )
     assert said.returncode == 1
     assert f"pg_dump --format=custom --file={tmp_path}/hubbub.dump 'postgresql://" in said.stderr
     assert "pg_restore" in said.stderr
@@ -106,20 +109,22 @@ def test_backup_overwrites_nothing_and_leaves_nothing_that_is_not_whole(
     there = tmp_path / "there.db"
     there.write_text("dear", encoding="utf-8")
     options = ("--store", f"sqlite:///{database}", "--to")
-    refused = _run("backup", *options, str(there))
+    refused = run_collector_command("backup", *options, str(there))
     assert (refused.returncode, there.read_text(encoding="utf-8")) == (1, "dear")
     assert "is there already" in refused.stderr
-    refused = _run("backup", *options, str(tmp_path / "nowhere" / "backup.db"))
+    refused = run_collector_command("backup", *options, str(tmp_path / "nowhere" / "backup.db"))
     assert refused.returncode == 1
     assert "No such file or directory" in refused.stderr
     other = tmp_path / "other.db"
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE recipes (dish TEXT)")
-    refused = _run("backup", "--store", f"sqlite:///{other}", "--to", str(tmp_path / "backup.db"))
+    refused = run_collector_command(
+        "backup", "--store", f"sqlite:///{other}", "--to", str(tmp_path / "backup.db")
+    )
     assert (refused.returncode, "is no store of hubbub's" in refused.stderr) == (1, True)
     half = tmp_path / "backup.db.partial"
     half.write_bytes(b"of an attempt that was killed" * 1000)
-    assert _run("backup", *options, str(tmp_path / "backup.db")).returncode == 0
+    assert run_collector_command("backup", *options, str(tmp_path / "backup.db")).returncode == 0
     assert not half.exists()
     assert stored_count(tmp_path / "backup.db") == 3
 
@@ -133,7 +138,9 @@ def test_damaged_store_makes_no_backup(metrics_file: Path, database: Path, tmp_p
         for page in range(4, pages):
             file.seek(4096 * page)
             file.write(bytes(range(256)) * 2)
-    said = _run("backup", "--store", f"sqlite:///{database}", "--to", str(tmp_path / "backup.db"))
+    said = run_collector_command(
+        "backup", "--store", f"sqlite:///{database}", "--to", str(tmp_path / "backup.db")
+    )
     assert said.returncode == 1
     assert "Error: " in said.stderr
     assert not list(tmp_path.glob("backup.db*"))
@@ -148,8 +155,13 @@ def test_no_file_is_for_everyone(
         with running_collector(metrics_file, database) as collector:
             assert post(collector.url, make_batch()).status == 201
             store = f"sqlite:///{database}"
-            assert _run("export", "--store", store, "--to", str(tmp_path / "out")).returncode == 0
-            assert _run("keygen", str(tmp_path / "key")).returncode == 0
+            assert (
+                run_collector_command(
+                    "export", "--store", store, "--to", str(tmp_path / "out")
+                ).returncode
+                == 0
+            )
+            assert run_collector_command("keygen", str(tmp_path / "key")).returncode == 0
             kept = [*database.parent.glob("hubbub.db*"), *(tmp_path / "out").rglob("*")]
             assert len(kept) > 6
             modes = {path: path.stat().st_mode & 0o777 for path in [*kept, tmp_path / "key"]}
@@ -171,13 +183,3 @@ def _assert_each_counts_once_again(metrics: Path, url: str, accounts: Accounts) 
         assert set(send_all_again(collector.url, others)) == {201}
         assert set(send_all_again(collector.url, accounts.made)) == {200}
     accounts.assert_all_counted_once(stored_in(url))
-
-
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hubbub.collector", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )

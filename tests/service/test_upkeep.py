@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from factories import make_metric, registry_toml
 from hubbub.simulations.experiments.processes import running_collector
+from service.commands import run_collector_command
 from service.loads import Accounts, Load, assert_delivered, send_all_again, stored_in
-from service.posting import SECONDS, make_batch, post
+from service.posting import make_batch, post
 
 
 def test_every_report_counts_once_while_others_maintain_the_store(
@@ -48,23 +47,15 @@ def test_metric_is_deleted_under_load_and_its_version_stays_taken(
         assert_delivered(any_store_url, accounts)
     changed = registry_toml(make_metric(), search).replace("f = 0.5", "f = 0.25")
     metrics_file.write_text(changed, encoding="utf-8")
-    refused = _run("serve", "--metrics", str(metrics_file), "--store", any_store_url, "--port", "0")
+    refused = run_collector_command(
+        "serve", "--metrics", str(metrics_file), "--store", any_store_url, "--port", "0"
+    )
     assert refused.returncode != 0
     assert "need a new version" in refused.stderr
 
 
 def _command(*arguments: str) -> str:
-    done = _run(*arguments)
+    done = run_collector_command(*arguments)
     assert done.stderr == ""
     assert done.returncode == 0
     return done.stdout
-
-
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hubbub.collector", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
